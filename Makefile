@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test bench schema clean
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+help: ## Show what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+setup: $(READY) ## Set up .venv with drumline and its tools
+
+$(READY): pyproject.toml constraints/dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group dev --editable .
+	@touch $(READY)
+
+demo: $(READY) ## Show the plan of an example, and what would run
+	scripts/demo
+
+check: $(READY) ## Lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check ## All checks, and all tests that need no cluster
+	scripts/environment tensorflow torch jax
+	$(BIN)/python -m pytest -n 2
+
+bench: $(READY) ## Measure, as ratios side by side in one run
+	$(BIN)/python -m bench.plan
+	$(BIN)/python -m bench.startup
+
+schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
+	$(BIN)/python -c "from drumline.spec.schema import make_schema; print(make_schema(), end='')" > src/drumline/spec/schema.json.new
+	mv src/drumline/spec/schema.json.new src/drumline/spec/schema.json
+
+clean: ## Remove what was set up here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,5 @@
+"""``python -m drumline`` is the command ``drumline``."""
+
+from drumline.cli import main
+
+main()

@@ -1,0 +1,108 @@
+"""The command line: one file per command, imported when it is called and not before."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from drumline import __version__
+from drumline.errors import DrumlineError, SpecError
+
+# The help texts live here, so that `drumline --help` imports no command.
+COMMANDS = {
+    "init": "Write a drumline.yml and a training script to begin with",
+    "check": "Name every problem of a spec, or show who would run",
+    "render": "Print exactly what would run",
+    "tfconfig": "Make TF_CONFIG for hosts, or check one",
+    "schema": "Print the JSON Schema of drumline.yml",
+    "completion": "Print the completion script for a shell",
+}
+
+EPILOG = """
+\b
+Exit codes:
+  0    ok
+  1    the training failed
+  2    your spec or your arguments
+  3    the engine
+  4    not found
+  130  interrupted
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, looked up by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Name every command, in the order a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"drumline.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown one, name the nearest."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"Did you mean `{near[0]}`?" if near else "`drumline --help` lists them."
+            ctx.fail(f"no command `{args[0]}`. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="drumline %(version)s")
+def group() -> None:
+    """Distributed training from one spec: on this machine, on SSH hosts, on Kubernetes."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback."""
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        code = group.main(args=argv, prog_name="drumline", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except DrumlineError as error:
+        show_error(error)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has had enough; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code if isinstance(code, int) else 0
+
+
+def show_error(error: DrumlineError) -> None:
+    """Tell the user what was refused and what to do."""
+    message = error.message
+    if isinstance(error, SpecError):
+        click.echo(message, err=True)
+        number = len(error.problems)
+        message = f"{number} problems, nothing was done" if number > 1 else "one problem, nothing was done"
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    if error.hint:
+        click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True)

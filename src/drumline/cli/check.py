@@ -1,0 +1,117 @@
+"""``drumline check``: every problem of a spec, or who would run."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, Loaded, load
+from drumline.cli.text import count, listed, table, warn
+from drumline.engine.registry import open_engine
+from drumline.errors import SpecError
+from drumline.plan.bind import bind
+from drumline.plan.types import Plan
+from drumline.spec.quantity import format_bytes, format_seconds
+from drumline.view.line import LineRow, line_rows, role_counts
+
+
+@click.command()
+@SPEC_ARGUMENT
+@PARAMETER_OPTION
+@ON_OPTION
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def command(file: str | None, given: tuple[str, ...], on: str | None, form: str) -> None:
+    """Name every problem of FILE (drumline.yml unless given), or show who would run.
+
+    FILE may be `-` for standard input.
+    """
+    try:
+        loaded = load(file, given=given, on=on)
+    except SpecError as error:
+        if form == "json":
+            click.echo(
+                json.dumps({"ok": False, "problems": [problem._asdict() for problem in error.problems]}, indent=2)
+            )
+        raise
+    plan = loaded.plan
+    objections = _objections(loaded)
+    if form == "json":
+        click.echo(json.dumps(_data(loaded, objections), indent=2, ensure_ascii=False))
+        return
+    for warning in loaded.warnings:
+        warn(warning)
+    for objection in objections:
+        warn(objection)
+    click.echo(f"{loaded.source} is fine: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
+    click.echo()
+    click.echo(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
+    click.echo()
+    for line in _notes(plan):
+        click.echo(line)
+
+
+def headcount(plan: Plan) -> str:
+    """`1 chief, 3 workers and 2 ps`."""
+    return listed([count(number, role) for role, number in role_counts(plan)])
+
+
+def _objections(loaded: Loaded) -> list[str]:
+    """What the engine says to the plan; an engine that this version does not have says nothing."""
+    engine = open_engine(loaded.plan.engine, loaded.site)
+    launches = bind(loaded.plan, engine.place(loaded.plan))
+    return list(engine.objections(launches))
+
+
+def _data(loaded: Loaded, objections: list[str]) -> dict[str, object]:
+    plan = loaded.plan
+    return {
+        "ok": True,
+        "name": plan.name,
+        "framework": plan.framework,
+        "engine": plan.engine,
+        "parameters": dict(plan.parameters),
+        "replicas": [row._asdict() for row in line_rows(plan)],
+        "warnings": [
+            *(warning._asdict() for warning in loaded.warnings),
+            *({"message": text} for text in objections),
+        ],
+    }
+
+
+def _cells(row: LineRow) -> tuple[str, ...]:
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{value:g}"
+
+    command_text = " ".join(row.command.split())
+    return (
+        row.replicas,
+        command_text if len(command_text) <= 70 else f"{command_text[:67]}...",
+        shown(row.cpus),
+        "-" if row.memory_bytes is None else format_bytes(row.memory_bytes),
+        shown(row.gpus),
+    )
+
+
+def _notes(plan: Plan) -> list[str]:
+    ends = {
+        "chief": "when the chief has finished",
+        "all-workers": "when all workers have finished",
+        "worker-0": "when worker.0 has finished",
+    }
+    notes = [f"ends       {ends[plan.success]}"]
+    budgets = {
+        "crash": plan.restart.crash,
+        "lost host": plan.restart.lost,
+        "preemption": plan.restart.preempted,
+        "hang": plan.restart.hang,
+        "rendezvous": plan.restart.rendezvous,
+        "out of memory": plan.restart.out_of_memory,
+    }
+    allowed = [f"{number} for {cause}" for cause, number in budgets.items() if number]
+    notes.append(f"restarts   {', '.join(allowed) or 'none'}")
+    if plan.timeouts.run_seconds:
+        notes.append(f"time limit {format_seconds(plan.timeouts.run_seconds)}")
+    if plan.parameters:
+        notes.append("parameters " + ", ".join(f"{name}={value}" for name, value in plan.parameters.items()))
+    return notes

@@ -1,0 +1,25 @@
+"""``drumline completion``: what a shell needs to complete our words."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    \b
+    bash:  eval "$(drumline completion bash)"   in ~/.bashrc
+    zsh:   eval "$(drumline completion zsh)"    in ~/.zshrc
+    fish:  drumline completion fish > ~/.config/fish/completions/drumline.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:  # click knows all three
+        raise click.ClickException(f"no completion for {shell}")
+    complete = kind(ctx.find_root().command, {}, "drumline", "_DRUMLINE_COMPLETE")
+    # Not `complete.source()`: for bash it starts one to ask for its version, which says nothing of the user's.
+    click.echo(complete.source_template % complete.source_vars())

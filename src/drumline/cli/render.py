@@ -1,0 +1,40 @@
+"""``drumline render``: exactly what would run."""
+
+from __future__ import annotations
+
+import click
+
+from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
+from drumline.cli.text import warn
+from drumline.engine.registry import open_engine
+from drumline.errors import InputError
+from drumline.plan.bind import bind
+
+
+@click.command()
+@SPEC_ARGUMENT
+@PARAMETER_OPTION
+@ON_OPTION
+@click.option("-o", "--output", "form", type=click.Choice(["shell", "json", "yaml"]), help="How to write it.")
+@click.option("--run-id", default="0", metavar="N", help="The run's number in what is written.")
+def command(file: str | None, given: tuple[str, ...], on: str | None, form: str | None, run_id: str) -> None:
+    """Print exactly what FILE (drumline.yml unless given) would run, and nothing else, on stdout.
+
+    For the local engine that is a shell script with each replica's environment; start each replica in a
+    terminal of its own.
+    """
+    if not run_id.replace(".", "", 1).isdecimal():
+        raise InputError(f"--run-id {run_id}: expected a number")
+    loaded = load(file, given=given, on=on, run=run_id)
+    engine = open_engine(loaded.plan.engine, loaded.site)
+    form = form or engine.capabilities.forms[0]
+    if form not in engine.capabilities.forms:
+        raise InputError(
+            f"-o {form}: `{loaded.plan.engine}` cannot be written so",
+            hint=f"use {' or '.join(engine.capabilities.forms)}",
+        )
+    launches = bind(loaded.plan, engine.place(loaded.plan))
+    show_warnings(loaded)
+    for objection in engine.objections(launches):
+        warn(objection)
+    click.echo(engine.render(loaded.plan, launches, form), nl=False)

@@ -1,0 +1,22 @@
+"""Engines by name; each is imported when it is asked for and not before."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from drumline.engine.protocol import Engine, Site
+from drumline.errors import EngineError
+
+MODULES = {"local": "drumline.engine.local"}
+PLANNED = ("ssh", "kubernetes", "jobset", "tfjob")
+
+
+def open_engine(name: str, site: Site) -> Engine:
+    """Return the engine of this name."""
+    if name not in MODULES:
+        raise EngineError(
+            f"this version of drumline cannot run on `{name}` yet",
+            hint=f"it can run on: {', '.join(MODULES)}",
+        )
+    return cast("Engine", import_module(MODULES[name]).make_engine(site))

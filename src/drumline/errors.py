@@ -1,0 +1,65 @@
+"""Everything drumline can refuse, as one tree; each error knows its hint and its exit code.
+
+    DrumlineError
+    ├── InputError       2   what the user wrote: a spec, an argument, a TF_CONFIG
+    │   └── SpecError    2   every problem of one file, each with its line
+    ├── EngineError      3   the place where replicas run refused or is not there
+    └── NotFoundError    4   no such run, replica or file of a run
+
+Exit code 1 is left to the training itself, 130 to an interrupted command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class DrumlineError(Exception):
+    """Something a user can act upon: one sentence, and a hint that says how."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InputError(DrumlineError):
+    """The user's input cannot be used; nothing was started."""
+
+    exit_code = 2
+
+
+class EngineError(DrumlineError):
+    """The engine cannot do what was asked."""
+
+    exit_code = 3
+
+
+class NotFoundError(DrumlineError):
+    """What was named does not exist."""
+
+    exit_code = 4
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, or only unwise, at one place of a file."""
+
+    source: str
+    line: int | None
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+
+
+class SpecError(InputError):
+    """Every problem of a spec, in the order of its lines."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        super().__init__("\n".join(str(problem) for problem in self.problems))

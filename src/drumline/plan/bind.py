@@ -1,0 +1,86 @@
+"""The one place where an environment is completed: a plan and its places become launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drumline.plan import rendezvous
+from drumline.plan.parameters import variable_name
+from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, Replica
+
+# drumline's own contract with a training script. A user's variable of the same name is refused.
+CONTRACT = frozenset(
+    {
+        "DRUMLINE_RUN",
+        "DRUMLINE_ROLE",
+        "DRUMLINE_INDEX",
+        "DRUMLINE_ATTEMPT",
+        "OUTPUT_DIR",
+        "CHECKPOINT_DIR",
+        "DATA_DIR",
+    }
+)
+
+
+def reserved(framework: str) -> frozenset[str]:
+    """The variables that a user's `env` may not set in passing."""
+    return CONTRACT | rendezvous.RESERVED[framework]
+
+
+def bind(plan: Plan, placement: Placement, *, attempt: int = 0) -> tuple[Launch, ...]:
+    """Complete every replica's environment; deterministic, and linear in the number of replicas."""
+    variables_of = rendezvous.variables(plan, placement)
+    given = {variable_name(name): value for name, value in plan.parameters.items()}
+    direct = _direct_hosts(placement)
+    launches = []
+    for replica in plan.replicas:
+        place = placement[replica.id]
+        env: dict[str, LaunchValue] = {
+            **_defaults(plan, place, direct),
+            **_contract(plan, replica, place, attempt),
+            **variables_of(replica.id),
+            **given,
+            **replica.env,
+        }
+        launches.append(Launch(replica, attempt, place, env))
+    return tuple(launches)
+
+
+def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, str]:
+    """What training needs beside its rendezvous; a user's `env` may say otherwise."""
+    env = {
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        # gRPC sends even local traffic through `http_proxy`, and then waits for ever. It reads only this spelling.
+        "no_proxy": direct,
+    }
+    if place.cores is not None:
+        # Replicas beside each other that each start a thread per core fight over the cores.
+        env["OMP_NUM_THREADS"] = str(place.cores)
+        if plan.framework == "tensorflow":
+            env["TF_NUM_INTRAOP_THREADS"] = str(place.cores)
+    return env
+
+
+def _contract(plan: Plan, replica: Replica, place: Place, attempt: int) -> Mapping[str, str]:
+    return {
+        "DRUMLINE_RUN": plan.run,
+        "DRUMLINE_ROLE": replica.id.role,
+        "DRUMLINE_INDEX": str(replica.id.index),
+        "DRUMLINE_ATTEMPT": str(attempt),
+        "OUTPUT_DIR": place.output_dir,
+        "CHECKPOINT_DIR": place.checkpoint_dir,
+        **data_variables(plan, place),
+    }
+
+
+def data_variables(plan: Plan, place: Place) -> dict[str, str]:
+    """The folders of the data, by variable; the first is also DATA_DIR."""
+    named = {data.variable: path for data, path in zip(plan.data, place.data_dirs, strict=True)}
+    return {"DATA_DIR": place.data_dirs[0], **named} if named else {}
+
+
+def _direct_hosts(placement: Placement) -> str:
+    hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1"))
+    hosts.update(dict.fromkeys(place.host for place in placement.values()))
+    return ",".join(hosts)

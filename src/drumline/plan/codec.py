@@ -1,0 +1,79 @@
+"""A plan as JSON and back, equal: the first line of what a run leaves behind. Versioned from the first day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+from drumline.plan.types import Plan, Secret
+
+VERSION = 1
+
+
+def plan_to_json(plan: Plan) -> str:
+    """Write a plan down. Secrets are named, never written."""
+    return json.dumps({"v": VERSION, **cast("dict[str, Any]", to_data(plan))}, ensure_ascii=False)
+
+
+def plan_from_json(text: str) -> Plan:
+    """Read a plan back; raise ValueError for what this version cannot read."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.pop("v", None) != VERSION:
+        raise ValueError(f"not a plan of version {VERSION}")
+    try:
+        return cast("Plan", from_data(Plan, data))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a plan: {error}") from error
+
+
+def to_data(value: object) -> object:
+    """Turn frozen values into what JSON knows; fields at their default are left out."""
+    if isinstance(value, Secret):
+        return {"from": value.variable}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: to_data(getattr(value, field.name))
+            for field in fields(value)
+            if getattr(value, field.name) != field.default
+        }
+    if isinstance(value, Mapping):
+        return {key: to_data(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [to_data(item) for item in value]
+    return value
+
+
+def from_data(kind: Any, data: Any) -> object:
+    """Build a value of this type from what `to_data` made of one."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        if data is None:
+            return None
+        options = [option for option in arguments if option is not NoneType]
+        if Secret in options:
+            return Secret(data["from"]) if isinstance(data, dict) else str(data)
+        return from_data(options[0], data)
+    if origin is tuple:
+        return tuple(from_data(arguments[0], item) for item in data)
+    if origin is Mapping:
+        return {key: from_data(arguments[1], item) for key, item in data.items()}
+    if is_dataclass(kind):
+        hints = _hints(cast("type", kind))
+        unknown = data.keys() - hints.keys()
+        if unknown:
+            raise KeyError(f"unknown field {min(unknown)}")
+        return cast("type", kind)(**{name: from_data(hints[name], item) for name, item in data.items()})
+    if kind is float and isinstance(data, int):
+        return float(data)
+    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+        raise TypeError(f"expected {kind.__name__}, got {data!r}")
+    return cast("object", data)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -1,0 +1,129 @@
+"""From `run` to the words of a process: with a shell where one is needed, without where not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+
+from drumline.plan import parameters
+from drumline.spec.types import Run
+
+# Each command is read by itself, so that a quote or backslash left open in one cannot swallow the next, but
+# all run in one shell: `cd` and `export` last.
+_IN_ORDER = 'for command do eval "$command" || exit; done'
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
+_SIMPLE = re.compile(r"[A-Za-z0-9_@%+=:,./ \t-]*")
+_SHELL_WORDS = frozenset(
+    [
+        ".",
+        ":",
+        "alias",
+        "bg",
+        "break",
+        "case",
+        "cd",
+        "command",
+        "continue",
+        "do",
+        "done",
+        "echo",
+        "elif",
+        "else",
+        "esac",
+        "eval",
+        "exec",
+        "exit",
+        "export",
+        "false",
+        "fc",
+        "fg",
+        "fi",
+        "for",
+        "getopts",
+        "hash",
+        "if",
+        "in",
+        "jobs",
+        "kill",
+        "local",
+        "printf",
+        "pwd",
+        "read",
+        "readonly",
+        "return",
+        "set",
+        "shift",
+        "test",
+        "then",
+        "time",
+        "times",
+        "trap",
+        "true",
+        "type",
+        "ulimit",
+        "umask",
+        "unalias",
+        "unset",
+        "until",
+        "wait",
+        "while",
+    ]
+)
+
+
+def commands(run: Run) -> tuple[str, ...]:
+    """The shell commands of a `run`, in order; none where it is given in words."""
+    if run.shell is None:
+        return ()
+    return (run.shell,) if isinstance(run.shell, str) else run.shell
+
+
+def make_argv(run: Run, values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words of the process that a `run` means, with the parameters' values in place."""
+    if run.argv is not None:
+        return tuple(parameters.fill(word, values) for word in run.argv)
+    filled = tuple(parameters.fill_shell(command, values).strip() for command in commands(run))
+    if len(filled) == 1:
+        return _plain_words(filled[0]) or ("sh", "-c", filled[0])
+    return ("sh", "-c", _IN_ORDER, "sh", *filled)
+
+
+def format_argv(argv: tuple[str, ...]) -> str:
+    """Write a process's words as a person would type them."""
+    if argv[:3] == ("sh", "-c", _IN_ORDER):
+        return " && ".join(command if _QUOTED.sub("", command).isprintable() else repr(command) for command in argv[4:])
+    if len(argv) == 3 and argv[:2] == ("sh", "-c"):
+        return argv[2]
+    return shlex.join(argv)
+
+
+def mistaken_words(run: Run) -> str | None:
+    """Say so if a list of commands looks like the words of one command."""
+    several = commands(run) if not isinstance(run.shell, str) else ()
+    if len(several) < 2:
+        return None
+    bare = re.fullmatch(r"(\S*/)?(python[0-9.]*|bash|sh|torchrun|mpirun)", several[0])
+    if bare or any(command.startswith("-") for command in several):
+        words = ", ".join(several)
+        return (
+            f"these would run as {len(several)} commands; for the words of one command write `run: {{argv: [{words}]}}`"
+        )
+    return None
+
+
+def _plain_words(command: str) -> tuple[str, ...] | None:
+    """The words of a command that means the same without a shell, else None."""
+    if not _SIMPLE.fullmatch(_QUOTED.sub("", command)):
+        return None
+    words = tuple(shlex.split(command))
+    if not words or "=" in words[0] or words[0] in _SHELL_WORDS or re.match(r"['\"]", command):
+        return None
+    return words
+
+
+def texts(run: Run) -> Iterator[str]:
+    """Every piece of text of a `run`."""
+    yield from commands(run)
+    yield from run.argv or ()

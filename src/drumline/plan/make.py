@@ -1,0 +1,161 @@
+"""From a spec that passed its rules to a plan."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+from drumline.plan import types
+from drumline.plan.command import make_argv
+from drumline.plan.name import replica_name
+from drumline.plan.parameters import fill, variable_name
+from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Secret, Value
+from drumline.spec.types import Data, Engine, Resources, Role, Run, Spec
+from drumline.spec.types import Value as EnvValue
+
+
+def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
+    """Work out who will run. The spec must have passed `rules.findings` without a problem."""
+    values = dict(spec.parameters)
+    name = spec.name or spec.project
+    directories = {**values, "run": run}
+    data = data_of(spec)
+    return Plan(
+        run=run,
+        project=spec.project,
+        name=name,
+        framework=spec.framework,
+        engine=engine or default_engine(spec.engine),
+        replicas=tuple(_replicas(spec, name, run, values)),
+        success=spec.success or ("chief" if chief_of(spec) else "all-workers"),
+        workdir=spec.workdir,
+        output=spec.output and fill(spec.output, directories),
+        checkpoint=spec.checkpoint and fill(spec.checkpoint, directories),
+        parameters=values,
+        data=tuple(types.Data(variable, fill(item.path, values), item.volume) for variable, item in data.items()),
+        preparations=tuple(
+            _preparation(spec, variable, item, item.prepare, values) for variable, item in data.items() if item.prepare
+        ),
+        restart=_restart(spec),
+        timeouts=types.Timeouts(
+            start_seconds=spec.timeouts.start,
+            rendezvous_seconds=spec.timeouts.rendezvous,
+            grace_seconds=spec.timeouts.grace,
+            run_seconds=spec.timeouts.run,
+            progress_seconds=spec.timeouts.progress,
+        ),
+        tf_config_always=spec.tensorflow.tf_config == "always",
+        evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,
+    )
+
+
+def roles_of(spec: Spec) -> dict[str, Role]:
+    """The roles that take part, in the order of the line; a spec without roles is one worker."""
+    named = {
+        "chief": chief_of(spec),
+        "worker": spec.roles.worker,
+        "ps": spec.roles.ps,
+        "evaluator": spec.roles.evaluator,
+    }
+    return {name: role for name in ROLES if (role := named[name])} or {"worker": Role()}
+
+
+def chief_of(spec: Spec) -> Role | None:
+    """The role that coordinates, under either of its names."""
+    return spec.roles.chief or spec.roles.master
+
+
+def data_of(spec: Spec) -> dict[str, Data]:
+    """The data, each under the variable that will name its folder."""
+    several = () if spec.data is None else (spec.data,) if isinstance(spec.data, Data) else spec.data
+    return {f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR": data for data in several}
+
+
+def default_engine(engine: Engine) -> str:
+    """The engine that a spec asks for: its default, else the only one it has options for, else this machine."""
+    options = [name for name in ("local", "ssh", "kubernetes", "jobset", "tfjob") if getattr(engine, name) is not None]
+    return engine.default or (options[0] if len(options) == 1 else "local")
+
+
+def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Iterator[Replica]:
+    for role_name, role in roles_of(spec).items():
+        command = role.run or spec.run
+        first_command = role.first.run or command
+        if command is None and (role.replicas > 1 or first_command is None):
+            raise ValueError(f"{role_name} has nothing to run")  # the rules have refused this
+        argv = make_argv(command, values) if command else ()
+        env = _env({**spec.env, **role.env}, values)
+        resources = _resources(role.resources or spec.resources)
+        for index in range(role.replicas):
+            fixed = isinstance(role.port, tuple)
+            port = role.port[index] if isinstance(role.port, tuple) else role.port or spec.port
+            replica = Replica(
+                ReplicaId(role_name, index),
+                replica_name(name, run, role_name, index),
+                argv,
+                env,
+                resources,
+                port,
+                fixed,
+            )
+            yield _differing(replica, role, first_command, values) if index == 0 else replica
+
+
+def _differing(replica: Replica, role: Role, command: Run | None, values: Mapping[str, str]) -> Replica:
+    """Replica 0 with what `first` changes."""
+    more = role.first.resources
+    own = replica.resources
+    return Replica(
+        id=replica.id,
+        name=replica.name,
+        argv=make_argv(command, values) if command else replica.argv,
+        env={**replica.env, **_env(role.first.env, values)},
+        resources=types.Resources(
+            cpus=own.cpus if more.cpus is None else more.cpus,
+            memory_bytes=own.memory_bytes if more.memory is None else more.memory,
+            gpus=own.gpus if more.gpus is None else more.gpus,
+        ),
+        port=replica.port,
+        port_fixed=replica.port_fixed,
+    )
+
+
+def _preparation(spec: Spec, variable: str, data: Data, command: Run, values: Mapping[str, str]) -> Preparation:
+    argv = make_argv(command, values)
+    path = fill(data.path, values)
+    return Preparation(
+        name=f"prepare-{data.name}" if data.name else "prepare",
+        path=path,
+        argv=argv,
+        env={**{variable_name(name): value for name, value in values.items()}, **_env(spec.env, values)},
+        digest=hashlib.sha256("\0".join((path, variable, *argv)).encode()).hexdigest()[:16],
+    )
+
+
+def _env(env: Mapping[str, EnvValue], values: Mapping[str, str]) -> dict[str, Value]:
+    return {
+        name: Secret(value.from_) if value.from_ else fill(value.value or "", values) for name, value in env.items()
+    }
+
+
+def _resources(resources: Resources) -> types.Resources:
+    return types.Resources(resources.cpus, resources.memory, resources.gpus)
+
+
+def _restart(spec: Spec) -> types.Restart:
+    asked = spec.restart
+
+    def budget(own: int | None) -> int:
+        return asked.budget if own is None else own
+
+    return types.Restart(
+        crash=budget(asked.crash),
+        lost=budget(asked.lost),
+        preempted=budget(asked.preempted),
+        hang=budget(asked.hang),
+        rendezvous=budget(asked.rendezvous),
+        out_of_memory=asked.out_of_memory,
+        backoff_initial_seconds=asked.backoff.initial,
+        backoff_factor=asked.backoff.factor,
+        backoff_maximum_seconds=asked.backoff.maximum,
+    )

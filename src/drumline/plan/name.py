@@ -1,0 +1,20 @@
+"""Names for things outside drumline: valid DNS labels of at most 63 characters, unique, readable."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+LIMIT = 63
+
+
+def replica_name(name: str, run: str, role: str, index: int) -> str:
+    """Return `digits-4-worker-0`; a name that is too long keeps its end and gets a digest of what was cut."""
+    end = f"-{run.replace('.', '-')}-{role}-{index}"
+    label = re.sub(r"[^a-z0-9-]", "-", name.lower()).strip("-")
+    if not label or not label[0].isalpha():
+        label = f"r{label}"  # a Service's name must begin with a letter
+    if label == name and len(label) + len(end) <= LIMIT:
+        return label + end
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{label[: LIMIT - len(end) - len(digest) - 1].rstrip('-')}-{digest}{end}"

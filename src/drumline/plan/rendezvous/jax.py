@@ -1,0 +1,53 @@
+"""JAX: the coordinator's address, how many processes, and which of them I am.
+
+`jax.distributed.initialize()` reads only the address from variables of its own; count and rank it takes, when
+called without arguments, from what Open MPI would have set. Keras on JAX has three variables of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from drumline.plan.rendezvous.world import leader, ranks
+from drumline.plan.types import Placement, Plan, ReplicaId
+
+RESERVED = frozenset(
+    {
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_ID",
+        "OMPI_MCA_orte_hnp_uri",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES",
+        "KERAS_DISTRIBUTION_NUM_PROCESSES",
+        "KERAS_DISTRIBUTION_PROCESS_ID",
+    }
+)
+
+
+def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, str]]:
+    """Give each process what `jax.distributed.initialize()` needs; nothing to one that is alone."""
+    rank_of, first = ranks(plan), leader(plan, placement)
+    if len(rank_of) == 1:
+        return lambda _: {}
+
+    def variables_of(me: ReplicaId) -> Mapping[str, str]:
+        if me not in rank_of or first is None:
+            return {}
+        rank, size = str(rank_of[me]), str(len(rank_of))
+        return {
+            "JAX_COORDINATOR_ADDRESS": first.address,
+            "JAX_NUM_PROCESSES": size,
+            "JAX_PROCESS_ID": rank,
+            "OMPI_MCA_orte_hnp_uri": "drumline",
+            "OMPI_COMM_WORLD_SIZE": size,
+            "OMPI_COMM_WORLD_RANK": rank,
+            "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+            "KERAS_DISTRIBUTION_JOB_ADDRESSES": first.address,
+            "KERAS_DISTRIBUTION_NUM_PROCESSES": size,
+            "KERAS_DISTRIBUTION_PROCESS_ID": rank,
+        }
+
+    return variables_of

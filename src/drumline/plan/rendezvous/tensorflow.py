@@ -1,0 +1,53 @@
+"""TF_CONFIG: who is in the cluster, and who of them I am."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from drumline.plan.types import LaunchValue, Placement, Plan, ReplicaId, Shared
+
+RESERVED = frozenset({"TF_CONFIG"})
+
+Cluster = Mapping[str, Sequence[str]]
+
+# Longer than this, the cluster is kept once for all replicas instead of in each one's value.
+_INLINE = 1024
+
+
+def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, LaunchValue]]:
+    """Give each replica its TF_CONFIG; none to a replica that is all alone, unless asked for."""
+    if len(plan.replicas) == 1 and not plan.tf_config_always:
+        return lambda _: {}
+    everyone = {
+        role: [placement[replica.id].address for replica in plan.replicas_of(role)]
+        for role in ("chief", "worker", "ps", "evaluator")
+        if plan.replicas_of(role)
+    }
+    # An evaluator that its peers know of is taken for a member of the training, which then waits for it.
+    training = {
+        role: addresses for role, addresses in everyone.items() if role != "evaluator" or plan.evaluator_in_cluster
+    }
+    text, own_text = json.dumps(training), json.dumps(everyone)
+    beside = {"GRPC_FAIL_FAST": "use_caller"} if "ps" in training else {}
+
+    def variables_of(me: ReplicaId) -> Mapping[str, LaunchValue]:
+        is_evaluator = me.role == "evaluator"
+        cluster = own_text if is_evaluator else text
+        before, after = '{"cluster": ', f', "task": {json.dumps({"type": me.role, "index": me.index})}}}'
+        if len(cluster) <= _INLINE:
+            return {"TF_CONFIG": before + cluster + after, **beside}
+        name = "EVALUATOR_CLUSTER" if is_evaluator else "CLUSTER"
+        return {"TF_CONFIG": Shared(before, name, cluster, after), **beside}
+
+    return variables_of
+
+
+def tf_config(cluster: Cluster, me: ReplicaId) -> dict[str, object]:
+    """Return one node's TF_CONFIG for a cluster of addresses; the evaluator is listed only in its own."""
+    listed = {
+        role: list(addresses)
+        for role, addresses in cluster.items()
+        if addresses and (role != "evaluator" or me.role == "evaluator")
+    }
+    return {"cluster": listed, "task": {"type": me.role, "index": me.index}}

@@ -1,0 +1,222 @@
+"""What makes a well-formed spec impossible, or only unwise, to run: everything that spans several keys.
+
+Each finding names the path of the value it is about. A spec without a fatal finding can be planned.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from drumline.plan.bind import CONTRACT, reserved
+from drumline.plan.command import commands, mistaken_words, texts
+from drumline.plan.make import chief_of, data_of, roles_of
+from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders, variable_name
+from drumline.spec.types import Data, Role, Run, Spec, Value
+
+Path = tuple[str | int, ...]
+
+# A parameter of such a name would take a variable away that every process needs.
+_PRECIOUS = re.compile(r"PATH|HOME|SHELL|USER|IFS|PWD|TMPDIR|ENV|LANG|LC_.*|LD_.*|DYLD_.*|PYTHON.*")
+
+
+class Finding(NamedTuple):
+    """Something about the value at a path: a problem if fatal, else a warning."""
+
+    path: Path
+    message: str
+    fatal: bool = True
+
+
+def findings(spec: Spec) -> Iterator[Finding]:
+    """Everything that is wrong or unwise, in no particular order."""
+    yield from _about_roles(spec)
+    yield from _about_commands(spec)
+    yield from _about_parameters(spec)
+    yield from _about_variables(spec)
+    yield from _about_data(spec)
+    yield from _about_the_end(spec)
+
+
+def _about_roles(spec: Spec) -> Iterator[Finding]:
+    roles = spec.roles
+    for name, role in (("chief", roles.chief), ("master", roles.master)):
+        if role and role.replicas != 1:
+            yield Finding(("roles", name), f"there is exactly one {name}, not {role.replicas}; the others are workers")
+    if roles.chief and roles.master:
+        yield Finding(("roles", "master"), "`master` is another word for `chief`; keep one of them")
+    if roles.ps and spec.framework in ("torch", "jax"):
+        yield Finding(("roles", "ps"), f"{spec.framework} has no parameter servers; its replicas are chief and workers")
+    if roles.evaluator and roles.evaluator.replicas != 1 and spec.framework == "tensorflow":
+        yield Finding(("roles", "evaluator"), "TensorFlow takes one evaluator")
+    if (roles.ps or roles.evaluator) and not (roles.worker or chief_of(spec)):
+        yield Finding(("roles",), "nobody trains: add a `worker` or a `chief`")
+    elif roles.ps and not chief_of(spec) and spec.framework == "tensorflow":
+        yield Finding(
+            ("roles", "ps"),
+            "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy"
+            " with ps in its cluster hangs without a word; add `chief: 1`, or drop ps",
+            fatal=False,
+        )
+    for name, role in _named_roles(spec):
+        if isinstance(role.port, tuple) and len(role.port) != role.replicas:
+            yield Finding(
+                ("roles", name, "port"),
+                f"{len(role.port)} ports for {_count(role.replicas, 'replica')}: give one for each",
+            )
+
+
+def _about_commands(spec: Spec) -> Iterator[Finding]:
+    without = [
+        name
+        for name, role in roles_of(spec).items()
+        if not (spec.run or role.run or (role.first.run and role.replicas == 1))
+    ]
+    if without and len(without) == len(roles_of(spec)):
+        yield Finding((), "`run` is missing: what should the replicas run?")
+    else:
+        for name in without:
+            yield Finding(("roles", name), "has nothing to run: give it a `run`, or one to the whole spec")
+    for path, run in _runs(spec):
+        if (run.shell is None) == (run.argv is None):
+            yield Finding(path, "give either `shell` or `argv`")
+        if mistake := mistaken_words(run):
+            yield Finding(path, mistake)
+        for command in commands(run):
+            for placeholder in shell_placeholders(command):
+                if placeholder.trouble:
+                    where = placeholder.trouble
+                    yield Finding(
+                        path,
+                        f"`{{{{ {placeholder.name} }}}}` stands in {where}, where no value can be quoted safely;"
+                        f' "${variable_name(placeholder.name)}" has the same value',
+                    )
+        for text in texts(run):
+            for alike in lookalikes(text):
+                yield Finding(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
+
+
+def _about_parameters(spec: Spec) -> Iterator[Finding]:
+    used = dict(_placeholders(spec))
+    for (path, name), reserved_name in used.items():
+        if name not in spec.parameters and not reserved_name:
+            near = difflib.get_close_matches(name, spec.parameters, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"add it: `parameters: {{{name}: …}}`"
+            yield Finding(path, f"`{{{{ {name} }}}}` is not among the parameters; {hint}")
+    variables: dict[str, str] = {}
+    for name in spec.parameters:
+        path, variable = ("parameters", name), variable_name(name)
+        if variable in reserved(spec.framework) or variable.startswith(("DRUMLINE_", "DATA_DIR_")):
+            yield Finding(path, f"would be given as {variable}, which drumline sets itself; choose another name")
+        elif _PRECIOUS.fullmatch(variable):
+            yield Finding(
+                path, f"would be given as {variable}, which every process needs as it is; choose another name"
+            )
+        elif variable in variables:
+            yield Finding(path, f"would be given as {variable}, as `{variables[variable]}` is; choose another name")
+        variables[variable] = name
+        if not any(used_name == name for _, used_name in used):
+            yield Finding(path, f"is not used in any command; it is still given as {variable}", fatal=False)
+
+
+def _about_variables(spec: Spec) -> Iterator[Finding]:
+    own = reserved(spec.framework) | set(data_of(spec))
+    given = {variable_name(name): name for name in spec.parameters}
+    for path, value in _values(spec):
+        name = str(path[-1])
+        if (value.value is None) == (value.from_ is None):
+            yield Finding(path, "give either `value` or `from`")
+        elif (name in own or name.startswith("DRUMLINE_")) and not value.override:
+            who = "drumline" if name in CONTRACT or name not in reserved(spec.framework) else "the rendezvous"
+            yield Finding(
+                path,
+                f"is set by {who}; to insist, write `{{value: …, override: true}}`, and nothing here is sure to work",
+            )
+        elif name in given and not value.override:
+            yield Finding(path, f"is already given by the parameter `{given[name]}`; keep one of them")
+
+
+def _about_data(spec: Spec) -> Iterator[Finding]:
+    several: tuple[tuple[Path, Data], ...]
+    if isinstance(spec.data, Data):
+        several = ((("data",), spec.data),)
+    else:
+        several = tuple((("data", index), data) for index, data in enumerate(spec.data or ()))
+    seen: set[str] = set()
+    for path, data in several:
+        variable = variable_name(data.name or "")
+        if len(several) > 1 and not data.name:
+            yield Finding(path, "`name` is missing: several data folders need names to tell them apart")
+        elif variable in seen:
+            yield Finding(path, f"the name `{data.name}` stands here a second time")
+        seen.add(variable)
+        if data.prepare and data.path.strip("./") == "":
+            yield Finding(
+                (*path, "path"),
+                f"`prepare` makes this folder as a whole, so it cannot be `{data.path}`; name one of its own",
+            )
+
+
+def _about_the_end(spec: Spec) -> Iterator[Finding]:
+    if spec.success == "chief" and not chief_of(spec):
+        yield Finding(("success",), "there is no chief whose end could decide; add `chief: 1` to the roles")
+    if spec.success in ("all-workers", "worker-0") and "worker" not in roles_of(spec):
+        yield Finding(("success",), "there are no workers whose end could decide")
+    if spec.restart.backoff.maximum < spec.restart.backoff.initial:
+        yield Finding(("restart", "backoff", "maximum"), "is less than `initial`")
+
+
+def _named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
+    """The roles as they are written, under the name they have in the file."""
+    for name in ("chief", "master", "worker", "ps", "evaluator"):
+        if role := getattr(spec.roles, name):
+            yield name, role
+
+
+def _runs(spec: Spec) -> Iterator[tuple[Path, Run]]:
+    if spec.run:
+        yield ("run",), spec.run
+    for name, role in _named_roles(spec):
+        if role.run:
+            yield ("roles", name, "run"), role.run
+        if role.first.run:
+            yield ("roles", name, "first", "run"), role.first.run
+    if isinstance(spec.data, Data):
+        if spec.data.prepare:
+            yield ("data", "prepare"), spec.data.prepare
+    else:
+        for index, data in enumerate(spec.data or ()):
+            if data.prepare:
+                yield ("data", index, "prepare"), data.prepare
+
+
+def _values(spec: Spec) -> Iterator[tuple[Path, Value]]:
+    def at(path: Path, env: Mapping[str, Value]) -> Iterator[tuple[Path, Value]]:
+        return (((*path, "env", name), value) for name, value in env.items())
+
+    yield from at((), spec.env)
+    for name, role in _named_roles(spec):
+        yield from at(("roles", name), role.env)
+        yield from at(("roles", name, "first"), role.first.env)
+
+
+def _placeholders(spec: Spec) -> Iterator[tuple[tuple[Path, str], bool]]:
+    """Every placeholder with its path, and whether drumline fills it in itself."""
+    for path, run in _runs(spec):
+        for command in commands(run):
+            yield from (((path, placeholder.name), False) for placeholder in shell_placeholders(command))
+        for word in run.argv or ():
+            yield from (((path, name), False) for name in placeholders(word))
+    for path, value in _values(spec):
+        yield from (((path, name), False) for name in placeholders(value.value or ""))
+    for key, directory in (("output", spec.output), ("checkpoint", spec.checkpoint)):
+        yield from ((((key,), name), name == "run") for name in placeholders(directory or ""))
+    several = (spec.data,) if isinstance(spec.data, Data) else spec.data or ()
+    for data in several:
+        yield from (((("data",), name), False) for name in placeholders(data.path))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

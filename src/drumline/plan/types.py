@@ -1,0 +1,190 @@
+"""The plan and what becomes of it: frozen values, addresses last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+COMPUTING = ("chief", "worker")
+ROLES = ("chief", "worker", "ps", "evaluator")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReplicaId:
+    """A replica's place in the line; exactly its TF_CONFIG task."""
+
+    role: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role}.{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> ReplicaId:
+        """Read `worker.0`; raise ValueError for anything else."""
+        role, _, index = text.partition(".")
+        if role not in ROLES or not index.isdecimal():
+            raise ValueError(text)
+        return cls(role, int(index))
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A value taken from the environment of whoever launches, when a replica starts; never kept."""
+
+    variable: str
+
+    def __str__(self) -> str:
+        return f"${{{self.variable}:?}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A value with a long part that every replica's has in common.
+
+    Ten thousand replicas repeat one cluster ten thousand times; the text is one object here, and whoever
+    writes launches down may write it once under its name.
+    """
+
+    before: str
+    name: str
+    text: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.before}{self.text}{self.after}"
+
+
+Value = str | Secret
+LaunchValue = str | Secret | Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a replica claims; None is nothing claimed."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One process of the line, before anybody knows where."""
+
+    id: ReplicaId
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, Value]
+    resources: Resources
+    port: int | None = None
+    port_fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A command that makes a data folder once, before any replica starts."""
+
+    name: str
+    path: str
+    argv: tuple[str, ...]
+    env: Mapping[str, Value]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A folder given to every replica, and the variable that names it."""
+
+    variable: str
+    path: str
+    volume: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How often the line may start again, by class of failure, and how long it waits in between."""
+
+    crash: int = 0
+    lost: int = 0
+    preempted: int = 0
+    hang: int = 0
+    rendezvous: int = 0
+    out_of_memory: int = 0
+    backoff_initial_seconds: float = 1.0
+    backoff_factor: float = 2.0
+    backoff_maximum_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait, and for what; None is for ever."""
+
+    start_seconds: float = 600.0
+    rendezvous_seconds: float = 600.0
+    grace_seconds: float = 10.0
+    run_seconds: float | None = None
+    progress_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Who will run: every replica with its command, variables and resources; no addresses yet."""
+
+    run: str
+    project: str
+    name: str
+    framework: str
+    engine: str
+    replicas: tuple[Replica, ...]
+    success: str
+    workdir: str = "."
+    output: str | None = None
+    checkpoint: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    data: tuple[Data, ...] = ()
+    preparations: tuple[Preparation, ...] = ()
+    restart: Restart = Restart()
+    timeouts: Timeouts = Timeouts()
+    tf_config_always: bool = False
+    evaluator_in_cluster: bool = False
+
+    def replicas_of(self, *roles: str) -> tuple[Replica, ...]:
+        """The replicas of these roles, in the order of the line."""
+        return tuple(replica for replica in self.replicas if replica.id.role in roles)
+
+    @property
+    def chief(self) -> ReplicaId | None:
+        """Who coordinates: the chief, else worker 0."""
+        return next((replica.id for replica in self.replicas_of(*COMPUTING)), None)
+
+
+class Place(NamedTuple):
+    """Where one replica runs: how it is reached, where it works and writes, the cores it may count on."""
+
+    host: str
+    port: int
+    workdir: str
+    output_dir: str
+    checkpoint_dir: str
+    cores: int | None = None
+    data_dirs: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """`host:port`, with the brackets that an IPv6 address needs."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+Placement = Mapping[ReplicaId, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A replica that can be started: its environment is complete, but for secrets."""
+
+    replica: Replica
+    attempt: int
+    place: Place
+    env: Mapping[str, LaunchValue]

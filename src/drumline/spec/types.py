@@ -1,0 +1,269 @@
+"""The spec: one frozen type per block of ``drumline.yml``, one field per key.
+
+A type that names a ``short`` field may be written as that field's value alone: ``worker: 3`` is
+``worker: {replicas: 3}``. The reader and the JSON Schema both follow these types and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct, field, structs
+
+from drumline.spec.quantity import BYTES_PATTERN, SECONDS_PATTERN, parse_bytes, parse_seconds
+
+Framework = Literal["tensorflow", "torch", "jax", "plain"]
+Success = Literal["chief", "all-workers", "worker-0"]
+EngineName = Literal["local", "ssh", "kubernetes", "jobset", "tfjob"]
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Budget = Annotated[int, Meta(ge=0, le=1000)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Scalar = Annotated[str, Meta(extra_json_schema={"type": ["string", "number", "boolean"]})]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$",
+        extra={
+            "words": "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
+        },
+    ),
+]
+Variable = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        extra={"words": "a variable's name: letters, digits and `_`, not beginning with a digit"},
+    ),
+]
+ParameterName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?$",
+        extra={"words": "a parameter's name: letters, digits, `-` and `_`, beginning with a letter"},
+    ),
+]
+Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
+Bytes = Annotated[
+    int,
+    Meta(
+        extra={"words": "an amount of memory such as 16GiB", "parse": parse_bytes},
+        extra_json_schema={"type": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
+    ),
+]
+Seconds = Annotated[
+    float,
+    Meta(
+        extra={"words": "a time such as 30s, 5m or 1h", "parse": parse_seconds},
+        extra_json_schema={
+            "type": ["number", "string"],
+            "pattern": SECONDS_PATTERN,
+            "examples": ["30s", "5m", "1h"],
+        },
+    ),
+]
+
+
+class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A mapping in the spec. ``short`` is the field that may stand for the whole of it."""
+
+    short: ClassVar[str | None] = None
+
+
+class Run(Block, frozen=True):
+    """What a replica runs: a shell command, several in order until one fails, or the words of one command."""
+
+    short: ClassVar[str | None] = "shell"
+    shell: (
+        Annotated[str, Meta(min_length=1)]
+        | Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
+        | None
+    ) = None
+    argv: Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
+
+
+class Value(Block, frozen=True):
+    """The value of an environment variable, or where to take it from."""
+
+    short: ClassVar[str | None] = "value"
+    value: Scalar | None = None
+    from_: (
+        Annotated[Variable, Meta(description="A variable of whoever launches; never written to disk or shown")] | None
+    ) = field(default=None, name="from")
+    override: Annotated[bool, Meta(description="Replace a variable that drumline sets itself")] = False
+
+
+class Resources(Block, frozen=True):
+    """What a replica claims; what is not said is not claimed."""
+
+    cpus: Annotated[float, Meta(ge=0.01, le=10_000)] | None = None
+    memory: Bytes | None = None
+    gpus: Annotated[int, Meta(ge=0, le=1000)] | None = None
+
+
+class First(Block, frozen=True):
+    """What differs for a role's replica 0. Its resources and variables are added to the role's."""
+
+    run: Run | None = None
+    env: dict[Variable, Value] = {}
+    resources: Resources = Resources()
+
+
+class Role(Block, frozen=True):
+    """How many replicas a role has, and what it has of its own."""
+
+    short: ClassVar[str | None] = "replicas"
+    replicas: Count = 1
+    run: Run | None = None
+    env: dict[Variable, Value] = {}
+    resources: Annotated[Resources, Meta(description="Instead of the spec's resources, as a whole")] | None = None
+    port: Port | Annotated[tuple[Port, ...], Meta(min_length=1, description="One per replica")] | None = None
+    first: First = First()
+
+
+class Roles(Block, frozen=True):
+    """The line: who takes part."""
+
+    chief: Annotated[Role, Meta(description="Coordinates; exactly one")] | None = None
+    master: Annotated[Role, Meta(description="The same as chief")] | None = None
+    worker: Role | None = None
+    ps: Annotated[Role, Meta(description="Parameter servers; stopped when the work is done")] | None = None
+    evaluator: Role | None = None
+
+
+class Data(Block, frozen=True):
+    """Data given to every replica: a path, or a volume mounted there."""
+
+    short: ClassVar[str | None] = "path"
+    path: Path
+    name: Annotated[ParameterName, Meta(description="Given as DATA_DIR_NAME; the first is also DATA_DIR")] | None = None
+    volume: Annotated[str, Meta(min_length=1, description="An existing volume claim, on Kubernetes")] | None = None
+    prepare: (
+        Annotated[Run, Meta(description="Runs once, before any replica; the data appears whole or not at all")] | None
+    ) = None
+
+
+class Backoff(Block, frozen=True):
+    """How long to wait between attempts; the first restart has no delay."""
+
+    initial: Seconds = 1.0
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    maximum: Seconds = 300.0
+
+
+class Restart(Block, frozen=True):
+    """How often the whole line starts again, by class of failure."""
+
+    short: ClassVar[str | None] = "budget"
+    budget: Annotated[Budget, Meta(description="For every class below without a number, out of memory excepted")] = 0
+    crash: Annotated[Budget, Meta(description="User code failed")] | None = None
+    lost: Annotated[Budget, Meta(description="A host or pod is gone")] | None = None
+    preempted: Annotated[Budget, Meta(description="Asked to leave, with time to save")] | None = None
+    hang: Annotated[Budget, Meta(description="Nobody made progress")] | None = None
+    rendezvous: Annotated[Budget, Meta(description="The replicas never found each other")] | None = None
+    out_of_memory: Annotated[Budget, Meta(description="Not retried unless asked")] = 0
+    backoff: Backoff = Backoff()
+
+
+class Timeouts(Block, frozen=True):
+    """How long to wait, and for what."""
+
+    start: Annotated[Seconds, Meta(description="Until every replica runs")] = 600.0
+    rendezvous: Annotated[Seconds, Meta(description="Until the replicas have found each other")] = 600.0
+    grace: Annotated[Seconds, Meta(description="Between TERM and KILL")] = 10.0
+    run: Annotated[Seconds, Meta(description="For the whole run")] | None = None
+    progress: (
+        Annotated[Seconds, Meta(description="Without a step, a line or work, before a run counts as hung")] | None
+    ) = None
+
+
+class TensorFlow(Block, frozen=True):
+    """How TF_CONFIG is written."""
+
+    tf_config: Annotated[
+        Literal["auto", "always"],
+        Meta(description="auto: not for one replica alone, which trains by itself without it"),
+    ] = "auto"
+    evaluator_in_cluster: Annotated[
+        bool, Meta(description="List the evaluator in everyone's cluster, as TensorFlow 1 wanted")
+    ] = False
+
+
+class LocalOptions(Block, frozen=True):
+    """This machine."""
+
+
+class SshHost(Block, frozen=True):
+    """A host reached by ssh, and what may be used of it."""
+
+    short: ClassVar[str | None] = "host"
+    host: Annotated[str, Meta(min_length=1)]
+    address: Annotated[str, Meta(min_length=1, description="The address its peers use, where it differs")] | None = None
+    port: Annotated[Port, Meta(description="Its first training port, where a firewall wants a fixed one")] | None = None
+    cpus: Annotated[float, Meta(ge=0.01)] | None = None
+    memory: Bytes | None = None
+    gpus: Annotated[int, Meta(ge=0)] | None = None
+
+
+class SshOptions(Block, frozen=True):
+    """Hosts reached with your own ssh configuration."""
+
+    hosts: tuple[SshHost, ...] = ()
+
+
+class KubernetesOptions(Block, frozen=True):
+    """A cluster, and where in it."""
+
+    context: Annotated[str, Meta(min_length=1)] | None = None
+    namespace: Annotated[str, Meta(min_length=1)] | None = None
+    image: Annotated[str, Meta(min_length=1)] | None = None
+
+
+class Engine(Block, frozen=True):
+    """Where replicas run. Options of several engines may stand side by side; `--on NAME` picks one."""
+
+    short: ClassVar[str | None] = "default"
+    default: EngineName | None = None
+    local: LocalOptions | None = None
+    ssh: SshOptions | None = None
+    kubernetes: KubernetesOptions | None = None
+    jobset: KubernetesOptions | None = None
+    tfjob: KubernetesOptions | None = None
+
+
+class Spec(Block, frozen=True):
+    """What to train, by whom, where."""
+
+    project: Annotated[Name, Meta(description="The project; prefixes everything that gets a name")]
+    run: Annotated[Run, Meta(description="For every role that has no `run` of its own")] | None = None
+    name: Annotated[Name, Meta(description="Of this run, instead of the project's")] | None = None
+    framework: Framework = "tensorflow"
+    tensorflow: TensorFlow = TensorFlow()
+    roles: Roles = Roles()
+    parameters: Annotated[
+        dict[ParameterName, Scalar], Meta(description="Values for `{{ name }}`, also given as variables")
+    ] = {}
+    resources: Annotated[Resources, Meta(description="For every role that has none of its own")] = Resources()
+    port: (
+        Annotated[Port, Meta(description="The first port, where replicas share an address; else the port of each")]
+        | None
+    ) = None
+    env: dict[Variable, Value] = {}
+    workdir: Annotated[Path, Meta(description="Where commands run; the folder of this file unless said")] = "."
+    output: (
+        Annotated[Path, Meta(description="The run's shared folder, given as OUTPUT_DIR; may contain `{{ run }}`")]
+        | None
+    ) = None
+    checkpoint: (
+        Annotated[Path, Meta(description="Kept across attempts, given as CHECKPOINT_DIR; may contain `{{ run }}`")]
+        | None
+    ) = None
+    data: Data | Annotated[tuple[Data, ...], Meta(min_length=1)] | None = None
+    restart: Restart = Restart()
+    timeouts: Timeouts = Timeouts()
+    success: Annotated[Success, Meta(description="Who decides; unless said, the chief, else all workers")] | None = None
+    engine: Engine = Engine()
+
+    def with_parameters(self, parameters: dict[str, str]) -> Spec:
+        """The same spec with these parameters."""
+        return structs.replace(self, parameters=parameters)

@@ -1,0 +1,1 @@
+"""WHAT HAPPENED: what drumline keeps on this machine, per user."""

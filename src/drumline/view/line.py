@@ -1,0 +1,54 @@
+"""A plan as a person wants to see it: replicas that are alike in one row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from drumline.plan.command import format_argv
+from drumline.plan.types import ROLES, Plan, Replica
+
+
+class LineRow(NamedTuple):
+    """One or several replicas of a role that run the same with the same claims."""
+
+    replicas: str
+    size: int
+    command: str
+    cpus: float | None
+    memory_bytes: int | None
+    gpus: int | None
+
+
+def line_rows(plan: Plan) -> list[LineRow]:
+    """The replicas of a plan, neighbours that are alike together."""
+    groups: list[list[Replica]] = []
+    for replica in plan.replicas:
+        if groups and _alike(groups[-1][0], replica):
+            groups[-1].append(replica)
+        else:
+            groups.append([replica])
+    return [_row(group) for group in groups]
+
+
+def role_counts(plan: Plan) -> list[tuple[str, int]]:
+    """How many replicas each role has, in the order of the line."""
+    counts = dict.fromkeys(ROLES, 0)
+    for replica in plan.replicas:
+        counts[replica.id.role] += 1
+    return [(role, count) for role, count in counts.items() if count]
+
+
+def _alike(one: Replica, other: Replica) -> bool:
+    return (one.id.role, one.argv, one.resources) == (other.id.role, other.argv, other.resources)
+
+
+def _row(group: list[Replica]) -> LineRow:
+    first, last = group[0], group[-1]
+    return LineRow(
+        replicas=str(first.id) if first is last else f"{first.id}-{last.id.index}",
+        size=len(group),
+        command=format_argv(first.argv),
+        cpus=first.resources.cpus,
+        memory_bytes=first.resources.memory_bytes,
+        gpus=first.resources.gpus,
+    )
