@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from fractions import Fraction
 
-BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)? ?([kKMGTP]i?B?|B)$"
-SECONDS_PATTERN = r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)?$"
+BYTES_PATTERN = r"^([0-9]{1,19}(?:\.[0-9]{1,9})?) ?(?:([kKMGTP])(i?)B?|B)$"
+SECONDS_PATTERN = r"^([0-9]{1,10}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)?$"
 
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
+_MOST_BYTES = 1024**6
+_MOST_SECONDS = 36_500 * 86_400
+_POWERS = {None: 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
 
 
 def parse_bytes(text: str) -> int:
-    """Read `16GiB` or `500MB`; raise ValueError with the sentence for the user."""
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-        raise ValueError(f"{text} of what? Memory needs a unit: write {text}GiB or {text}MiB")
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kKMGTP]?)(i?)B?", text)
-    if not match or not (match[2] or text.endswith("B")) or (match[3] and not match[2]):
-        raise ValueError(f'expected an amount of memory such as 16GiB, got "{text}"')
-    amount = int(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].upper()])
-    if amount < 1:
-        raise ValueError("expected an amount of memory above 0")
+    """Read `16GiB` or `500MB`; raise ValueError with what was expected instead."""
+    if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,9})?", text):
+        raise ValueError(f"memory with a unit, such as {text}GiB or {text}MiB")
+    match = re.fullmatch(BYTES_PATTERN, text)
+    if not match:
+        raise ValueError("an amount of memory such as 16GiB or 500MB")
+    power = _POWERS[match[2] and match[2].upper()]
+    amount = int(Fraction(match[1]) * (1024 if match[3] else 1000) ** power)
+    if not 1 <= amount <= _MOST_BYTES:
+        raise ValueError("an amount of memory from 1B to 1024PiB")
     return amount
 
 
@@ -38,16 +43,19 @@ def format_bytes(amount: int) -> str:
 
 
 def parse_seconds(text: str) -> float:
-    """Read `30s`, `5m` or `1h`, a bare number as seconds; raise ValueError with the sentence for the user."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)?", text)
+    """Read `30s`, `5m` or `1h`, a bare number as seconds, to the millisecond; raise ValueError as above."""
+    match = re.fullmatch(SECONDS_PATTERN, text)
     if not match:
-        raise ValueError(f'expected a time such as 30s, 5m or 1h, got "{text}"')
-    return float(match[1]) * _SECONDS[match[2]]
+        raise ValueError("a time such as 30s, 5m or 1h")
+    seconds = round(Fraction(match[1]) * _MILLISECONDS[match[2]]) / 1000
+    if seconds > _MOST_SECONDS:
+        raise ValueError("a time of at most 36500d")
+    return seconds
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a length of time with the largest unit that keeps it whole."""
+    """Write a time so that it reads back exactly, with the largest unit that keeps it whole."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds and seconds % length == 0:
             return f"{int(seconds / length)}{unit}"
-    return f"{seconds:g}s"
+    return f"{Decimal(repr(seconds)).normalize():f}s"

@@ -168,7 +168,7 @@ class _Walk:
             try:
                 return parse(node.text)
             except ValueError as error:
-                return self.complain(node.line, path, str(error))
+                return self.complain(node.line, path, f"expected {error}, got {_got(node)}")
         match kind:
             case inspect.BoolType() if isinstance(value, bool):
                 return value

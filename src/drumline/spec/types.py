@@ -47,7 +47,7 @@ Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
 Bytes = Annotated[
     int,
     Meta(
-        extra={"words": "an amount of memory such as 16GiB", "parse": parse_bytes},
+        extra={"words": "an amount of memory such as 16GiB or 500MB", "parse": parse_bytes},
         extra_json_schema={"type": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
     ),
 ]
