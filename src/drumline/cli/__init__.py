@@ -16,6 +16,7 @@ from drumline.errors import DrumlineError, SpecError
 # The help texts live here, so that `drumline --help` imports no command.
 COMMANDS = {
     "init": "Write a drumline.yml and a training script to begin with",
+    "train": "Run a spec and show what happens",
     "check": "Name every problem of a spec, or show who would run",
     "render": "Print exactly what would run",
     "tfconfig": "Make TF_CONFIG for hosts, or check one",

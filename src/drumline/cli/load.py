@@ -33,6 +33,12 @@ class Loaded(NamedTuple):
     site: Site
     source: str
     warnings: tuple[Problem, ...]
+    spec: Spec
+    data: bytes
+
+    def plan_as(self, run: str) -> Plan:
+        """The same plan as the run of this number."""
+        return make_plan(self.spec, run=run, engine=self.plan.engine)
 
 
 def load(file: str | None, *, given: Sequence[str] = (), on: str | None = None, run: str = "0") -> Loaded:
@@ -49,7 +55,7 @@ def load(file: str | None, *, given: Sequence[str] = (), on: str | None = None, 
             (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
     if problems:
         raise SpecError(problems)
-    return Loaded(make_plan(spec, run=run, engine=on), _site(directory), source, tuple(warnings))
+    return Loaded(make_plan(spec, run=run, engine=on), _site(directory), source, tuple(warnings), spec, data)
 
 
 def _read_file(file: str | None) -> tuple[str, bytes, Path]:

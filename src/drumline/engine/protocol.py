@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from drumline.plan.types import Launch, Placement, Plan
+from drumline.plan.types import Launch, Placement, Plan, ReplicaId
+from drumline.run.event import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,35 @@ class Capabilities:
     forms: tuple[str, ...]  # in which `render` can write, the usual one first
 
 
+class Loop(Protocol):
+    """What a supervisor's loop does for an engine."""
+
+    def on_readable(self, descriptor: int, call: Callable[[], object]) -> None:
+        """Call this whenever the descriptor can be read."""
+        ...
+
+    def forget(self, descriptor: int) -> None:
+        """Look at this descriptor no more."""
+        ...
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call this once, after so long."""
+        ...
+
+
+Tell = Callable[[Event], None]
+
+
 class Engine(Protocol):
     """A place that can run a line."""
 
     capabilities: Capabilities
 
-    def place(self, plan: Plan) -> Placement:
-        """Say where each replica will be reached and write; raise InputError if the plan cannot fit there."""
+    def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
+        """Say where each replica will be reached and write; raise InputError if the plan cannot fit there.
+
+        `keep` are the addresses of an attempt that is already under way.
+        """
         ...
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
@@ -42,4 +65,20 @@ class Engine(Protocol):
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
         """Say what this engine would refuse to start."""
+        ...
+
+    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+        """Tell of everything that happens to this run's replicas from now on; comes before `start` and `stop`."""
+        ...
+
+    def start(self, launches: Sequence[Launch]) -> None:
+        """Start whoever has not been started before, and return; that they run, and how they end, is told."""
+        ...
+
+    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+        """Begin to stop these, gently for so long; each end is told. Unknown ones are not an error."""
+        ...
+
+    def traces(self) -> Iterator[Path]:
+        """The folders on this machine into which somebody alive writes."""
         ...

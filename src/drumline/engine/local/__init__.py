@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from drumline.engine.local.claim import PortClaim
+from drumline.engine.local.environment import complete
 from drumline.engine.local.place import place
+from drumline.engine.local.processes import Processes
 from drumline.engine.local.render import render
-from drumline.engine.protocol import Capabilities, Engine, Site
-from drumline.plan.types import Launch, Placement, Plan
+from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
+from drumline.errors import EngineError
+from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN), name and `=` counted.
 LONGEST_VARIABLE_BYTES = 131_071
@@ -18,12 +24,16 @@ class LocalEngine:
 
     capabilities = Capabilities(forms=("shell", "json", "yaml"))
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, environ: Mapping[str, str]) -> None:
         self._site = site
+        self._environ = environ
+        self._claims: dict[ReplicaId, PortClaim] = {}
+        self._processes: Processes | None = None
 
-    def place(self, plan: Plan) -> Placement:
-        """Give every replica a port of its own, free at this moment unless the spec names it."""
-        return place(plan, self._site)
+    def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
+        """Give every replica a port of its own, free and claimed unless the spec or an earlier placement names it."""
+        placement, self._claims = place(plan, self._site, keep)
+        return placement
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write a script that starts any one replica by hand, or the same as data."""
@@ -39,7 +49,47 @@ class LocalEngine:
                     f" that Linux passes to a process: {len(launches):,} replicas cannot start here"
                 )
 
+    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+        """Tell of everything that happens to this run's replicas from now on."""
+        self._processes = Processes(run_dir, loop=loop, tell=tell)
+
+    def start(self, launches: Sequence[Launch]) -> None:
+        """Start whoever has not been started before."""
+        for objection in self.objections(launches):
+            raise EngineError(objection)
+        environments = [complete(launch, self._environ, self._site) for launch in launches]
+        for folder in {
+            folder for launch in launches for folder in (launch.place.output_dir, launch.place.checkpoint_dir)
+        }:
+            _make_folder(folder)
+        held = {replica: claim.descriptors for replica, claim in self._claims.items()}
+        self._running.start(launches, environments, held)
+        for claim in self._claims.values():
+            claim.close()
+        self._claims = {}
+
+    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+        """Begin to stop these; each end is told."""
+        self._running.stop(replicas, attempt, grace_seconds=grace_seconds)
+
+    def traces(self) -> Iterator[Path]:
+        """The folders of everybody who is alive."""
+        return self._running.traces()
+
+    @property
+    def _running(self) -> Processes:
+        if self._processes is None:
+            raise AssertionError("an engine is watched before anything is started")
+        return self._processes
+
 
 def make_engine(site: Site) -> Engine:
     """Return the engine for this machine."""
-    return LocalEngine(site)
+    return LocalEngine(site, os.environ)
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EngineError(f"cannot make the folder {folder}: {error.strerror}") from None

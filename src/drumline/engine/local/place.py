@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from drumline.engine.local.claim import PortClaim, claim_port
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import COMPUTING, Place, Placement, Plan, Replica, ReplicaId
@@ -18,8 +18,8 @@ HOST = "127.0.0.1"
 FREE_PORTS = range(20_000, 32_768)
 
 
-def place(plan: Plan, site: Site) -> Placement:
-    """Place every replica on this machine."""
+def place(plan: Plan, site: Site, keep: Sequence[str] = ()) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
+    """Place every replica on this machine; return the claims on the ports that were picked."""
     workdir = site.directory / plan.workdir
     if not workdir.is_dir():
         raise InputError(
@@ -29,9 +29,15 @@ def place(plan: Plan, site: Site) -> Placement:
     output_dir = site.directory / plan.output if plan.output else site.home / "runs" / plan.run / "output"
     checkpoint_dir = site.directory / plan.checkpoint if plan.checkpoint else output_dir / "checkpoint"
     data_dirs = tuple(_normal(site.directory / data.path) for data in plan.data)
-    ports = _ports(plan)
+    claims: dict[ReplicaId, PortClaim] = {}
+    if keep:
+        ports = {
+            replica.id: int(address.rpartition(":")[2]) for replica, address in zip(plan.replicas, keep, strict=True)
+        }
+    else:
+        ports = _ports(plan, claims)
     share = max(1, site.cores // max(1, len(plan.replicas_of(*COMPUTING)))) if len(plan.replicas) > 1 else None
-    return {
+    placement = {
         replica.id: Place(
             host=HOST,
             port=ports[replica.id],
@@ -43,9 +49,10 @@ def place(plan: Plan, site: Site) -> Placement:
         )
         for replica in plan.replicas
     }
+    return placement, claims
 
 
-def _ports(plan: Plan) -> dict[ReplicaId, int]:
+def _ports(plan: Plan, claims: dict[ReplicaId, PortClaim]) -> dict[ReplicaId, int]:
     """Ports that the spec lists are kept; a single number is the first of a count; the rest are picked."""
     taken: dict[int, ReplicaId] = {}
     for replica in plan.replicas:
@@ -56,28 +63,24 @@ def _ports(plan: Plan) -> dict[ReplicaId, int]:
                     hint=f"give `roles.{replica.id.role}.port` other ports",
                 )
             taken[replica.port] = replica.id
-    counts: dict[int | None, Iterator[int]] = {None: _free_ports()}
+    counts: dict[int, Iterator[int]] = {}
+    free = iter(FREE_PORTS)
     for replica in plan.replicas:
         if replica.port_fixed:
             continue
+        if replica.port is None:
+            claim = next((claim for port in free if port not in taken and (claim := claim_port(port))), None)
+            if claim is None:
+                raise EngineError(f"no free port for {replica.id} from {FREE_PORTS.start} to {FREE_PORTS.stop - 1}")
+            taken[claim.port], claims[replica.id] = replica.id, claim
+            continue
         if replica.port not in counts:
-            counts[replica.port] = iter(range(replica.port or 0, 65536))
+            counts[replica.port] = iter(range(replica.port, 65536))
         port = next((port for port in counts[replica.port] if port not in taken), None)
         if port is None:
             raise EngineError(f"no port left for {replica.id}", hint="give fewer replicas, or a lower `port`")
         taken[port] = replica.id
     return {replica: port for port, replica in taken.items()}
-
-
-def _free_ports() -> Iterator[int]:
-    for port in FREE_PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        yield port
 
 
 def _cores(replica: Replica, share: int | None) -> int | None:

@@ -1,0 +1,111 @@
+"""A feed on the screen: every line with its replica and its time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from drumline.view.feed import Change, Feed, Item, Lines
+
+_COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
+_QUICK, _SLOW = 0.01, 0.2
+
+
+class Screen:
+    """Writes items to stdout; on a terminal with a colour per replica and the last state of progress bars below."""
+
+    def __init__(self, ids: Sequence[str], *, timestamps: bool = True, terminal: bool | None = None) -> None:
+        self._width = max(len(name) for name in ids) + 1
+        self._timestamps = timestamps
+        self._out = sys.stdout.fileno()
+        self._live = os.isatty(self._out) if terminal is None else terminal
+        self._colourful = self._live and "NO_COLOR" not in os.environ
+        self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
+        self._bars = 0
+
+    def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes]) -> None:
+        """Write items, then, on a terminal, the lines that have not ended yet."""
+        pieces: list[bytes] = []
+        for item in items:
+            pieces.append(self._lines(item) if isinstance(item, Lines) else self._change(item))
+        if self._live:
+            bars = self._progress(unfinished)
+            if pieces or bars or self._bars:
+                pieces.insert(0, b"\x1b[%dA\x1b[J" % self._bars if self._bars else b"")
+                self._bars = len(bars)
+                pieces.extend(bars)
+        if pieces:
+            self._write(b"".join(pieces))
+
+    def _lines(self, item: Lines) -> bytes:
+        prefix = self._prefix(item.id, item.at, exact=item.exact)
+        data = item.data
+        if b"\r" in data:
+            data = b"\n".join(_last_state(line) for line in data.split(b"\n"))
+        body = data.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
+        return prefix + body + b"\n"
+
+    def _change(self, item: Change) -> bytes:
+        prefix = self._prefix(item.id, item.at)
+        lines = [f"--> {item.phase}"]
+        if item.reason:
+            lines.append(f"Reason: {item.reason}")
+        if item.message:
+            lines.append(f"Message: {item.message}")
+        if item.exit and item.exit.code is not None:
+            lines.append(f"Exit Code: {item.exit.code}")
+        elif item.exit and item.exit.signal is not None:
+            lines.append(f"Signal: {item.exit.signal}")
+        return b"".join(prefix + line.encode() + b"\n" for line in lines)
+
+    def _prefix(self, name: str, at: float, *, exact: bool = True) -> bytes:
+        stamp = f"[{'' if exact else '~'}{_utc(int(at))}] " if self._timestamps else ""
+        text = f"{name:<{self._width}}| {stamp}"
+        if self._colourful and name in self._colours:
+            return f"\x1b[{self._colours[name]}m{text}\x1b[0m".encode()
+        return text.encode()
+
+    def _progress(self, unfinished: Mapping[str, bytes]) -> list[bytes]:
+        columns = shutil.get_terminal_size().columns
+        room = columns - self._width - 3
+        shown = []
+        for name, line in unfinished.items():
+            if b"\r" in line and room > 0:
+                text = _last_state(line).decode(errors="replace")[:room]
+                shown.append(f"{name:<{self._width}}| {text}\n".encode())
+        return shown
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._out, view) :]
+
+
+def follow(feed: Feed, screen: Screen) -> None:
+    """Show a run until it ends."""
+    pause = _QUICK
+    while True:
+        items = feed.poll(time.time())
+        screen.show(items, feed.unfinished())
+        if items:
+            pause = _QUICK
+            continue
+        if feed.is_over:
+            screen.show((), {})
+            return
+        time.sleep(pause)
+        pause = min(pause * 1.5, _SLOW)
+
+
+def _last_state(line: bytes) -> bytes:
+    """What a line with carriage returns has come to show."""
+    return next((part for part in reversed(line.split(b"\r")) if part.strip()), b"")
+
+
+@lru_cache(maxsize=64)
+def _utc(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))

@@ -1,0 +1,62 @@
+"""Ports, claimed: nobody else on this machine is given one while a replica may still bind it.
+
+A claim is two sockets. An abstract one, named after the port, keeps other drumlines away, whoever runs them. A
+bound one that does not listen keeps the kernel and everybody else away, yet lets the replica's server bind over
+it, since servers set SO_REUSEADDR. Both are handed to the replica's keeper, and so end with the replica.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+
+
+class PortClaim:
+    """A port that is ours until `close`."""
+
+    def __init__(self, port: int, sockets: tuple[socket.socket, ...]) -> None:
+        self.port = port
+        self._sockets = sockets
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a keeper must hold to keep the claim."""
+        return tuple(each.fileno() for each in self._sockets)
+
+    def close(self) -> None:
+        """Let go of our copies."""
+        for each in self._sockets:
+            each.close()
+
+
+def claim_port(port: int) -> PortClaim | None:
+    """Claim a port; None if it is taken."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if sys.platform == "linux":
+            name.bind(f"\0drumline-port-{port}")
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if _is_served(port):
+            raise OSError(errno.EADDRINUSE, "somebody listens there")
+        held.bind(("", port))
+    except OSError:
+        name.close()
+        held.close()
+        return None
+    return PortClaim(port, (name, held))
+
+
+def _is_served(port: int) -> bool:
+    """Whether a server has the port: only a strict bind sees those that, like ours, allow others beside them."""
+    for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return True
+    return False

@@ -1,0 +1,208 @@
+"""The replicas of one run as processes of this machine, each behind its keeper."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.local.trace import Trace, is_kept, open_trace, read_trace
+from drumline.engine.protocol import Loop, Tell
+from drumline.plan.types import Launch, ReplicaId
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.traces import LOG, TRACE, trace_dir
+from drumline.runtime import keeper
+
+MARK = "DRUMLINE_MARK"
+
+
+class Life(NamedTuple):
+    """One life of a replica."""
+
+    replica: ReplicaId
+    attempt: int
+    incarnation: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A life that this supervisor looks after."""
+
+    life: Life
+    path: Path
+    watched: int | None = None  # readable when the keeper has gone
+    told_start: bool = False
+    looked_at: bool = False
+    stopping: bool = False
+
+
+class Processes:
+    """Starts, stops and watches the replicas of one run; owns the descriptors that tell of them."""
+
+    def __init__(self, run_dir: Path, *, loop: Loop, tell: Tell) -> None:
+        self._run_dir = run_dir
+        self._loop = loop
+        self._tell = tell
+        self._kept: dict[Life, _Kept] = {}
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))  # a descriptor per replica
+        keeper.become_subreaper()
+
+    def start(
+        self,
+        launches: Sequence[Launch],
+        environments: Sequence[Mapping[str, str]],
+        held: Mapping[ReplicaId, Sequence[int]],
+    ) -> None:
+        """Start every life that has not begun before, and watch all; what happens to them is told as events."""
+        news, tidings = os.pipe()
+        for launch, env in zip(launches, environments, strict=True):
+            life = Life(launch.replica.id, launch.attempt)
+            folder = self._run_dir / trace_dir(*life)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            trace = open_trace(folder / TRACE)
+            if trace is None:
+                self._adopt(life)
+                continue
+            log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            pid = os.fork()
+            if pid == 0:
+                keeper.keep(
+                    trace,
+                    log,
+                    tidings,
+                    name=f"{life.replica} {life.attempt} {life.incarnation}",
+                    argv=launch.replica.argv,
+                    env={**env, MARK: self._mark_of(life)},
+                    workdir=launch.place.workdir,
+                    held=held.get(launch.replica.id, ()),
+                    file_limits=self._limits,
+                )
+            os.close(trace)
+            os.close(log)
+            self._watch(_Kept(life, folder / TRACE), pid)
+        os.close(tidings)
+        self._loop.on_readable(news, lambda: self._hear(news))
+
+    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+        """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""
+        for replica in replicas:
+            life = Life(replica, attempt)
+            kept = self._kept.get(life) or self._adopt(life)
+            if kept is None or kept.watched is None:
+                continue
+            if grace_seconds > 0 and not kept.stopping:
+                self._signal(kept, signal.SIGTERM)
+                self._loop.call_later(grace_seconds, partial(self._signal, kept, signal.SIGKILL))
+            elif grace_seconds <= 0:
+                self._signal(kept, signal.SIGKILL)
+            kept.stopping = True
+
+    def traces(self) -> Iterator[Path]:
+        """The folders of all lives that go on, and of those that ended since this was asked last."""
+        for kept in self._kept.values():
+            if kept.watched is not None or not kept.looked_at:
+                kept.looked_at = kept.watched is None
+                yield kept.path.parent
+
+    def _mark_of(self, life: Life) -> str:
+        return f"{self._run_dir}/{trace_dir(*life)}"
+
+    def _watch(self, kept: _Kept, keeper_pid: int) -> None:
+        self._kept[kept.life] = kept
+        kept.watched = os.pidfd_open(keeper_pid)
+        self._loop.on_readable(kept.watched, lambda: self._keeper_gone(kept))
+
+    def _adopt(self, life: Life) -> _Kept | None:
+        """Take up a life that an earlier supervisor began; tell what has become of it."""
+        if life in self._kept:
+            return self._kept[life]
+        path = self._run_dir / trace_dir(*life) / TRACE
+        kept = _Kept(life, path)
+        trace = read_trace(path)
+        if is_kept(path):
+            if trace.keeper is None:  # the fork is so young that it has not written its first line
+                self._loop.call_later(0.005, lambda: self._adopt(life))
+                return None
+            with suppress(ProcessLookupError):
+                self._watch(kept, trace.keeper)
+                self._told_start(kept, trace)
+                return kept
+            trace = read_trace(path)
+        self._kept[life] = kept
+        self._conclude(kept, trace)
+        return kept
+
+    def _hear(self, news: int) -> None:
+        """A process is about to become a replica; the pipe closes when all have."""
+        data = os.read(news, 65536)
+        if not data:
+            self._loop.forget(news)
+            os.close(news)
+            return
+        for line in data.decode().splitlines():
+            replica, attempt, incarnation, pid = line.split()
+            kept = self._kept.get(Life(ReplicaId.parse(replica), int(attempt), int(incarnation)))
+            if kept:
+                self._told_start(kept, Trace(pid=int(pid)))
+
+    def _told_start(self, kept: _Kept, trace: Trace) -> None:
+        if trace.pid is not None and not kept.told_start:
+            kept.told_start = True
+            self._tell(ReplicaStarted(*kept.life, trace.pid))
+
+    def _keeper_gone(self, kept: _Kept) -> None:
+        if kept.watched is not None:
+            self._loop.forget(kept.watched)
+            os.close(kept.watched)
+            kept.watched = None
+        self._conclude(kept, read_trace(kept.path))
+
+    def _conclude(self, kept: _Kept, trace: Trace) -> None:
+        """Tell how a life ended; one whose keeper was killed is ended first, wherever it hides."""
+        self._told_start(kept, trace)
+        _reap()
+        if trace.exit is not None:
+            self._tell(ReplicaExited(*kept.life, trace.exit, trace.at_seconds))
+            return
+        left = list(marked(f"{MARK}={self._mark_of(kept.life)}"))
+        if left:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._loop.call_later(0.005, partial(self._conclude, kept, trace))
+            return
+        message = "its keeper is gone" if trace.keeper else "it was never started"
+        self._tell(ReplicaExited(*kept.life, Exit(message=message), keeper.now()))
+
+    def _signal(self, kept: _Kept, number: int) -> None:
+        if kept.watched is None:
+            return
+        trace = read_trace(kept.path)
+        if trace.pid is None:
+            self._loop.call_later(0.005, lambda: self._signal(kept, number))
+        elif trace.exit is None and keeper.start_ticks(trace.pid) == trace.ticks:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(trace.pid, number)
+
+
+def marked(mark: str) -> Iterator[int]:
+    """Every process of ours whose environment has this variable."""
+    wanted = mark.encode()
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdecimal():
+            with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as environ:  # noqa: PTH123
+                if wanted in environ.read().split(b"\0"):
+                    yield int(entry)
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,72 @@
+"""What a keeper left on disk about one life of a replica, read back."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drumline.run.event import Exit
+
+
+class Trace(NamedTuple):
+    """Who keeps it, which process it is or was, and how that ended, as far as it was written down."""
+
+    keeper: int | None = None
+    pid: int | None = None
+    ticks: int | None = None
+    exit: Exit | None = None
+    at_seconds: float = 0.0
+
+
+def open_trace(path: Path) -> int | None:
+    """Create and lock a new trace; None if this life has begun before and must not begin again."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    if os.fstat(descriptor).st_size:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_kept(path: Path) -> bool:
+    """Whether a keeper holds this trace."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def read_trace(path: Path) -> Trace:
+    """Read what is there; lines that are not whole are not there."""
+    known: dict[str, Any] = {}
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Trace()
+    for line in data.split(b"\n")[:-1]:
+        try:
+            known.update(json.loads(line))
+        except (ValueError, TypeError):
+            continue
+    ended = "code" in known or "signal" in known
+    return Trace(
+        keeper=known.get("keeper"),
+        pid=known.get("pid"),
+        ticks=known.get("ticks"),
+        exit=Exit(known.get("code"), known.get("signal")) if ended else None,
+        at_seconds=known.get("at", 0.0),
+    )

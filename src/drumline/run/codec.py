@@ -1,0 +1,24 @@
+"""Events as plain data and back, equal."""
+
+from __future__ import annotations
+
+from typing import Any, cast, get_args
+
+from drumline.plan.codec import from_data, to_data
+from drumline.run.event import Event
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def event_to_data(event: Event) -> dict[str, object]:
+    """Write an event as what JSON knows, its kind first."""
+    return {"event": type(event).__name__, **cast("dict[str, object]", to_data(event))}
+
+
+def event_from_data(data: dict[str, Any]) -> Event:
+    """Read an event back; raise ValueError for what this version does not know."""
+    fields = dict(data)
+    try:
+        return cast("Event", from_data(_KINDS[fields.pop("event")], fields))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not an event of this version: {error}") from error

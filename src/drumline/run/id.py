@@ -1,0 +1,47 @@
+"""What people type to name a run or one of its replicas: `4`, `4.worker.1`, `4.chief`; in a sweep `7.2`, `7.2.ps.0`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from drumline.errors import InputError, NotFoundError
+from drumline.plan.types import ROLES, Plan, ReplicaId
+
+_ID = re.compile(r"(?P<run>[0-9]+(?:\.[0-9]+)?)(?:\.(?P<role>[a-z]+)(?:\.(?P<index>[0-9]+))?)?")
+
+
+class Target(NamedTuple):
+    """A run, or with a role (and a number) a part of it."""
+
+    run: str
+    role: str | None = None
+    number: int | None = None
+
+    def replicas(self, plan: Plan) -> tuple[ReplicaId, ...]:
+        """The replicas that are meant; raise NotFoundError, saying what exists, if there is none."""
+        everyone = tuple(replica.id for replica in plan.replicas)
+        if self.role is None:
+            return everyone
+        if self.role == "chief" and plan.chief and self.number in (None, 0):
+            return (plan.chief,)  # whoever is chief, under any name
+        meant = tuple(each for each in everyone if each.role == self.role and self.number in (None, each.index))
+        if not meant:
+            known = ", ".join(f"{self.run}.{each}" for each in everyone[:12])
+            more = ", …" if len(everyone) > 12 else ""
+            raise NotFoundError(f"run {self.run} has no {self._part()}", hint=f"it has {known}{more}")
+        return meant
+
+    def _part(self) -> str:
+        return self.role or "" if self.number is None else f"{self.role}.{self.number}"
+
+
+def parse_target(text: str) -> Target:
+    """Read an id; raise InputError for what cannot be one."""
+    match = _ID.fullmatch(text)
+    if not match:
+        raise InputError(f"`{text}` is not a run's id", hint="ids look like 4, 4.worker.1 or 4.chief")
+    role = "chief" if match["role"] == "master" else match["role"]
+    if role is not None and role not in ROLES:
+        raise InputError(f"`{text}`: `{role}` is not a role", hint=f"roles are {', '.join(ROLES)}")
+    return Target(match["run"], role, int(match["index"]) if match["index"] else None)

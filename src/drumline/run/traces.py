@@ -1,0 +1,15 @@
+"""Where the traces of a replica's life lie inside its run's folder: the same for every way to start one."""
+
+from __future__ import annotations
+
+from drumline.plan.types import ReplicaId
+
+LOG = "log"  # its stdout and stderr, nothing in between
+TRACE = "keeper"  # locked while its keeper lives
+MARKS = "marks"  # which byte of the log was written by when
+
+
+def trace_dir(replica: ReplicaId, attempt: int, incarnation: int = 0) -> str:
+    """The folder of one life of a replica, below the run's."""
+    life = f"{replica}+{incarnation}" if incarnation else str(replica)
+    return f"attempts/{attempt}/{life}"

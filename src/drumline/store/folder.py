@@ -1,0 +1,127 @@
+"""A run's folder: what lies where. Private to its user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drumline.errors import EngineError, NotFoundError
+from drumline.plan.codec import plan_from_json
+from drumline.plan.types import Plan, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Everything that a run leaves on this machine."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The run's number."""
+        return self.path.name
+
+    @property
+    def plan_file(self) -> Path:
+        """What would run; written once, before anything runs."""
+        return self.path / "plan.json"
+
+    @property
+    def facts_file(self) -> Path:
+        """Where, when and from which code the run was launched."""
+        return self.path / "launch.json"
+
+    @property
+    def spec_file(self) -> Path:
+        """A copy of the spec."""
+        return self.path / "drumline.yml"
+
+    @property
+    def journal_file(self) -> Path:
+        """What happened, one event a line."""
+        return self.path / "events.jsonl"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the run's supervisor for as long as it lives."""
+        return self.path / "supervisor.lock"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor itself had to say."""
+        return self.path / "supervisor.log"
+
+    @property
+    def socket_file(self) -> Path:
+        """Where the supervisor takes requests."""
+        return self.path / "control"
+
+    @property
+    def request_file(self) -> Path:
+        """A request left while no supervisor lived."""
+        return self.path / "request"
+
+    @property
+    def output_dir(self) -> Path:
+        """The shared folder of a run whose spec names none."""
+        return self.path / "output"
+
+    def replica_dir(self, replica: ReplicaId, attempt: int, incarnation: int = 0) -> Path:
+        """The traces of one life of a replica."""
+        life = f"{replica}+{incarnation}" if incarnation else str(replica)
+        return self.path / "attempts" / str(attempt) / life
+
+    def plan(self) -> Plan:
+        """Read the plan back; raise NotFoundError if this is no run's folder."""
+        try:
+            return plan_from_json(self.plan_file.read_text("utf-8"))
+        except FileNotFoundError:
+            raise NotFoundError(f"run {self.id} has no plan; it was never started") from None
+        except ValueError as error:
+            raise EngineError(f"the plan of run {self.id} cannot be read: {error}") from None
+
+
+def runs_dir(home: Path) -> Path:
+    """Where the runs are."""
+    return home / "runs"
+
+
+def create_folder(home: Path) -> RunFolder:
+    """Make a folder for the next run; its number is this user's next, however many launch at once."""
+    runs = runs_dir(home)
+    counter = home / "last-run"
+    try:
+        runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        home.chmod(0o700)
+        number = max(_read_number(counter), max(numbers(home), default=0)) + 1
+        while True:
+            path = runs / str(number)
+            try:
+                path.mkdir(mode=0o700)
+                break
+            except FileExistsError:
+                number += 1
+        counter.write_text(f"{number}\n")
+    except OSError as error:
+        raise EngineError(
+            f"cannot keep runs in {home}: {error.strerror}", hint="set DRUMLINE_HOME to a folder that you may write to"
+        ) from None
+    return RunFolder(path)
+
+
+def numbers(home: Path) -> Iterator[int]:
+    """The numbers of all runs that left a folder."""
+    try:
+        with os.scandir(runs_dir(home)) as entries:
+            yield from (int(entry.name) for entry in entries if entry.name.isdecimal())
+    except FileNotFoundError:
+        return
+
+
+def _read_number(counter: Path) -> int:
+    try:
+        return int(counter.read_text())
+    except (FileNotFoundError, ValueError):
+        return 0

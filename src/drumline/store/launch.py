@@ -1,0 +1,44 @@
+"""Where, when and from what a run was launched."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from drumline.plan.codec import plan_to_json
+from drumline.plan.types import Plan
+from drumline.store.folder import RunFolder
+
+
+def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float) -> None:
+    """Keep the plan, a copy of the spec, and the facts of the launch with the run."""
+    _write(folder.plan_file, plan_to_json(plan).encode())
+    _write(folder.spec_file, spec)
+    _write(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
+
+
+def add_facts(folder: RunFolder, **facts: object) -> None:
+    """Add to the facts of the launch what took longer to find out."""
+    with suppress(OSError, ValueError):
+        known = json.loads(folder.facts_file.read_bytes())
+        _write(folder.facts_file, json.dumps({**known, **facts}).encode())
+
+
+def read_facts(folder: RunFolder) -> dict[str, Any]:
+    """The facts of the launch; none for a folder without."""
+    try:
+        facts: dict[str, Any] = json.loads(folder.facts_file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return facts
+
+
+def _write(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+    temporary.replace(path)

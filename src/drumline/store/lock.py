@@ -1,0 +1,37 @@
+"""Who is alive: a held lock, never a pid file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+
+def take_lock(path: Path) -> int | None:
+    """Lock a file and return its descriptor; None if somebody else holds it. Close it in every fork."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(20):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.005)  # `is_locked` holds it for the moment in which it looks
+        else:
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the lock at this moment."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,100 @@
+"""Logs with their times: a replica's raw output, cut at the marks that the supervisor left beside it."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.run.traces import LOG, MARKS
+
+MARK = struct.Struct("<dQ")  # when (UTC, seconds; negative: not exactly), how many bytes there were by then
+LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
+_READ = 1 << 22
+
+
+class Block(NamedTuple):
+    """Whole lines that were written by one moment."""
+
+    at: float
+    exact: bool
+    data: bytes
+
+
+class LogReader:
+    """Reads one log from its start, as far as it goes, as often as it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / LOG
+        self._marks_file = folder / MARKS
+        self._offset = 0  # of what was read
+        self._rest = b""  # read, but the line goes on
+        self._marks: list[tuple[float, int]] = []
+        self._marks_offset = 0
+
+    @property
+    def unfinished(self) -> bytes:
+        """The line that has begun and not ended: a prompt, a progress bar."""
+        return self._rest
+
+    def read(self, *, until: float, ended: bool = False) -> list[Block]:
+        """Return what is new, a few megabytes at most; `until` dates lines that have no mark yet.
+
+        With `ended` nobody writes any more, and a last line without its newline is a line.
+        """
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._offset)
+                data = log.read(_READ)
+        except FileNotFoundError:
+            return []
+        start = self._offset - len(self._rest)
+        self._offset += len(data)
+        data = self._rest + data
+        whole = len(data) if ended and self._is_at_end() else data.rfind(b"\n") + 1
+        if not whole and len(data) >= LONGEST_LINE:
+            whole = len(data)
+        self._rest = data[whole:]
+        return list(self._cut(data[:whole], start, until)) if whole else []
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the file goes on behind what was read."""
+        return not self._is_at_end()
+
+    def _is_at_end(self) -> bool:
+        try:
+            return self._log.stat().st_size <= self._offset
+        except FileNotFoundError:
+            return True
+
+    def _cut(self, data: bytes, start: int, until: float) -> list[Block]:
+        """Cut whole lines where a mark lies between them."""
+        self._read_marks()
+        blocks: list[Block] = []
+        done = 0
+        while done < len(data):
+            while self._marks and self._marks[0][1] <= start + done:
+                self._marks.pop(0)
+            if not self._marks:
+                blocks.append(Block(until, True, data[done:]))
+                break
+            at, size = self._marks[0]
+            end = data.find(b"\n", max(done, size - start - 1)) + 1 or len(data)
+            # The line that the mark cuts was finished after it: it belongs to the next one.
+            if end > size - start and (before := data.rfind(b"\n", done, max(done, size - start)) + 1) > done:
+                end = before
+            blocks.append(Block(abs(at), at >= 0, data[done:end]))
+            done = end
+        return blocks
+
+    def _read_marks(self) -> None:
+        try:
+            with self._marks_file.open("rb") as marks:
+                marks.seek(self._marks_offset)
+                data = marks.read()
+        except FileNotFoundError:
+            return
+        whole = len(data) - len(data) % MARK.size
+        self._marks.extend((at, size) for at, size in MARK.iter_unpack(data[:whole]))
+        self._marks_offset += whole

@@ -1,0 +1,1 @@
+"""WHO KEEPS IT GOING: one supervisor per run, whatever the engine, and how to reach it."""

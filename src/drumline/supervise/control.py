@@ -1,0 +1,123 @@
+"""Requests to a run's supervisor: a socket in the run's folder, one JSON line each.
+
+The connection stays open until the supervisor leaves, so whoever is connected learns of the end by its closing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from drumline.engine.protocol import Loop
+from drumline.run.event import StopRequested
+
+_LONGEST_REQUEST = 4096
+
+
+class ControlServer:
+    """Takes requests; owns the socket and every open connection."""
+
+    def __init__(self, path: Path, loop: Loop, accept: Callable[[StopRequested], None]) -> None:
+        self._path = path
+        self._loop = loop
+        self._accept = accept
+        self._connections: dict[socket.socket, bytes] = {}
+        path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        with _short_name(path) as name:
+            self._socket.bind(name)
+        path.chmod(0o600)
+        self._socket.listen(64)
+        self._socket.setblocking(False)
+        loop.on_readable(self._socket.fileno(), self._connect)
+
+    def close(self) -> None:
+        """Stop taking requests; the closing of the connections is the last answer."""
+        self._path.unlink(missing_ok=True)
+        for connection in (self._socket, *self._connections):
+            self._loop.forget(connection.fileno())
+            connection.close()
+
+    def _connect(self) -> None:
+        with suppress(BlockingIOError):
+            connection, _ = self._socket.accept()
+            connection.setblocking(False)
+            self._connections[connection] = b""
+            self._loop.on_readable(connection.fileno(), lambda: self._read(connection))
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(_LONGEST_REQUEST)
+        except (BlockingIOError, ConnectionError):
+            data = b""
+        request = self._connections[connection] + data
+        if not data or len(request) > _LONGEST_REQUEST:
+            self._loop.forget(connection.fileno())
+            del self._connections[connection]
+            connection.close()
+            return
+        *lines, self._connections[connection] = request.split(b"\n")
+        for line in lines:
+            asked = parse_request(line)
+            with suppress(OSError):
+                connection.send(b'{"ok": true}\n' if asked else b'{"ok": false}\n')
+            if asked:
+                self._accept(asked)
+
+
+def parse_request(line: bytes) -> StopRequested | None:
+    """Read a request; None for what is not one."""
+    try:
+        data: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(data, dict) and data.get("do") == "stop" and isinstance(data.get("force", False), bool):
+        return StopRequested(force=data.get("force", False))
+    return None
+
+
+def connect(path: Path) -> socket.socket | None:
+    """Connect to a supervisor; None if there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        with _short_name(path) as name:
+            connection.connect(name)
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def request_stop(connection: socket.socket, *, force: bool) -> None:
+    """Ask the supervisor at the other end to end the run."""
+    connection.sendall(json.dumps({"do": "stop", "force": force}).encode() + b"\n")
+
+
+def wait_closed(connection: socket.socket) -> None:
+    """Return when the supervisor has left."""
+    with suppress(ConnectionError):
+        while connection.recv(4096):
+            pass
+
+
+class _short_name:  # noqa: N801
+    """A socket's name may have 107 bytes and a home folder more: name it through its folder's descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder: int | None = None
+
+    def __enter__(self) -> str:
+        if len(os.fsencode(self._path)) <= 100:
+            return str(self._path)
+        self._folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._folder}/{self._path.name}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None:
+            os.close(self._folder)

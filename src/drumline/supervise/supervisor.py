@@ -1,0 +1,115 @@
+"""The supervisor: writes down what happens, asks the machine what to do, and does it."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import assert_never
+
+from drumline.engine.protocol import Engine
+from drumline.errors import DrumlineError
+from drumline.plan.bind import bind
+from drumline.plan.types import Placement, Plan
+from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.event import (
+    AttemptPlaced,
+    DelayChosen,
+    EngineFailed,
+    Event,
+    RunAccepted,
+    SupervisorReturned,
+    TimerFired,
+)
+from drumline.run.machine import step
+from drumline.run.state import Ending, RunState
+from drumline.runtime.keeper import now
+from drumline.store.journal import Journal, Record
+from drumline.supervise.loop import EventLoop
+
+
+class Supervisor:
+    """One run's keeper of order; owns its journal and its loop."""
+
+    def __init__(
+        self, plan: Plan, engine: Engine, journal: Journal, history: Iterable[Record], loop: EventLoop
+    ) -> None:
+        self.plan = plan
+        self.state = RunState()
+        self.ending: Ending | None = None
+        self._engine = engine
+        self._journal = journal
+        self._loop = loop
+        self._news: deque[Event] = deque()
+        self._addresses: dict[int, tuple[str, ...]] = {}
+        self._began = now()
+        for record in history:
+            self._began = min(self._began, record.since_boot)
+            self._note(record.event)
+            self.state, _ = step(plan, self.state, record.event)
+        self.is_new = not self._addresses and self.state == RunState()
+
+    def begin(self) -> None:
+        """Start the run, or go on with it where an earlier supervisor left it."""
+        self.take(RunAccepted() if self.is_new else SupervisorReturned())
+        self.settle()
+
+    def take(self, event: Event) -> None:
+        """Accept an event; it is dealt with at the next `settle`."""
+        self._news.append(event)
+
+    def settle(self) -> None:
+        """Write down and act upon everything that has happened, and upon what follows from that."""
+        while self._news:
+            events = list(self._news)
+            self._news.clear()
+            self._journal.append(events)
+            for event in events:
+                self._note(event)
+                self.state, actions = step(self.plan, self.state, event)
+                for action in actions:
+                    self._perform(action)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, AttemptPlaced):
+            self._addresses[event.attempt] = event.addresses
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Start():
+                self._start(action.attempt)
+            case Stop():
+                self._engine.stop(action.replicas, action.attempt, grace_seconds=action.grace_seconds)
+            case SetTimer():
+                passed = now() - self._began if action.timer == "run" else 0.0
+                fired = TimerFired(action.timer, action.attempt)
+                self._loop.call_later(max(0.0, action.seconds - passed), partial(self.take, fired))
+            case ChooseDelay():
+                self.take(DelayChosen(action.attempt, round(action.about_seconds * random.uniform(0.5, 1.5), 3)))
+            case Finish():
+                self.ending = action.ending
+            case _:
+                assert_never(action)
+
+    def _start(self, attempt: int) -> None:
+        try:
+            placement = self._placement(attempt)
+            self._engine.start(bind(self.plan, placement, attempt=attempt))
+        except DrumlineError as error:
+            self.take(EngineFailed(attempt, error.message))
+
+    def _placement(self, attempt: int) -> Placement:
+        """Where this attempt is: as it was written down, or placed now and written down before anybody starts."""
+        if attempt in self._addresses:
+            placement = self._engine.place(self.plan, keep=self._addresses[attempt])
+        else:
+            placement = self._engine.place(self.plan)
+            addresses = tuple(placement[replica.id].address for replica in self.plan.replicas)
+            placed = AttemptPlaced(attempt, addresses)
+            self._journal.append([placed])
+            self._note(placed)
+            self.state, actions = step(self.plan, self.state, placed)
+            for action in actions:
+                self._perform(action)
+        return placement
