@@ -10,66 +10,20 @@ from drumline.plan import parameters
 from drumline.spec.types import Run
 
 # Each command is read by itself, so that a quote or backslash left open in one cannot swallow the next, but
-# all run in one shell: `cd` and `export` last.
-_IN_ORDER = 'for command do eval "$command" || exit; done'
+# all run in one shell: `cd`, `export` and `set -e` last. Not `eval … || exit`: there `set -e` would count for nothing.
+_IN_ORDER = 'for command do eval "$command"; case $? in 0) ;; *) exit ;; esac; done'
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
 _SIMPLE = re.compile(r"[A-Za-z0-9_@%+=:,./ \t-]*")
+_OUTER_BLANKS = re.compile(r"\A[ \t\n]+|(?<![\\ \t\n])[ \t\n]+\Z")
+# What a shell does itself, in one shell or the other.
 _SHELL_WORDS = frozenset(
-    [
-        ".",
-        ":",
-        "alias",
-        "bg",
-        "break",
-        "case",
-        "cd",
-        "command",
-        "continue",
-        "do",
-        "done",
-        "echo",
-        "elif",
-        "else",
-        "esac",
-        "eval",
-        "exec",
-        "exit",
-        "export",
-        "false",
-        "fc",
-        "fg",
-        "fi",
-        "for",
-        "getopts",
-        "hash",
-        "if",
-        "in",
-        "jobs",
-        "kill",
-        "local",
-        "printf",
-        "pwd",
-        "read",
-        "readonly",
-        "return",
-        "set",
-        "shift",
-        "test",
-        "then",
-        "time",
-        "times",
-        "trap",
-        "true",
-        "type",
-        "ulimit",
-        "umask",
-        "unalias",
-        "unset",
-        "until",
-        "wait",
-        "while",
-    ]
+    """
+    . : alias bg bind break builtin caller case cd chdir command continue coproc declare dirs disown do done echo
+    elif else enable esac eval exec exit export false fc fg fi for function getopts hash help history if in jobs
+    kill let local logout mapfile popd printf pushd pwd read readarray readonly return select set shift shopt source
+    suspend test then time times trap true type typeset ulimit umask unalias unset until wait while
+    """.split()  # noqa: SIM905
 )
 
 
@@ -84,7 +38,7 @@ def make_argv(run: Run, values: Mapping[str, str]) -> tuple[str, ...]:
     """Return the words of the process that a `run` means, with the parameters' values in place."""
     if run.argv is not None:
         return tuple(parameters.fill(word, values) for word in run.argv)
-    filled = tuple(parameters.fill_shell(command, values).strip() for command in commands(run))
+    filled = tuple(_OUTER_BLANKS.sub("", parameters.fill_shell(command, values)) for command in commands(run))
     if len(filled) == 1:
         return _plain_words(filled[0]) or ("sh", "-c", filled[0])
     return ("sh", "-c", _IN_ORDER, "sh", *filled)
@@ -118,9 +72,7 @@ def _plain_words(command: str) -> tuple[str, ...] | None:
     if not _SIMPLE.fullmatch(_QUOTED.sub("", command)):
         return None
     words = tuple(shlex.split(command))
-    if not words or "=" in words[0] or words[0] in _SHELL_WORDS or re.match(r"['\"]", command):
-        return None
-    return words
+    return None if not words or not words[0] or "=" in words[0] or words[0] in _SHELL_WORDS else words
 
 
 def texts(run: Run) -> Iterator[str]:

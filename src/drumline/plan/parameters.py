@@ -1,29 +1,42 @@
 """`{{ name }}`: found, and filled in so that a value always arrives unchanged.
 
 Inside a shell command a value is quoted for the place where it stands: bare, in single or in double quotes.
-Where no quoting is safe (back-quotes, here-documents, `$'…'`, defaults inside quoted `${…}`) it is refused.
+Where no quoting is safe (back-quotes, here-documents, arithmetic, `$'…'`, quoted `${…}`) it is refused.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
 _ALIKE = re.compile(r"\{\{[^{}]*\}\}")
-_HEREDOC = re.compile(r"<<-?\s*[\"'\\]?\w")
-_SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+# What touches a number could make something else of it: `$x2`, `~2`, `2>file`.
+_STICKY_BEFORE = re.compile(r"[\w$~]")
+_STICKY_AFTER = re.compile(r"[\w<>]")
 
-_REFUSED = {"`": "back-quotes; use $(…)", "<<": "a here-document", "$'": "$'…'", '"${': "a quoted ${…}"}
+_CASE = re.compile(r"case\s")
+
+_TANGLED = "tangled"
+_REFUSED = {
+    "`": "back-quotes; use $(…)",
+    "<<": "a here-document",
+    "$((": "$((…))",
+    "$'": "$'…'",
+    '"${': "a quoted ${…}",
+    "${{": "${{…}}; leave out the `$`",
+    _TANGLED: "a command that is too tangled to follow",
+}
 
 
 class Placeholder(NamedTuple):
-    """`{{ name }}` in a command, and the kind of quotes around it."""
+    """`{{ name }}` in a command, the kind of quotes around it, and whether text touches it."""
 
     name: str
     context: str
+    touched: bool
 
     @property
     def trouble(self) -> str | None:
@@ -53,9 +66,7 @@ def shell_placeholders(command: str) -> Iterator[Placeholder]:
 
 def fill_shell(command: str, values: Mapping[str, str]) -> str:
     """Put values into a shell command, each as one unchanged word or part of a word."""
-    return "".join(
-        piece if isinstance(piece, str) else _quote(values[piece.name], piece.context) for piece in _pieces(command)
-    )
+    return "".join(piece if isinstance(piece, str) else _quote(values[piece.name], piece) for piece in _pieces(command))
 
 
 def variable_name(parameter: str) -> str:
@@ -63,11 +74,13 @@ def variable_name(parameter: str) -> str:
     return parameter.upper().replace("-", "_")
 
 
-def _quote(value: str, context: str) -> str:
-    if _SAFE.fullmatch(value):
+def _quote(value: str, place: Placeholder) -> str:
+    # Words are quoted however harmless they look: bare, `if`, `a=b` and `done` may mean something to the shell.
+    if _NUMBER.fullmatch(value) and not place.touched:
         return value
-    around = context if context in ("'", '"') else ""
-    return f"{around}{shlex.quote(value)}{around}"
+    around = place.context if place.context in ("'", '"') else ""
+    quoted = value.replace("'", "'\"'\"'")
+    return f"{around}'{quoted}'{around}"
 
 
 def _pieces(command: str) -> Iterator[str | Placeholder]:
@@ -76,62 +89,79 @@ def _pieces(command: str) -> Iterator[str | Placeholder]:
     while scanner.at < len(command):
         match = _PLACEHOLDER.match(command, scanner.at)
         if match and scanner.context != "#":
-            yield Placeholder(match[1], scanner.surrounding)
-            scanner.at = match.end()
+            before, after = command[scanner.at - 1 : scanner.at], command[match.end() : match.end() + 1]
+            touched = bool(_STICKY_BEFORE.match(before) or _STICKY_AFTER.match(after))
+            yield Placeholder(match[1], scanner.surrounding, touched)
+            scanner.skip(match.end())
         else:
             yield scanner.step()
 
 
 class _Scanner:
-    """Walks over a shell command and knows what it stands in."""
+    """Walks over a shell command and knows what it stands in.
+
+    Where shells disagree, or only a whole parser could tell, it gives up: from there on all is tangled.
+    """
 
     def __init__(self, command: str) -> None:
         self.command = command
         self.at = 0
         self._stack: list[str] = []
         self._heredoc = False
+        self._fresh = True  # whether a new word could begin here
+        self._handlers: Mapping[str, Callable[[str], None]] = {
+            "'": self._in_single,
+            "$'": self._in_ansi,
+            '"': self._in_double,
+            "`": self._in_backquotes,
+            "#": self._in_comment,
+            "${": self._in_braces,
+            '"${': self._in_quoted_braces,
+            "$((": self._in_arithmetic,
+            "<<": lambda _: None,
+            _TANGLED: lambda _: None,
+        }
 
     @property
     def context(self) -> str:
-        """The innermost quotes: one of `'`, `"`, `#`, `(`, `${`, or one of the refused ones, or nothing."""
+        """The innermost quotes or brackets, or nothing."""
         return self._stack[-1] if self._stack else ""
 
     @property
     def surrounding(self) -> str:
         """The outermost thing in which nothing can be quoted, else the innermost quotes."""
+        if self.context == _TANGLED:
+            return _TANGLED
         return next((opened for opened in self._stack if opened in _REFUSED), self.context)
 
     def step(self) -> str:
         """Take the next character, or the few that belong together."""
         start = self.at
         self.at += 1
-        self._step(self.command[start])
+        self._handlers.get(self.context, self._in_code)(self.command[start])
         return self.command[start : self.at]
 
-    def _step(self, char: str) -> None:
-        handle: Callable[[str], None] = {
-            "'": self._in_single,
-            "$'": self._in_ansi,
-            '"': self._in_double,
-            "#": self._in_comment,
-            "<<": lambda _: None,
-        }.get(self.context, self._in_code)
-        handle(char)
+    def skip(self, to: int) -> None:
+        """Go on behind a placeholder."""
+        self.at = to
+        self._fresh = False
+        if self.context == "${{":
+            self._stack.pop()
+
+    def _next(self, text: str) -> bool:
+        return self.command.startswith(text, self.at)
 
     def _in_single(self, char: str) -> None:
         if char == "'":
             self._stack.pop()
 
     def _in_ansi(self, char: str) -> None:
-        if char == "\\":
+        if char == "\\" and self._next("'"):
+            self._stack.append(_TANGLED)  # the end to a shell that does not know $'…', not to one that does
+        elif char == "\\":
             self.at += 1
         elif char == "'":
             self._stack.pop()
-
-    def _in_comment(self, char: str) -> None:
-        if char == "\n":
-            self._stack.pop()
-            self._in_code(char)
 
     def _in_double(self, char: str) -> None:
         if char == "\\":
@@ -141,36 +171,86 @@ class _Scanner:
         else:
             self._open(char, brace='"${')
 
-    def _in_code(self, char: str) -> None:
-        before = self.command[self.at - 2] if self.at > 1 else " "
+    def _in_backquotes(self, char: str) -> None:
+        """Only the next one ends them, whatever quotes and comments stand in between."""
+        if char == "\\":
+            self.at += 1
+        elif char == "`":
+            self._stack.pop()
+
+    def _in_comment(self, char: str) -> None:
+        if char == "\n":
+            self._stack.pop()
+            self._in_code(char)
+
+    def _in_braces(self, char: str) -> None:
         if char == "\\":
             self.at += 1
         elif char in "'\"":
             self._stack.append(char)
-        elif char == "$" and self.command[self.at : self.at + 1] == "'":
+        elif char == "}":
+            self._stack.pop()
+        else:
+            self._open(char, brace="${")
+
+    def _in_quoted_braces(self, char: str) -> None:
+        if char == "\\":
+            self.at += 1
+        elif char in "'\"":
+            self._stack.append(_TANGLED)
+        elif char == "}":
+            self._stack.pop()
+        else:
+            self._open(char, brace='"${')
+
+    def _in_arithmetic(self, char: str) -> None:
+        if char in "'\"`#\\;\n":
+            self._stack.append(_TANGLED)  # no arithmetic, but a subshell that begins `$((`
+        elif char == "(":
+            self._stack.append("$((")
+        elif char == ")":
+            self._stack.pop()
+
+    def _in_code(self, char: str) -> None:
+        fresh, self._fresh = self._fresh, char in " \t\n;&|<>()"
+        if char == "\\":
+            self._fresh = fresh and self._next("\n")
+            self.at += 1
+        elif char in "'\"":
+            self._stack.append(char)
+        elif char == "$" and self._next("'"):
             self.at += 1
             self._stack.append("$'")
-        elif char == "#" and before in " \t\n;&|(":
+        elif char == "#" and fresh:
             self._stack.append("#")
-        elif char == "<" and _HEREDOC.match(self.command, self.at - 1):
-            self._heredoc = True
+        elif char == "<" and self._next("<<"):
+            self.at += 2  # one word follows, no document
+        elif char == "<" and self._next("<"):
             self.at += 1
+            self._heredoc = True
         elif char == "\n" and self._heredoc:
             self._stack.append("<<")
-        elif (char, self.context) in ((")", "("), ("}", "${"), ("}", '"${')):
-            self._stack.pop()
         elif char == "(":
             self._stack.append("(")
+        elif char == ")" and self.context in ("(", "$("):
+            self._fresh = self._stack.pop() == "("
+        elif fresh and self._stack and _CASE.match(self.command, self.at - 1):
+            self._stack.append(_TANGLED)  # its patterns end in a `)` that closes nothing
         else:
             self._open(char, brace="${")
 
     def _open(self, char: str, *, brace: str) -> None:
-        following = self.command[self.at : self.at + 1]
         if char == "`":
-            if "`" in self._stack:
-                del self._stack[self._stack.index("`") :]
-            else:
-                self._stack.append("`")
-        elif char == "$" and following in ("(", "{"):
+            self._stack.append("`")
+        elif char == "$" and self._next("(("):
+            self.at += 2
+            self._stack += ["$((", "$(("]
+        elif char == "$" and self._next("("):
             self.at += 1
-            self._stack.append("(" if following == "(" else brace)
+            self._stack.append("$(")
+            self._fresh = True
+        elif char == "$" and _PLACEHOLDER.match(self.command, self.at):
+            self._stack.append("${{")
+        elif char == "$" and self._next("{"):
+            self.at += 1
+            self._stack.append(brace)

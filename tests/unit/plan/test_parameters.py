@@ -1,0 +1,245 @@
+"""A value arrives unchanged: what stands in the text is handed to a real shell, and what comes out is compared."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drumline.plan.parameters import (
+    fill,
+    fill_shell,
+    lookalikes,
+    placeholders,
+    shell_placeholders,
+    variable_name,
+)
+
+# Each shell once, under whatever name it is `sh` here.
+SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})
+
+NASTY = [
+    "", " ", "  two  blanks ", "\t", "\n", "two\nlines\n\n", "'", '"', "'\"'\"'", "it's", 'say "hi"', "$HOME",
+    "${HOME}", "$(echo no)", "`echo no`", "$((1+1))", "\\", "\\\\", "a\\", "\\n", "!", "!!", "*", "?", "[a-z]*", "~",
+    "~/x", "~root", "-", "--", "-n", "-e", "--help", "#", "# no", "a#b", ";", "; echo no", "&& echo no", "| cat",
+    "& echo no", "(", ")", "{", "}", "{a,b}", "{{ p }}", "}}", "<", ">", "2>&1", "<<E", "if", "then", "done", "esac",
+    "in", "a=b", "=", "2", "-5", "0.001", "1e-6", "007", "%s", "%d%%", "\\c", "ünïcödé", "日本語", "🥁", "\u2028",
+    "\u00a0", "\x01", "\x7f", "\x1b[0m", "\r", "x" * 300, "a\tb", "\\'", '\\"', "\\$", "'$(echo no)'", '"$(echo no)"',
+    "$'a'", "%", "^",
+]  # fmt: skip
+
+VALUES = st.one_of(
+    st.sampled_from(NASTY),
+    st.text(st.sampled_from("ab2 \n\t'\"\\$`(){}[]<>|&;#*?~!=-%é🥁"), max_size=12),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12),
+)
+
+# For each call of `show`, the arguments it must get. X is "x" where these run, and UNSET is not set.
+PLACES: dict[str, Callable[[str], list[list[str]]]] = {
+    "show {{ p }}": lambda v: [[v]],
+    "show {{p}} {{  p}}\t{{\np\n}}": lambda v: [[v, v, v]],
+    "show a{{ p }}b": lambda v: [[f"a{v}b"]],
+    "show --x={{ p }} -y{{ p }}": lambda v: [[f"--x={v}", f"-y{v}"]],
+    "show {{ p }}{{ p }}-{{ p }}": lambda v: [[f"{v}{v}-{v}"]],
+    'show "{{ p }}" "a {{ p }} b" c': lambda v: [[v, f"a {v} b", "c"]],
+    r'show "\"{{ p }}\"" "\\{{ p }}"': lambda v: [[f'"{v}"', f"\\{v}"]],
+    "show '{{ p }}' 'a \"{{ p }}\" $X'": lambda v: [[v, f'a "{v}" $X']],
+    "show '$X'{{ p }}\"$X\"": lambda v: [[f"$X{v}x"]],
+    "show $X{{ p }} \"$X{{ p }}\" '$X{{ p }}'": lambda v: [[f"x{v}", f"x{v}", f"$X{v}"]],
+    'show ${X}{{ p }} "${X}{{ p }}" "${UNSET-}{{ p }}"': lambda v: [[f"x{v}", f"x{v}", v]],
+    r"""show \${{ p }} \\{{ p }} "\${{ p }}" '${{ p }}'""": lambda v: [[f"${v}", f"\\{v}", f"${v}", f"${v}"]],
+    "show ~{{ p }} ~/{{ p }}": lambda v: [[f"~{v}", f"/home/{v}"]],
+    "show {{ p }}>&1": lambda v: [[v]],
+    "show 1{{ p }}0>&1": lambda v: [[f"1{v}0"]],
+    'show "$(printf %s {{ p }}.)"': lambda v: [[f"{v}."]],
+    """show "$(printf %s "{{ p }}.")" "$(printf %s '{{ p }}.')" """: lambda v: [[f"{v}.", f"{v}."]],
+    'show "a$(printf %s "b$(printf %s "{{ p }}.")")"': lambda v: [[f"ab{v}."]],
+    """show ${UNSET:-{{ p }}} ${UNSET:-"{{ p }}"} ${UNSET:-'{{ p }}'}""": lambda v: [[v, v, v]],
+    "show ${UNSET-a '{{ p }}' b}": lambda v: [["a", v, "b"]],
+    'v={{ p }}; w=a"{{ p }}"; show "$v" "$w"': lambda v: [[v, f"a{v}"]],
+    'for v in {{ p }} "{{ p }}"; do show "$v" {{ p }}; done': lambda v: [[v, v], [v, v]],
+    "if [ {{ p }} = '{{ p }}' ]; then show {{ p }}; else show no; fi": lambda v: [[v]],
+    "case {{ p }} in {{ p }}) show {{ p }} yes ;; *) show no ;; esac": lambda v: [[v, "yes"]],
+    'f() { show "$1" {{ p }}; }; f "{{ p }}"': lambda v: [[v, v]],
+    "(show {{ p }}) | cat": lambda v: [[v]],
+    "{ show {{ p }}; } 2>&1 && : {{ p }} || show no": lambda v: [[v]],
+    "# don't {{ p }} \" ` $(\nshow {{ p }}": lambda v: [[v]],
+    "show {{ p }} # it's {{ p }}\nshow {{ p }}": lambda v: [[v], [v]],
+    "(show {{ p }})# it's\nshow {{ p }};# it's\nshow {{ p }}": lambda v: [[v], [v], [v]],
+    "show $(echo a)# '{{ p }}'": lambda v: [["a#", v]],
+    "show a\\ #{{ p }} a\\\n#{{ p }} \\\n{{ p }}": lambda v: [[f"a #{v}", f"a#{v}", v]],
+    "show '#' {{ p }} a#{{ p }} ${X#y} {{ p }}": lambda v: [["#", v, f"a#{v}", "x", v]],
+    "show ${UNSET:-a #b} {{ p }}": lambda v: [["a", "#b", v]],
+    "show `printf '%s' a` {{ p }}": lambda v: [["a", v]],
+    "show `echo a # '` {{ p }}": lambda v: [["a", v]],
+    'show $((1 << 2)) "$(( (2 + 1) * 2 ))" {{ p }}\nshow {{ p }}': lambda v: [["4", "6", v], [v]],
+    'show "$(cat <<E\nb\nE\n)"': lambda _: [["b"]],
+    "cat <<! >/dev/null; show {{ p }}\ndon't\n!": lambda v: [[v]],
+    'show "${UNSET:-a(b}" "${X%(}" {{ p }}': lambda v: [["a(b", "x", v]],
+    "show $'a' {{ p }}": lambda v: [["$a", v]],
+    "show $(for i in 1; do printf %s {{ i }}; done) {{ p }}": lambda v: [["7", v]],
+}
+
+
+def run_shell(shell: str, commands: Sequence[str]) -> list[str]:
+    """Run commands in one shell and return what `show` was given, each call headed by the number of its words."""
+    script = "\n".join(['show() { printf \'%s\\0\' "$#" "$@"; }', *(f"(\n{command}\n)" for command in commands)])
+    environment = {"PATH": "/usr/bin:/bin", "X": "x", "HOME": "/home", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run([shell], input=script.encode(), capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr.decode(errors="replace")) == (0, ""), script
+    return done.stdout.decode().split("\0")[:-1]
+
+
+def is_plain(shell: str, place: str) -> bool:
+    """Whether this shell takes `$'…'` for what POSIX says."""
+    return "$'" not in place or shell.endswith("dash")
+
+
+def shown(calls: Sequence[Sequence[str]]) -> list[str]:
+    return [word for call in calls for word in (str(len(call)), *call)]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@settings(max_examples=25, deadline=None)
+@given(values=st.lists(VALUES, min_size=1, max_size=8))
+def test_any_value_arrives_unchanged_wherever_it_stands(shell: str, values: list[str]) -> None:
+    pairs = [(place, value) for place in PLACES for value in values if is_plain(shell, place)]
+    output = run_shell(shell, [fill_shell(place, {"p": value, "i": "7"}) for place, value in pairs])
+    assert output == shown([call for place, value in pairs for call in PLACES[place](value)])
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_nasty_value_arrives_unchanged(shell: str) -> None:
+    pairs = [(place, value) for place in PLACES for value in NASTY if is_plain(shell, place)]
+    output = run_shell(shell, [fill_shell(place, {"p": value, "i": "7"}) for place, value in pairs])
+    assert output == shown([call for place, value in pairs for call in PLACES[place](value)])
+
+
+# Words made at random, each with what the shell must make of it; `@` stands for the value.
+TEXT = st.text(st.sampled_from("abc019_./:,=-"), min_size=1, max_size=4).map(lambda text: (text, text))
+HOLE = st.just(("{{ p }}", "@"))
+ESCAPED = st.sampled_from([(r"\"", '"'), (r"\\", "\\"), (r"\$", "$"), (r"\`", "`")])
+IN_SINGLE = st.text(st.sampled_from('ab "$`\\#()\n'), min_size=1, max_size=4).map(lambda text: (text, text))
+IN_DOUBLE = st.text(st.sampled_from("ab '#()~*\n"), min_size=1, max_size=4).map(lambda text: (text, text))
+VARIABLE = st.just(("${X}", "x"))
+Word = tuple[str, str]
+
+
+def joined(
+    parts: st.SearchStrategy[Word], before: str, after: str, *, ends: Callable[[str], str] = str
+) -> st.SearchStrategy[Word]:
+    return st.lists(parts, max_size=4).map(
+        lambda words: (before + "".join(word[0] for word in words) + after, ends("".join(word[1] for word in words)))
+    )
+
+
+SINGLE = joined(st.one_of(IN_SINGLE, HOLE), "'", "'")
+WORDS: st.SearchStrategy[Word] = st.recursive(
+    st.one_of(TEXT, HOLE, VARIABLE, SINGLE, ESCAPED),
+    lambda inner: st.one_of(
+        joined(st.one_of(IN_DOUBLE, ESCAPED, HOLE, VARIABLE), '"', '"'),
+        joined(inner, '"$(printf %s ', '.)"', ends=lambda text: f"{text}."),
+        joined(inner, "\"$(# it's\nprintf %s ", '.)"', ends=lambda text: f"{text}."),
+        joined(inner, '"$( (printf %s ', '.))"', ends=lambda text: f"{text}."),
+        joined(st.one_of(SINGLE, HOLE), "${UNSET:-''", "}"),
+        joined(inner, "", ""),
+    ),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@settings(max_examples=40, deadline=None)
+@given(words=st.lists(st.tuples(WORDS, VALUES), min_size=1, max_size=20))
+def test_any_value_arrives_unchanged_however_quotes_are_nested(shell: str, words: list[tuple[Word, str]]) -> None:
+    output = run_shell(shell, [fill_shell(f"show ''{source}", {"p": value}) for (source, _), value in words])
+    assert output == shown([[result.replace("@", value)] for (_, result), value in words])
+
+
+@given(text=st.text(), value=VALUES)
+def test_text_that_no_shell_reads_gets_the_value_as_it_is(text: str, value: str) -> None:
+    braceless = text.replace("{", "").replace("}", "")
+    assert fill(f"{braceless}{{{{ p }}}}{{{{p}}}}{braceless}", {"p": value}) == f"{braceless}{value}{value}{braceless}"
+
+
+@given(command=st.text(st.sampled_from("ab \n'\"\\$`(){}<>#;p")))
+def test_a_command_without_values_stays_as_it_is(command: str) -> None:
+    assert fill_shell(command, {"p": "", "a": "", "b": ""}) == command or list(shell_placeholders(command))
+
+
+@pytest.mark.parametrize(
+    ("command", "trouble"),
+    [
+        ("echo `echo {{ p }}`", "back-quotes; use $(…)"),
+        ('echo "`echo {{ p }}`"', "back-quotes; use $(…)"),
+        ("cat <<E\n{{ p }}\nE", "a here-document"),
+        ("cat <<-'E'\n{{ p }}\nE", "a here-document"),
+        ("cat <<!\n{{ p }}\n!", "a here-document"),
+        ("cat <<E\nE\necho {{ p }}", "a here-document"),
+        ("cat <<E # it's\n{{ p }}\nE", "a here-document"),
+        ("echo $(cat <<E\n{{ p }}\nE\n)", "a here-document"),
+        ("echo $((1 + {{ p }}))", "$((…))"),
+        ("echo $(( (1 + {{ p }}) * 2 ))", "$((…))"),
+        ("echo $'{{ p }}'", "$'…'"),
+        ('echo "${x:-{{ p }}}"', "a quoted ${…}"),
+        ('echo "${x:-${y:-{{ p }}}}"', "a quoted ${…}"),
+        ('echo "${x:-$(echo {{ p }})}"', "a quoted ${…}"),
+        ("echo ${{ p }}", "${{…}}; leave out the `$`"),
+        ('echo "${{ p }}"', "${{…}}; leave out the `$`"),
+        ('echo "${x:-don\'t}" {{ p }}', "a command that is too tangled to follow"),
+        ('echo "${x:-"}"}" {{ p }}', "a command that is too tangled to follow"),
+        ("echo $'don\\'t' {{ p }}", "a command that is too tangled to follow"),
+        ("echo \"$(case $x in a) echo '{{ p }}' ;; esac)\"", "a command that is too tangled to follow"),
+        ("echo $((echo a); echo {{ p }})", "a command that is too tangled to follow"),
+        ("echo $((echo ')'); true); echo '{{ p }}'", "a command that is too tangled to follow"),
+    ],
+)
+def test_a_value_is_refused_where_no_quoting_is_safe(command: str, trouble: str) -> None:
+    (placeholder,) = shell_placeholders(command)
+    assert (placeholder.name, placeholder.trouble) == ("p", trouble)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_value_is_accepted_where_it_can_be_quoted(place: str) -> None:
+    assert [placeholder.trouble for placeholder in shell_placeholders(place) if placeholder.trouble] == []
+
+
+def test_numbers_stay_bare_for_the_reader_and_words_are_quoted() -> None:
+    command = 'cd src && python train.py --lr {{ lr }} --optimizer {{ opt }} "n={{ n }}"'
+    filled = fill_shell(command, {"lr": "0.001", "opt": "adam", "n": "2"})
+    assert filled == "cd src && python train.py --lr 0.001 --optimizer 'adam' \"n=2\""
+
+
+def test_placeholders_in_comments_are_no_placeholders() -> None:
+    assert [placeholder.name for placeholder in shell_placeholders("echo {{ a }} # {{ b }}\necho {{ c }}")] == [
+        "a",
+        "c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("{{ lr }}", ["lr"]),
+        ("{{lr}}{{ lr-decay }}", ["lr", "lr-decay"]),
+        ("{{ a_b }} {{ a1 }}", ["a_b", "a1"]),
+        ("{{ a. }} {{ 1a }} {{ -a }} {{ a- }} {{}} {{ a b }} { { a } } {a}", []),
+        ("{{{ a }}}", ["a"]),
+    ],
+)
+def test_placeholders_have_names_of_parameters(text: str, names: list[str]) -> None:
+    assert list(placeholders(text)) == names
+
+
+def test_what_only_looks_like_a_placeholder_is_named() -> None:
+    assert list(lookalikes("{{ a }} {{ a.b }} {{}} {{ a | lower }}")) == ["{{ a.b }}", "{{}}", "{{ a | lower }}"]
+
+
+@pytest.mark.parametrize(("name", "variable"), [("lr", "LR"), ("lr-decay", "LR_DECAY"), ("batchSize", "BATCHSIZE")])
+def test_a_parameter_is_also_a_variable(name: str, variable: str) -> None:
+    assert variable_name(name) == variable
