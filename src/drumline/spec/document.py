@@ -14,19 +14,24 @@ from typing import NamedTuple
 import yaml
 
 from drumline.errors import Problem, SpecError
+from drumline.spec.syntax import Spot, explain_syntax
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
 MAX_NODES = 200_000
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,38})")
 _FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
 }
+
+Path = tuple[str | int, ...]
 
 
 class Scalar(NamedTuple):
@@ -76,7 +81,22 @@ class Mapping(NamedTuple):
 Node = Scalar | Sequence | Mapping
 
 
-def parse(data: bytes, source: str) -> Node:
+class Repeat(NamedTuple):
+    """A key that stands a second time; only the first is in the tree."""
+
+    path: Path
+    line: int
+    first_line: int
+
+
+class Document(NamedTuple):
+    """A file as it was read."""
+
+    root: Node
+    repeats: tuple[Repeat, ...]
+
+
+def parse(data: bytes, source: str) -> Document:
     """Read one YAML document; raise SpecError for whatever is not one."""
     text = _decode(data, source)
     builder = _Builder(source)
@@ -84,21 +104,27 @@ def parse(data: bytes, source: str) -> Node:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise builder.error(mark.line + 1 if mark else None, _words(error)) from None
-    except yaml.YAMLError as error:
+        trouble = " ".join(filter(None, (error.problem, error.context)))
+        noticed, began = _spot(error.problem_mark), _spot(error.context_mark)
+        raise builder.error(*explain_syntax(trouble, noticed=noticed or Spot(0, 0), began=began, text=text)) from None
+    except (yaml.YAMLError, ValueError) as error:  # the loader without libyaml passes some of Python's own on
         raise builder.error(None, f"not valid YAML: {error}") from None
-    if builder.root is None:
+    if builder.root is None or (isinstance(builder.root, Scalar) and builder.root.value is None):
         raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes one to begin with")])
-    if builder.problems:
-        raise SpecError(builder.problems)
-    return builder.root
+    return Document(builder.root, tuple(builder.repeats))
 
 
 def dump(value: object) -> str:
     """Write plain data as YAML, keys in the order given."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return text
+
+
+def printable(text: str) -> str:
+    """Write a text in one line, so that a terminal shows it and obeys nothing in it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -109,10 +135,17 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    # What cannot be seen is escaped: written as it is, the library itself would not read all of it back.
+    lines = text.replace("\n", "")
+    style = '"' if not lines.isprintable() else "|" if lines != text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)
+
+
+def _spot(mark: yaml.Mark | None) -> Spot | None:
+    return Spot(mark.line, mark.column) if mark else None
 
 
 def _decode(data: bytes, source: str) -> str:
@@ -120,31 +153,20 @@ def _decode(data: bytes, source: str) -> str:
         return SpecError([Problem(source, line, "", message)])
 
     if len(data) > MAX_BYTES:
-        raise refuse(f"is larger than {MAX_BYTES // 1000} kB; a spec is a page of text")
+        raise refuse(f"is larger than {MAX_BYTES // 1_000_000} MB; a spec is a page of text")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise refuse("is UTF-16; save it as UTF-8")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise refuse(f"is not UTF-8: byte 0x{data[error.start]:02x} does not belong there", line) from None
-    for match in re.finditer(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
-        line = text.count("\n", 0, match.start()) + 1
-        name = "NUL byte" if match[0] == "\0" else f"control character 0x{ord(match[0]):02x}"
+        byte = data[error.start]
+        raise refuse(f"is not UTF-8: byte 0x{byte:02x} does not belong there; save it as UTF-8", line) from None
+    if control := _CONTROL.search(text):
+        line = text.count("\n", 0, control.start()) + 1
+        name = "NUL byte" if control[0] == "\0" else f"control character 0x{ord(control[0]):02x}"
         raise refuse(f"{name} in the text; is this a YAML file?", line)
     return text
-
-
-def _words(error: yaml.MarkedYAMLError) -> str:
-    problem = error.problem or "cannot be read"
-    if "'\\t'" in problem:
-        return "not valid YAML: a tab where only spaces may indent; replace it by spaces"
-    if "mapping values are not allowed" in problem:
-        return "not valid YAML: a second `:` in one line; is a line break or a quote missing?"
-    if "unexpected end" in problem or "expected <document start>" in problem:
-        return "not valid YAML: this line does not belong to what stands above it"
-    context = f" {error.context}" if error.context else ""
-    return f"not valid YAML: {problem}{context}"
 
 
 class _Open:
@@ -167,25 +189,25 @@ class _Builder:
     def __init__(self, source: str) -> None:
         self.source = source
         self.root: Node | None = None
-        self.problems: list[Problem] = []
+        self.repeats: list[Repeat] = []
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Node, int]] = {}
         self._nodes = 0
 
     def error(self, line: int | None, message: str) -> SpecError:
-        return SpecError([*self.problems, Problem(self.source, line, "", message)])
+        return SpecError([Problem(self.source, line, "", printable(message))])
 
     def take(self, event: yaml.Event) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 0
         match event:
             case yaml.ScalarEvent():
-                if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-                    raise self.error(line, f"tags have no meaning here: remove `{event.tag}`")
+                self._refuse_tag(event.tag, line, "!", "tag:yaml.org,2002:str")
+                if _SURROGATE.search(event.value):
+                    raise self.error(line, "not valid YAML: half of a character; write the whole of it")
                 plain = event.style in (None, "") and event.tag is None
                 self._add(Scalar(event.value, plain, line), event.anchor, added=1, size=1)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                if event.tag not in (None, "!"):
-                    raise self.error(line, f"tags have no meaning here: remove `{event.tag}`")
+                self._refuse_tag(event.tag, line, "!")
                 if len(self._open) >= MAX_DEPTH:
                     raise self.error(line, f"nested more than {MAX_DEPTH} levels deep")
                 mapping = isinstance(event, yaml.MappingStartEvent)
@@ -205,7 +227,8 @@ class _Builder:
                 if any(parent.anchor == event.anchor for parent in self._open):
                     raise self.error(line, f"`*{event.anchor}` contains itself")
                 if event.anchor not in self._anchors:
-                    raise self.error(line, f"`*{event.anchor}` has no `&{event.anchor}` before it")
+                    missing = f"`*{event.anchor}` has no `&{event.anchor}` before it"
+                    raise self.error(line, f"{missing}; a text that begins with `*` needs quotes")
                 node, size = self._anchors[event.anchor]
                 self._add(node, None, added=size, size=size)
             case yaml.DocumentStartEvent() if self.root is not None:
@@ -227,24 +250,29 @@ class _Builder:
             parent.items.append(node)
         elif parent.key is None:
             if not isinstance(node, Scalar):
-                raise self.error(node.line, "a key must be a word; a `{{ placeholder }}` inside [] or {} needs quotes")
+                raise self.error(
+                    node.line,
+                    "a key must be a word; a text with `{{ … }}` at its beginning, or inside [] or {}, needs quotes",
+                )
             parent.key = node
         else:
-            key, parent.key = parent.key, None
+            key = parent.key
             if key.plain and key.text == "<<":
                 parent.merged.extend(self._merge(node))
             elif key.text in parent.entries:
-                first = parent.entries[key.text].line
-                self.problems.append(
-                    Problem(
-                        self.source,
-                        key.line,
-                        "",
-                        f"`{key.text}` stands here a second time; first in line {first}",
-                    )
-                )
+                self.repeats.append(Repeat(self._path(), key.line, parent.entries[key.text].line))
             else:
                 parent.entries[key.text] = Entry(key.text, key.line, node)
+            parent.key = None
+
+    def _path(self) -> Path:
+        """Where the builder stands."""
+        return tuple(parent.key.text if parent.key else len(parent.items) for parent in self._open)
+
+    def _refuse_tag(self, tag: str | None, line: int, *harmless: str) -> None:
+        if tag is not None and tag not in harmless:
+            typed = tag.replace("tag:yaml.org,2002:", "!!", 1)
+            raise self.error(line, f"tags have no meaning here: remove `{typed}`")
 
     def _merge(self, node: Node) -> Iterator[Entry]:
         if isinstance(node, Sequence):

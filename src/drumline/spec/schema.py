@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -16,6 +16,9 @@ def make_schema() -> str:
     (root,), definitions = msgspec.json.schema_components((Spec,), ref_template="#/$defs/{name}")
     blocks = [block for block in vars(types).values() if isinstance(block, type) and issubclass(block, Block)]
     for block in blocks:
+        if block.telling:
+            properties = definitions[block.__name__]["properties"]
+            properties.update({name: _without_null(schema) for name, schema in properties.items()})
         if block.short is not None and block.__name__ in definitions:
             whole = definitions[block.__name__]
             short = _without_null(whole["properties"][block.short])
@@ -23,7 +26,7 @@ def make_schema() -> str:
     schema = definitions["Spec"]
     schema["patternProperties"] = {"^x-": {}}
     for definition in definitions.values():
-        _drop_defaults(definition)
+        _tidy(definition)
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "drumline.yml",
@@ -34,17 +37,19 @@ def make_schema() -> str:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    kept = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
-    return cast("dict[str, Any]", kept[0]) if len(kept) == 1 else {"anyOf": kept}
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
+    kept = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
+    return {**rest, "anyOf": kept} if len(kept) > 1 else {**rest, **dict(*kept)}
 
 
-def _drop_defaults(schema: Any) -> None:
-    """Take out defaults that say nothing: `null`, and blocks of defaults."""
-    if isinstance(schema, dict):
-        if schema.get("default", ...) is None or isinstance(schema.get("default"), dict | list):
-            del schema["default"]
-        for value in schema.values():
-            _drop_defaults(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            _drop_defaults(value)
+def _tidy(schema: dict[str, Any]) -> None:
+    """Say how values are written, and leave out what says nothing: defaults that are absent or whole blocks."""
+    schema["type"] = schema.pop("written", schema.get("type"))
+    if isinstance(schema.get("default"), dict | list):
+        del schema["default"]
+    for keyword in [keyword for keyword, value in schema.items() if value is None]:
+        del schema[keyword]
+    parts = (*schema.get("properties", {}).values(), *schema.get("anyOf", ()))
+    for part in (*parts, schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(part, dict):
+            _tidy(part)

@@ -19,16 +19,13 @@ EngineName = Literal["local", "ssh", "kubernetes", "jobset", "tfjob"]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Budget = Annotated[int, Meta(ge=0, le=1000)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Scalar = Annotated[str, Meta(extra_json_schema={"type": ["string", "number", "boolean"]})]
-Name = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$",
-        extra={
-            "words": "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
-        },
-    ),
+# `written` says which JSON types may be written down, where that is not the type the value is kept as.
+Scalar = Annotated[
+    str, Meta(extra={"words": "a value"}, extra_json_schema={"written": ["string", "number", "boolean"]})
 ]
+NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
+NAME_WORDS = "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN, extra={"words": NAME_WORDS})]
 Variable = Annotated[
     str,
     Meta(
@@ -43,12 +40,13 @@ ParameterName = Annotated[
         extra={"words": "a parameter's name: letters, digits, `-` and `_`, beginning with a letter"},
     ),
 ]
+Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
 Bytes = Annotated[
     int,
     Meta(
         extra={"words": "an amount of memory such as 16GiB or 500MB", "parse": parse_bytes},
-        extra_json_schema={"type": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
+        extra_json_schema={"written": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
     ),
 ]
 Seconds = Annotated[
@@ -56,7 +54,8 @@ Seconds = Annotated[
     Meta(
         extra={"words": "a time such as 30s, 5m or 1h", "parse": parse_seconds},
         extra_json_schema={
-            "type": ["number", "string"],
+            "written": ["number", "string"],
+            "minimum": 0,
             "pattern": SECONDS_PATTERN,
             "examples": ["30s", "5m", "1h"],
         },
@@ -65,20 +64,21 @@ Seconds = Annotated[
 
 
 class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A mapping in the spec. ``short`` is the field that may stand for the whole of it."""
+    """A mapping in the spec.
+
+    ``short`` is the field that may stand for the whole of it. Where a key says something by being there, the block is
+    ``telling``, and a key with nothing behind it a problem; elsewhere it is as if it were not there.
+    """
 
     short: ClassVar[str | None] = None
+    telling: ClassVar[bool] = False
 
 
 class Run(Block, frozen=True):
     """What a replica runs: a shell command, several in order until one fails, or the words of one command."""
 
     short: ClassVar[str | None] = "shell"
-    shell: (
-        Annotated[str, Meta(min_length=1)]
-        | Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
-        | None
-    ) = None
+    shell: Text | Annotated[tuple[Text, ...], Meta(min_length=1)] | None = None
     argv: Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
 
 
@@ -87,9 +87,9 @@ class Value(Block, frozen=True):
 
     short: ClassVar[str | None] = "value"
     value: Scalar | None = None
-    from_: (
-        Annotated[Variable, Meta(description="A variable of whoever launches; never written to disk or shown")] | None
-    ) = field(default=None, name="from")
+    from_: Annotated[
+        Variable | None, Meta(description="A variable of whoever launches; never written to disk or shown")
+    ] = field(default=None, name="from")
     override: Annotated[bool, Meta(description="Replace a variable that drumline sets itself")] = False
 
 
@@ -116,7 +116,7 @@ class Role(Block, frozen=True):
     replicas: Count = 1
     run: Run | None = None
     env: dict[Variable, Value] = {}
-    resources: Annotated[Resources, Meta(description="Instead of the spec's resources, as a whole")] | None = None
+    resources: Annotated[Resources | None, Meta(description="Instead of the spec's resources, as a whole")] = None
     port: Port | Annotated[tuple[Port, ...], Meta(min_length=1, description="One per replica")] | None = None
     first: First = First()
 
@@ -124,10 +124,11 @@ class Role(Block, frozen=True):
 class Roles(Block, frozen=True):
     """The line: who takes part."""
 
-    chief: Annotated[Role, Meta(description="Coordinates; exactly one")] | None = None
-    master: Annotated[Role, Meta(description="The same as chief")] | None = None
+    telling: ClassVar[bool] = True
+    chief: Annotated[Role | None, Meta(description="Coordinates; exactly one")] = None
+    master: Annotated[Role | None, Meta(description="The same as chief")] = None
     worker: Role | None = None
-    ps: Annotated[Role, Meta(description="Parameter servers; stopped when the work is done")] | None = None
+    ps: Annotated[Role | None, Meta(description="Parameter servers; stopped when the work is done")] = None
     evaluator: Role | None = None
 
 
@@ -136,11 +137,11 @@ class Data(Block, frozen=True):
 
     short: ClassVar[str | None] = "path"
     path: Path
-    name: Annotated[ParameterName, Meta(description="Given as DATA_DIR_NAME; the first is also DATA_DIR")] | None = None
-    volume: Annotated[str, Meta(min_length=1, description="An existing volume claim, on Kubernetes")] | None = None
-    prepare: (
-        Annotated[Run, Meta(description="Runs once, before any replica; the data appears whole or not at all")] | None
-    ) = None
+    name: Annotated[ParameterName | None, Meta(description="Given as DATA_DIR_NAME; the first is also DATA_DIR")] = None
+    volume: Annotated[Text | None, Meta(description="An existing volume claim, on Kubernetes")] = None
+    prepare: Annotated[
+        Run | None, Meta(description="Runs once, before any replica; the data appears whole or not at all")
+    ] = None
 
 
 class Backoff(Block, frozen=True):
@@ -156,11 +157,11 @@ class Restart(Block, frozen=True):
 
     short: ClassVar[str | None] = "budget"
     budget: Annotated[Budget, Meta(description="For every class below without a number, out of memory excepted")] = 0
-    crash: Annotated[Budget, Meta(description="User code failed")] | None = None
-    lost: Annotated[Budget, Meta(description="A host or pod is gone")] | None = None
-    preempted: Annotated[Budget, Meta(description="Asked to leave, with time to save")] | None = None
-    hang: Annotated[Budget, Meta(description="Nobody made progress")] | None = None
-    rendezvous: Annotated[Budget, Meta(description="The replicas never found each other")] | None = None
+    crash: Annotated[Budget | None, Meta(description="User code failed")] = None
+    lost: Annotated[Budget | None, Meta(description="A host or pod is gone")] = None
+    preempted: Annotated[Budget | None, Meta(description="Asked to leave, with time to save")] = None
+    hang: Annotated[Budget | None, Meta(description="Nobody made progress")] = None
+    rendezvous: Annotated[Budget | None, Meta(description="The replicas never found each other")] = None
     out_of_memory: Annotated[Budget, Meta(description="Not retried unless asked")] = 0
     backoff: Backoff = Backoff()
 
@@ -171,10 +172,10 @@ class Timeouts(Block, frozen=True):
     start: Annotated[Seconds, Meta(description="Until every replica runs")] = 600.0
     rendezvous: Annotated[Seconds, Meta(description="Until the replicas have found each other")] = 600.0
     grace: Annotated[Seconds, Meta(description="Between TERM and KILL")] = 10.0
-    run: Annotated[Seconds, Meta(description="For the whole run")] | None = None
-    progress: (
-        Annotated[Seconds, Meta(description="Without a step, a line or work, before a run counts as hung")] | None
-    ) = None
+    run: Annotated[Seconds | None, Meta(description="For the whole run")] = None
+    progress: Annotated[
+        Seconds | None, Meta(description="Without a step, a line or work, before a run counts as hung")
+    ] = None
 
 
 class TensorFlow(Block, frozen=True):
@@ -197,9 +198,9 @@ class SshHost(Block, frozen=True):
     """A host reached by ssh, and what may be used of it."""
 
     short: ClassVar[str | None] = "host"
-    host: Annotated[str, Meta(min_length=1)]
-    address: Annotated[str, Meta(min_length=1, description="The address its peers use, where it differs")] | None = None
-    port: Annotated[Port, Meta(description="Its first training port, where a firewall wants a fixed one")] | None = None
+    host: Text
+    address: Annotated[Text | None, Meta(description="The address its peers use, where it differs")] = None
+    port: Annotated[Port | None, Meta(description="Its first training port, where a firewall wants a fixed one")] = None
     cpus: Annotated[float, Meta(ge=0.01)] | None = None
     memory: Bytes | None = None
     gpus: Annotated[int, Meta(ge=0)] | None = None
@@ -214,15 +215,16 @@ class SshOptions(Block, frozen=True):
 class KubernetesOptions(Block, frozen=True):
     """A cluster, and where in it."""
 
-    context: Annotated[str, Meta(min_length=1)] | None = None
-    namespace: Annotated[str, Meta(min_length=1)] | None = None
-    image: Annotated[str, Meta(min_length=1)] | None = None
+    context: Text | None = None
+    namespace: Text | None = None
+    image: Text | None = None
 
 
 class Engine(Block, frozen=True):
     """Where replicas run. Options of several engines may stand side by side; `--on NAME` picks one."""
 
     short: ClassVar[str | None] = "default"
+    telling: ClassVar[bool] = True
     default: EngineName | None = None
     local: LocalOptions | None = None
     ssh: SshOptions | None = None
@@ -235,8 +237,8 @@ class Spec(Block, frozen=True):
     """What to train, by whom, where."""
 
     project: Annotated[Name, Meta(description="The project; prefixes everything that gets a name")]
-    run: Annotated[Run, Meta(description="For every role that has no `run` of its own")] | None = None
-    name: Annotated[Name, Meta(description="Of this run, instead of the project's")] | None = None
+    run: Annotated[Run | None, Meta(description="For every role that has no `run` of its own")] = None
+    name: Annotated[Name | None, Meta(description="Of this run, instead of the project's")] = None
     framework: Framework = "tensorflow"
     tensorflow: TensorFlow = TensorFlow()
     roles: Roles = Roles()
@@ -244,26 +246,27 @@ class Spec(Block, frozen=True):
         dict[ParameterName, Scalar], Meta(description="Values for `{{ name }}`, also given as variables")
     ] = {}
     resources: Annotated[Resources, Meta(description="For every role that has none of its own")] = Resources()
-    port: (
-        Annotated[Port, Meta(description="The first port, where replicas share an address; else the port of each")]
-        | None
-    ) = None
+    port: Annotated[
+        Port | None, Meta(description="The first port, where replicas share an address; else the port of each")
+    ] = None
     env: dict[Variable, Value] = {}
     workdir: Annotated[Path, Meta(description="Where commands run; the folder of this file unless said")] = "."
-    output: (
-        Annotated[Path, Meta(description="The run's shared folder, given as OUTPUT_DIR; may contain `{{ run }}`")]
-        | None
-    ) = None
-    checkpoint: (
-        Annotated[Path, Meta(description="Kept across attempts, given as CHECKPOINT_DIR; may contain `{{ run }}`")]
-        | None
-    ) = None
+    output: Annotated[
+        Path | None, Meta(description="The run's shared folder, given as OUTPUT_DIR; may contain `{{ run }}`")
+    ] = None
+    checkpoint: Annotated[
+        Path | None, Meta(description="Kept across attempts, given as CHECKPOINT_DIR; may contain `{{ run }}`")
+    ] = None
     data: Data | Annotated[tuple[Data, ...], Meta(min_length=1)] | None = None
     restart: Restart = Restart()
     timeouts: Timeouts = Timeouts()
-    success: Annotated[Success, Meta(description="Who decides; unless said, the chief, else all workers")] | None = None
+    success: Annotated[Success | None, Meta(description="Who decides; unless said, the chief, else all workers")] = None
     engine: Engine = Engine()
 
     def with_parameters(self, parameters: dict[str, str]) -> Spec:
         """The same spec with these parameters."""
         return structs.replace(self, parameters=parameters)
+
+    def with_name(self, name: str) -> Spec:
+        """The same spec under this name."""
+        return structs.replace(self, name=name)

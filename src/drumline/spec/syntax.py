@@ -1,0 +1,49 @@
+"""What the library's words for broken YAML mean to whoever wrote it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# Patterns of both loaders, with libyaml and without. True: the trouble is where it began, not where it was noticed.
+_MEANINGS = (
+    (r"end of stream.* quoted", True, "the quote that opens here is never closed"),
+    (r"',' or '\]'", True, "the `[` here is never closed, or a text inside it needs quotes"),
+    (r"',' or '\}'", True, "the `{` here is never closed, or a text inside it needs quotes"),
+    (r"escape", False, r"a `\` in double quotes that begins no known escape; use single quotes"),
+    (r"alphabetic or numeric", False, "a text that begins with `*` or `&` needs quotes"),
+    (r"could not find expected ':'", True, "a key without its `:`, or a text that is indented too little"),
+    (r"values are not allowed", False, "this `:` makes no key; is the line indented wrongly, or are quotes missing?"),
+    (r"entries are not allowed", False, "a list cannot begin in the line of its key; put it on lines of its own"),
+    (r"node content", False, "a text that begins with a bracket or a comma needs quotes"),
+    (
+        r"expected (key|'-' indicator|<block end>|'?<document start>)",
+        False,
+        "this does not belong to what stands above it; look at indentation and quotes",
+    ),
+)
+
+
+class Spot(NamedTuple):
+    """A place in a text; both numbers begin at 0."""
+
+    line: int
+    column: int
+
+
+def explain_syntax(trouble: str, *, noticed: Spot, began: Spot | None, text: str) -> tuple[int, str]:
+    """Say in which line what is wrong, and what to do about it."""
+    line, meaning = noticed.line, trouble
+    if re.search("cannot start any token|tab character", trouble):
+        # YAML breaks lines where Python does, the control characters excepted that are refused before.
+        char = text.splitlines()[noticed.line][noticed.column]
+        meaning = f"a text that begins with `{char}` needs quotes"
+        if char == "\t":
+            meaning = "a tab where only spaces may indent; replace it by spaces"
+    else:
+        for pattern, from_its_beginning, words in _MEANINGS:
+            if re.search(pattern, trouble):
+                line = began.line if began and from_its_beginning else noticed.line
+                meaning = words
+                break
+    return line + 1, f"not valid YAML: {meaning}"

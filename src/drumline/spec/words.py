@@ -1,0 +1,132 @@
+"""The words of the reader's messages: what was expected, what was found, what may have been meant."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, cast
+
+from msgspec import inspect
+
+from drumline.spec import document
+from drumline.spec.document import Node, Path, Scalar, Sequence, printable
+from drumline.spec.types import Block
+
+# What other launchers call it; said when the right word is known where the wrong one stands.
+_ELSEWHERE = {
+    "count": "replicas", "num_replicas": "replicas", "mem": "memory", "ram": "memory", "gpu": "gpus", "cpu": "cpus",
+    "command": "run", "cmd": "run", "args": "argv", "environment": "env", "envs": "env", "params": "parameters",
+    "workers": "worker", "parameter_servers": "ps", "eval": "evaluator", "timeout": "timeouts", "retries": "restart",
+    "max_restarts": "restart", "output_dir": "output", "checkpoint_dir": "checkpoint", "working_dir": "workdir",
+    "backend": "engine",
+}  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """A type without its wrapping: what it is, the words for what it expects, how to read it where it says so."""
+
+    type: inspect.Type
+    words: str | None
+    parse: Callable[[str], object] | None
+
+
+def unwrap(kind: inspect.Type) -> Kind:
+    """Take off what a type is annotated with."""
+    extra: dict[str, Any] = {}
+    while isinstance(kind, inspect.Metadata):
+        extra = {**(kind.extra or {}), **extra}
+        kind = kind.type
+    return Kind(kind, extra.get("words"), extra.get("parse"))
+
+
+def members(kind: inspect.UnionType) -> Iterator[inspect.Type]:
+    """What a value may be, other than absent."""
+    return (member for member in kind.types if not isinstance(member, inspect.NoneType))
+
+
+def short_type(kind: inspect.StructType) -> inspect.Type | None:
+    """The type of the field that may stand for a whole block, if there is one."""
+    short = cast("type[Block]", kind.cls).short
+    return next((field.type for field in kind.fields if field.encode_name == short), None)
+
+
+def describe(kind: inspect.Type, value: float = -math.inf) -> str:
+    """Say what is expected: `a whole number of at least 1`; of a value that is too large, how large it may be."""
+    kind, words, _ = unwrap(kind)
+    if words:
+        return words
+    match kind:
+        case inspect.IntType():
+            return f"a whole number{_bounds(kind, value)}"
+        case inspect.FloatType():
+            return f"a number{_bounds(kind, value)}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.LiteralType():
+            return "one of " + ", ".join(str(value) for value in kind.values)
+        case inspect.VarTupleType():
+            return f"a list, each {describe(kind.item_type)}"
+        case inspect.StructType():
+            keys = ", ".join(field.encode_name for field in kind.fields)
+            whole = f"a mapping of {keys}" if keys else "a mapping"
+            short = short_type(kind)
+            return whole if short is None else f"{describe(short)}, or {whole}"
+        case inspect.UnionType():
+            return " or ".join(describe(member) for member in members(kind))
+        case inspect.DictType():
+            return "a mapping of names to values"
+        case _:
+            return "text"
+
+
+def found(node: Node) -> str:
+    """Say what stands there instead."""
+    match node:
+        case Sequence():
+            return "a list"
+        case document.Mapping():
+            return "a mapping"
+        case Scalar() if node.value is None:
+            return "nothing"
+        case Scalar():
+            text = node.text if len(node.text) <= 60 else node.text[:57] + "..."
+            return f'"{text}"' if isinstance(node.value, str) else text
+
+
+def find_meant(key: str, kind: inspect.StructType) -> Path | None:
+    """Guess the path that an unknown key of a block was meant to be."""
+    fields = {field.encode_name: field.type for field in kind.fields}
+    usual = _ELSEWHERE.get(key.lower().replace("-", "_"))
+    if usual in fields:
+        return (usual,)
+    for name, inner in fields.items():
+        if any(field.encode_name == key for block in _blocks(inner) for field in block.fields):
+            return (name, key)
+    near = difflib.get_close_matches(key[:60], fields, n=1)
+    return (near[0],) if near else None
+
+
+def spell(path: Path) -> str:
+    """Write a path: `roles.worker.port[1]`."""
+    spelled = ""
+    for part in path:
+        spelled += f"[{part}]" if isinstance(part, int) else f".{part}" if spelled else part
+    return printable(spelled)
+
+
+def _blocks(kind: inspect.Type) -> Iterator[inspect.StructType]:
+    kind = unwrap(kind).type
+    if isinstance(kind, inspect.UnionType):
+        for member in members(kind):
+            yield from _blocks(member)
+    elif isinstance(kind, inspect.StructType):
+        yield kind
+
+
+def _bounds(kind: inspect.IntType | inspect.FloatType, value: float) -> str:
+    if kind.le is not None and value > kind.le:
+        return f" of at most {kind.le}"
+    if kind.le == 65535:
+        return f" from {kind.ge} to {kind.le}"
+    return "" if kind.ge is None else f" of at least {kind.ge}"
