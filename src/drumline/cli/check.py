@@ -9,9 +9,10 @@ import click
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, Loaded, load
 from drumline.cli.text import count, listed, table, warn
 from drumline.engine.registry import open_engine
-from drumline.errors import SpecError
+from drumline.errors import EngineError, SpecError
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
+from drumline.spec.document import printable
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.view.line import LineRow, line_rows, role_counts
 
@@ -34,15 +35,17 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str)
                 json.dumps({"ok": False, "problems": [problem._asdict() for problem in error.problems]}, indent=2)
             )
         raise
-    plan = loaded.plan
-    objections = _objections(loaded)
     if form == "json":
-        click.echo(json.dumps(_data(loaded, objections), indent=2, ensure_ascii=False))
-        return
-    for warning in loaded.warnings:
+        click.echo(json.dumps(_data(loaded, _objections(loaded)), indent=2, ensure_ascii=False))
+    else:
+        show_plan(loaded)
+
+
+def show_plan(loaded: Loaded) -> None:
+    """Show who would run, and say what is unwise about it."""
+    plan = loaded.plan
+    for warning in (*loaded.warnings, *_objections(loaded)):
         warn(warning)
-    for objection in objections:
-        warn(objection)
     click.echo(f"{loaded.source} is fine: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
     click.echo()
     click.echo(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
@@ -57,9 +60,13 @@ def headcount(plan: Plan) -> str:
 
 
 def _objections(loaded: Loaded) -> list[str]:
-    """What the engine says to the plan; an engine that this version does not have says nothing."""
-    engine = open_engine(loaded.plan.engine, loaded.site)
+    """What the engine says to the plan; of one that this version does not have, only that."""
+    try:
+        engine = open_engine(loaded.plan.engine, loaded.site)
+    except EngineError as error:
+        return [error.message]
     launches = bind(loaded.plan, engine.place(loaded.plan))
+    engine.close()
     return list(engine.objections(launches))
 
 
@@ -83,7 +90,7 @@ def _cells(row: LineRow) -> tuple[str, ...]:
     def shown(value: float | None) -> str:
         return "-" if value is None else f"{value:g}"
 
-    command_text = " ".join(row.command.split())
+    command_text = printable(" ".join(row.command.split()))
     return (
         row.replicas,
         command_text if len(command_text) <= 70 else f"{command_text[:67]}...",
@@ -113,5 +120,5 @@ def _notes(plan: Plan) -> list[str]:
     if plan.timeouts.run_seconds:
         notes.append(f"time limit {format_seconds(plan.timeouts.run_seconds)}")
     if plan.parameters:
-        notes.append("parameters " + ", ".join(f"{name}={value}" for name, value in plan.parameters.items()))
+        notes.append("parameters " + ", ".join(f"{name}={printable(value)}" for name, value in plan.parameters.items()))
     return notes

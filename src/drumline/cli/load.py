@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import shutil
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import click
 
+from drumline.cli.site import site_of
 from drumline.cli.text import warn
 from drumline.engine.protocol import Site
 from drumline.errors import InputError, Problem, SpecError
 from drumline.plan.make import make_plan
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
-from drumline.spec.document import MAX_BYTES
-from drumline.spec.read import read_spec
-from drumline.spec.types import Spec
-from drumline.store.home import home_of
+from drumline.spec.document import MAX_BYTES, printable
+from drumline.spec.read import MAX_PROBLEMS, read_spec
+from drumline.spec.types import NAME_PATTERN, NAME_WORDS, Spec
 
 DEFAULT_FILES = ("drumline.yml", "drumline.yaml")
 
@@ -41,46 +41,56 @@ class Loaded(NamedTuple):
         return make_plan(self.spec, run=run, engine=self.plan.engine)
 
 
-def load(file: str | None, *, given: Sequence[str] = (), on: str | None = None, run: str = "0") -> Loaded:
+def load(
+    file: str | None, *, given: Sequence[str] = (), on: str | None = None, name: str | None = None, run: str = "0"
+) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems."""
     source, data, directory = _read_file(file)
+    spec, warnings = check_spec(data, source)
+    spec = _with_parameters(spec, given)
+    if name is not None:
+        spec = _with_name(spec, name)
+    return Loaded(make_plan(spec, run=run, engine=on), site_of(directory), source, warnings, spec, data)
+
+
+def check_spec(data: bytes, source: str) -> tuple[Spec, tuple[Problem, ...]]:
+    """Read a spec that can be planned, and what is unwise about it; raise SpecError with all its problems."""
     reading = read_spec(data, source)
     problems = list(reading.problems)
-    spec = reading.spec
-    if not reading.is_bad(("parameters",)):
-        spec = _with_parameters(spec, given)
     warnings: list[Problem] = []
-    for finding in findings(spec):
-        if not reading.is_bad(finding.path):
-            (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
+    for path, message, fatal, follows_from in findings(reading.spec):
+        if not any(map(reading.is_bad, (path, *follows_from))):
+            (problems if fatal else warnings).append(reading.problem(path, message))
+        if len(problems) >= MAX_PROBLEMS:
+            break
     if problems:
         raise SpecError(problems)
-    return Loaded(make_plan(spec, run=run, engine=on), _site(directory), source, tuple(warnings), spec, data)
+    return reading.spec, tuple(warnings)
 
 
 def _read_file(file: str | None) -> tuple[str, bytes, Path]:
-    if file == "-":
-        return "<stdin>", sys.stdin.buffer.read(MAX_BYTES + 1), Path.cwd()
     if file is None:
-        file = next((name for name in DEFAULT_FILES if Path(name).exists()), None)
+        file = next((name for name in DEFAULT_FILES if os.path.lexists(name)), None)
         if file is None:
             raise InputError(f"there is no {DEFAULT_FILES[0]} here", hint="`drumline init` writes one, or name a file")
+    source = "<stdin>" if file == "-" else printable(file)
     path = Path(file)
     try:
+        if file == "-":
+            stream = getattr(sys.stdin, "buffer", None)
+            if stream is None:
+                raise OSError("it is closed")
+            return source, stream.read(MAX_BYTES + 1), Path.cwd()
         with path.open("rb") as stream:
-            return file, stream.read(MAX_BYTES + 1), path.parent.absolute()
+            return source, stream.read(MAX_BYTES + 1), path.parent.absolute()
     except FileNotFoundError:
-        raise InputError(f"{file}: no such file", hint="`drumline init` writes a drumline.yml") from None
+        raise InputError(f"{source}: no such file", hint="`drumline init` writes a drumline.yml") from None
     except IsADirectoryError:
-        hint = (
-            f"is it `{path / DEFAULT_FILES[0]}` that you mean?"
-            if (path / DEFAULT_FILES[0]).exists()
-            else "name a file in it"
-        )
-        raise InputError(f"{file}: is a directory", hint=hint) from None
+        inside = printable(str(path / DEFAULT_FILES[0]))
+        raise InputError(f"{source}: is a directory", hint=f"name a file, such as `{inside}`") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{file}: cannot be read: {reason}") from None
+        raise InputError(f"{source}: cannot be read: {reason}") from None
 
 
 def _with_parameters(spec: Spec, given: Sequence[str]) -> Spec:
@@ -88,21 +98,21 @@ def _with_parameters(spec: Spec, given: Sequence[str]) -> Spec:
     for item in given:
         name, separator, value = item.partition("=")
         if not separator:
-            raise InputError(f"-p {item}: expected NAME=VALUE")
+            raise InputError(f"-p {printable(item)}: expected NAME=VALUE")
         if name not in values:
             near = difflib.get_close_matches(name, values, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"the spec has: {', '.join(values) or 'none'}"
-            raise InputError(f"-p {item}: the spec has no parameter `{name}`", hint=hint)
+            raise InputError(f"-p {printable(item)}: the spec has no parameter `{printable(name)}`", hint=hint)
+        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+            raise InputError(f"-p {printable(item)}: the value is not UTF-8")
         values[name] = value
     return spec.with_parameters(values)
 
 
-def _site(directory: Path) -> Site:
-    python_dir = str(Path(sys.executable).parent)
-    usual = shutil.which("python")
-    same = usual is not None and Path(usual).parent == Path(python_dir)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Site(directory, home_of(os.environ), cores, None if same else python_dir)
+def _with_name(spec: Spec, name: str) -> Spec:
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise InputError(f"--name {printable(name)}: expected {NAME_WORDS}")
+    return spec.with_name(name)
 
 
 def show_warnings(loaded: Loaded) -> None:

@@ -6,6 +6,7 @@ Each finding names the path of the value it is about. A spec without a fatal fin
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -20,14 +21,20 @@ Path = tuple[str | int, ...]
 
 # A parameter of such a name would take a variable away that every process needs.
 _PRECIOUS = re.compile(r"PATH|HOME|SHELL|USER|IFS|PWD|TMPDIR|ENV|LANG|LC_.*|LD_.*|DYLD_.*|PYTHON.*")
+_EXPANDED = re.compile(r"^~[^/]*|\$\{?[A-Za-z_]\w*\}?")
+_ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
 class Finding(NamedTuple):
-    """Something about the value at a path: a problem if fatal, else a warning."""
+    """Something about the value at a path: a problem if fatal, else a warning.
+
+    It follows from what stands at the other paths, and says nothing where one of these could not be read.
+    """
 
     path: Path
     message: str
     fatal: bool = True
+    follows_from: tuple[Path, ...] = ()
 
 
 def findings(spec: Spec) -> Iterator[Finding]:
@@ -36,8 +43,9 @@ def findings(spec: Spec) -> Iterator[Finding]:
     yield from _about_commands(spec)
     yield from _about_parameters(spec)
     yield from _about_variables(spec)
-    yield from _about_data(spec)
-    yield from _about_the_end(spec)
+    yield from _about_folders(spec)
+    yield from _about_time(spec)
+    yield from _about_success(spec)
 
 
 def _about_roles(spec: Spec) -> Iterator[Finding]:
@@ -50,7 +58,7 @@ def _about_roles(spec: Spec) -> Iterator[Finding]:
     if roles.ps and spec.framework in ("torch", "jax"):
         yield Finding(("roles", "ps"), f"{spec.framework} has no parameter servers; its replicas are chief and workers")
     if roles.evaluator and roles.evaluator.replicas != 1 and spec.framework == "tensorflow":
-        yield Finding(("roles", "evaluator"), "TensorFlow takes one evaluator")
+        yield Finding(("roles", "evaluator"), "TensorFlow takes one evaluator", follows_from=(("framework",),))
     if (roles.ps or roles.evaluator) and not (roles.worker or chief_of(spec)):
         yield Finding(("roles",), "nobody trains: add a `worker` or a `chief`")
     elif roles.ps and not chief_of(spec) and spec.framework == "tensorflow":
@@ -64,7 +72,8 @@ def _about_roles(spec: Spec) -> Iterator[Finding]:
         if isinstance(role.port, tuple) and len(role.port) != role.replicas:
             yield Finding(
                 ("roles", name, "port"),
-                f"{len(role.port)} ports for {_count(role.replicas, 'replica')}: give one for each",
+                f"{_count(len(role.port), 'port')} for {_count(role.replicas, 'replica')}: give one for each",
+                follows_from=(("roles", name, "replicas"),),
             )
 
 
@@ -75,41 +84,53 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
         if not (spec.run or role.run or (role.first.run and role.replicas == 1))
     ]
     if without and len(without) == len(roles_of(spec)):
-        yield Finding((), "`run` is missing: what should the replicas run?")
+        perhaps = tuple(("roles", name, "run") for name in _ROLES)
+        yield Finding(("run",), "is missing: what should the replicas run?", follows_from=perhaps)
     else:
         for name in without:
-            yield Finding(("roles", name), "has nothing to run: give it a `run`, or one to the whole spec")
+            nothing = "has nothing to run: give it a `run`, or one to the whole spec"
+            yield Finding(("roles", name), nothing, follows_from=(("run",),))
     for path, run in _runs(spec):
         if (run.shell is None) == (run.argv is None):
             yield Finding(path, "give either `shell` or `argv`")
+        if run.argv and not run.argv[0].strip():
+            yield Finding(path, "the first word is empty: name a program")
         if mistake := mistaken_words(run):
             yield Finding(path, mistake)
-        for command in commands(run):
-            for placeholder in shell_placeholders(command):
-                if placeholder.trouble:
-                    where = placeholder.trouble
-                    yield Finding(
-                        path,
-                        f"`{{{{ {placeholder.name} }}}}` stands in {where}, where no value can be quoted safely;"
-                        f' "${variable_name(placeholder.name)}" has the same value',
-                    )
-        for text in texts(run):
-            for alike in lookalikes(text):
-                yield Finding(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
+        for placeholder in (each for command in commands(run) for each in shell_placeholders(command)):
+            if placeholder.trouble:
+                yield Finding(
+                    path,
+                    f"`{{{{ {placeholder.name} }}}}` stands in {placeholder.trouble}, where no value can be quoted"
+                    f' safely; "${variable_name(placeholder.name)}" has the same value',
+                )
+        for alike in (each for text in texts(run) for each in lookalikes(text)):
+            yield Finding(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
 
 
 def _about_parameters(spec: Spec) -> Iterator[Finding]:
-    used = dict(_placeholders(spec))
-    for (path, name), reserved_name in used.items():
-        if name not in spec.parameters and not reserved_name:
-            near = difflib.get_close_matches(name, spec.parameters, n=1)
+    used = dict.fromkeys(_placeholders(spec))
+    for path, name in used:
+        if name not in spec.parameters:
+            near = difflib.get_close_matches(name, itertools.islice(spec.parameters, 100), n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"add it: `parameters: {{{name}: …}}`"
-            yield Finding(path, f"`{{{{ {name} }}}}` is not among the parameters; {hint}")
+            yield Finding(
+                path,
+                f"`{{{{ {name} }}}}` is not among the parameters; {hint}",
+                follows_from=(("parameters", name),),
+            )
+    used_names = {name for _, name in used}
     variables: dict[str, str] = {}
     for name in spec.parameters:
         path, variable = ("parameters", name), variable_name(name)
-        if variable in reserved(spec.framework) or variable.startswith(("DRUMLINE_", "DATA_DIR_")):
-            yield Finding(path, f"would be given as {variable}, which drumline sets itself; choose another name")
+        if name == "run":
+            yield Finding(path, "`{{ run }}` is the run's number in `output` and `checkpoint`; choose another name")
+        elif variable in reserved(spec.framework) or variable.startswith(("DRUMLINE_", "DATA_DIR_")):
+            yield Finding(
+                path,
+                f"would be given as {variable}, which drumline sets itself; choose another name",
+                follows_from=(("framework",),),
+            )
         elif _PRECIOUS.fullmatch(variable):
             yield Finding(
                 path, f"would be given as {variable}, which every process needs as it is; choose another name"
@@ -117,7 +138,7 @@ def _about_parameters(spec: Spec) -> Iterator[Finding]:
         elif variable in variables:
             yield Finding(path, f"would be given as {variable}, as `{variables[variable]}` is; choose another name")
         variables[variable] = name
-        if not any(used_name == name for _, used_name in used):
+        if name not in used_names:
             yield Finding(path, f"is not used in any command; it is still given as {variable}", fatal=False)
 
 
@@ -133,44 +154,57 @@ def _about_variables(spec: Spec) -> Iterator[Finding]:
             yield Finding(
                 path,
                 f"is set by {who}; to insist, write `{{value: …, override: true}}`, and nothing here is sure to work",
+                follows_from=(("framework",),) if who == "the rendezvous" else (),
             )
         elif name in given and not value.override:
             yield Finding(path, f"is already given by the parameter `{given[name]}`; keep one of them")
 
 
-def _about_data(spec: Spec) -> Iterator[Finding]:
-    several: tuple[tuple[Path, Data], ...]
-    if isinstance(spec.data, Data):
-        several = ((("data",), spec.data),)
-    else:
-        several = tuple((("data", index), data) for index, data in enumerate(spec.data or ()))
-    seen: set[str] = set()
+def _about_folders(spec: Spec) -> Iterator[Finding]:
+    several = tuple(_data(spec))
+    seen: dict[str, str] = {}
     for path, data in several:
-        variable = variable_name(data.name or "")
+        variable = f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR"
         if len(several) > 1 and not data.name:
             yield Finding(path, "`name` is missing: several data folders need names to tell them apart")
         elif variable in seen:
-            yield Finding(path, f"the name `{data.name}` stands here a second time")
-        seen.add(variable)
+            yield Finding(path, f"would be given as {variable}, as `{seen[variable]}` is; choose another name")
+        seen[variable] = data.name or ""
         if data.prepare and data.path.strip("./") == "":
             yield Finding(
                 (*path, "path"),
                 f"`prepare` makes this folder as a whole, so it cannot be `{data.path}`; name one of its own",
             )
+    for path, folder in _folders(spec):
+        if match := _EXPANDED.search(folder):
+            yield Finding(path, f"`{match[0]}` is not expanded, for no shell reads it; write the path in full")
+    for name in placeholders(spec.workdir):
+        yield Finding(("workdir",), f"`{{{{ {name} }}}}` is not filled in here; write the path in full")
 
 
-def _about_the_end(spec: Spec) -> Iterator[Finding]:
-    if spec.success == "chief" and not chief_of(spec):
-        yield Finding(("success",), "there is no chief whose end could decide; add `chief: 1` to the roles")
-    if spec.success in ("all-workers", "worker-0") and "worker" not in roles_of(spec):
-        yield Finding(("success",), "there are no workers whose end could decide")
+def _about_time(spec: Spec) -> Iterator[Finding]:
+    for name in ("start", "rendezvous", "run", "progress"):
+        if getattr(spec.timeouts, name) == 0:
+            yield Finding(("timeouts", name), "is over before anything began; give more, or leave it out")
     if spec.restart.backoff.maximum < spec.restart.backoff.initial:
-        yield Finding(("restart", "backoff", "maximum"), "is less than `initial`")
+        written = (("restart", "backoff", "initial"), ("restart", "backoff", "maximum"))
+        yield Finding(("restart", "backoff"), "`maximum` is less than `initial`", follows_from=written)
+
+
+def _about_success(spec: Spec) -> Iterator[Finding]:
+    if spec.success == "chief" and not chief_of(spec):
+        yield Finding(
+            ("success",),
+            "there is no chief whose end could decide; add `chief: 1` to the roles",
+            follows_from=(("roles", "chief"), ("roles", "master")),
+        )
+    if spec.success in ("all-workers", "worker-0") and "worker" not in roles_of(spec):
+        yield Finding(("success",), "there are no workers whose end could decide", follows_from=(("roles", "worker"),))
 
 
 def _named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
     """The roles as they are written, under the name they have in the file."""
-    for name in ("chief", "master", "worker", "ps", "evaluator"):
+    for name in _ROLES:
         if role := getattr(spec.roles, name):
             yield name, role
 
@@ -183,13 +217,26 @@ def _runs(spec: Spec) -> Iterator[tuple[Path, Run]]:
             yield ("roles", name, "run"), role.run
         if role.first.run:
             yield ("roles", name, "first", "run"), role.first.run
+    for path, data in _data(spec):
+        if data.prepare:
+            yield (*path, "prepare"), data.prepare
+
+
+def _data(spec: Spec) -> Iterator[tuple[Path, Data]]:
     if isinstance(spec.data, Data):
-        if spec.data.prepare:
-            yield ("data", "prepare"), spec.data.prepare
+        yield ("data",), spec.data
     else:
         for index, data in enumerate(spec.data or ()):
-            if data.prepare:
-                yield ("data", index, "prepare"), data.prepare
+            yield ("data", index), data
+
+
+def _folders(spec: Spec) -> Iterator[tuple[Path, str]]:
+    yield ("workdir",), spec.workdir
+    for key, folder in (("output", spec.output), ("checkpoint", spec.checkpoint)):
+        if folder is not None:
+            yield (key,), folder
+    for path, data in _data(spec):
+        yield (*path, "path"), data.path
 
 
 def _values(spec: Spec) -> Iterator[tuple[Path, Value]]:
@@ -202,20 +249,19 @@ def _values(spec: Spec) -> Iterator[tuple[Path, Value]]:
         yield from at(("roles", name, "first"), role.first.env)
 
 
-def _placeholders(spec: Spec) -> Iterator[tuple[tuple[Path, str], bool]]:
-    """Every placeholder with its path, and whether drumline fills it in itself."""
+def _placeholders(spec: Spec) -> Iterator[tuple[Path, str]]:
+    """Every placeholder that a parameter has to fill, with its path."""
     for path, run in _runs(spec):
         for command in commands(run):
-            yield from (((path, placeholder.name), False) for placeholder in shell_placeholders(command))
+            yield from ((path, placeholder.name) for placeholder in shell_placeholders(command))
         for word in run.argv or ():
-            yield from (((path, name), False) for name in placeholders(word))
+            yield from ((path, name) for name in placeholders(word))
     for path, value in _values(spec):
-        yield from (((path, name), False) for name in placeholders(value.value or ""))
-    for key, directory in (("output", spec.output), ("checkpoint", spec.checkpoint)):
-        yield from ((((key,), name), name == "run") for name in placeholders(directory or ""))
-    several = (spec.data,) if isinstance(spec.data, Data) else spec.data or ()
-    for data in several:
-        yield from (((("data",), name), False) for name in placeholders(data.path))
+        yield from ((path, name) for name in placeholders(value.value or ""))
+    for path, folder in _folders(spec):
+        if path != ("workdir",):
+            of_drumline = {"run"} if path in (("output",), ("checkpoint",)) else set()
+            yield from ((path, name) for name in placeholders(folder) if name not in of_drumline)
 
 
 def _count(number: int, noun: str) -> str:
