@@ -17,6 +17,11 @@ from drumline.errors import DrumlineError, SpecError
 COMMANDS = {
     "init": "Write a drumline.yml and a training script to begin with",
     "train": "Run a spec and show what happens",
+    "status": "Show runs and their replicas",
+    "logs": "Show what the replicas said, in the order of time",
+    "kill": "End runs, to the last process",
+    "wait": "Wait until a run is over",
+    "supervise": "Look after a run again whose supervisor is gone",
     "check": "Name every problem of a spec, or show who would run",
     "render": "Print exactly what would run",
     "tfconfig": "Make TF_CONFIG for hosts, or check one",

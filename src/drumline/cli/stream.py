@@ -29,9 +29,7 @@ class Screen:
 
     def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes]) -> None:
         """Write items, then, on a terminal, the lines that have not ended yet."""
-        pieces: list[bytes] = []
-        for item in items:
-            pieces.append(self._lines(item) if isinstance(item, Lines) else self._change(item))
+        pieces = [self._lines(item) if isinstance(item, Lines) else self._change(item) for item in items]
         if self._live:
             bars = self._progress(unfinished)
             if pieces or bars or self._bars:

@@ -2,64 +2,106 @@
 
 from __future__ import annotations
 
-import signal
+import sys
 import time
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import click
 
-from drumline.cli.check import headcount
+from drumline.cli.check import headcount, show_plan
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
 from drumline.cli.stream import Screen, follow
 from drumline.engine.registry import open_engine
-from drumline.errors import EngineError
+from drumline.errors import EngineError, InputError
 from drumline.plan.types import Plan
 from drumline.run.state import Phase
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
-from drumline.supervise.control import connect, request_stop, wait_closed
 from drumline.supervise.detach import detach
 from drumline.supervise.main import supervise
+from drumline.supervise.reach import stop_run
 from drumline.view.feed import Feed
+
+_SECOND_THOUGHT_SECONDS = 3.0
 
 
 @click.command()
 @SPEC_ARGUMENT
+@click.option("-f", "--file", "named", metavar="FILE", help="The same as the argument.")
 @PARAMETER_OPTION
 @ON_OPTION
-@click.option("-d", "--detach", "in_background", is_flag=True, help="Start it and come back at once.")
+@click.option("--name", metavar="NAME", help="A name for this run, instead of the spec's.")
+@click.option("-d", "--detach", "in_background", is_flag=True, help="Start it, print its number, come back at once.")
+@click.option("--dry-run", is_flag=True, help="Only show who would run.")
 @click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C ends the run instead of leaving it.")
+@click.pass_context
 def command(
-    file: str | None, given: tuple[str, ...], on: str | None, *, in_background: bool, kill_on_interrupt: bool
+    ctx: click.Context,
+    file: str | None,
+    named: str | None,
+    given: tuple[str, ...],
+    on: str | None,
+    name: str | None,
+    *,
+    in_background: bool,
+    dry_run: bool,
+    kill_on_interrupt: bool,
 ) -> None:
-    """Run FILE (drumline.yml unless given) and show what happens."""
-    loaded = load(file, given=given, on=on)
+    """Run FILE (drumline.yml unless given) and show what happens.
+
+    The run goes on by itself: closing the terminal or Ctrl-C leaves it alone, and `drumline logs` shows it again.
+    The exit code is the run's: 0 if it finished, 1 if it failed or was killed.
+    """
+    if file and named:
+        raise InputError(f"two specs, {file} and {named}", hint="name one")
+    loaded = load(file or named, given=given, on=on, name=name)
+    if dry_run:
+        show_plan(loaded)
+        return
     show_warnings(loaded)
-    open_engine(loaded.plan.engine, loaded.site)
+    engine = open_engine(loaded.plan.engine, loaded.site)
+    engine.place(loaded.plan)  # what cannot be placed is refused before there is a run
+    engine.close()
     folder = create_folder(loaded.site.home)
     plan = loaded.plan_as(folder.id)
     write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
     word = detach(folder.supervisor_log, partial(supervise, folder, loaded.site))
     if word != "ok":
-        raise EngineError(f"run {folder.id} has no supervisor", hint=f"see {folder.supervisor_log}")
+        raise EngineError(f"run {folder.id} could not be started", hint=f"see {folder.supervisor_log}")
     click.echo(f"drumline: run {folder.id} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
     if in_background:
         click.echo(folder.id)
         return
-    raise SystemExit(watch(folder, plan, kill_on_interrupt=kill_on_interrupt))
+    ctx.exit(watch(folder, plan, partial(stop_run, folder, loaded.site, force=False), kill=kill_on_interrupt))
 
 
-def watch(folder: RunFolder, plan: Plan, *, kill_on_interrupt: bool) -> int:
-    """Show a run until it ends, and return its exit code."""
+def watch(folder: RunFolder, plan: Plan, kill_run: Callable[[], object], *, kill: bool) -> int:
+    """Show a run until it ends, and return its exit code; an interrupt leaves it, or ends it if told so."""
     ids = [folder.id, *(f"{folder.id}.{replica.id}" for replica in plan.replicas)]
-    feed = Feed(folder)
+    feed, screen = Feed(folder), Screen(ids)
     try:
-        follow(feed, Screen(ids))
+        follow(feed, screen)
     except KeyboardInterrupt:
-        return _interrupted(folder, feed, kill=kill_on_interrupt)
+        if not kill and _leave(folder):
+            return 130
+        click.echo(f"\ndrumline: ending run {folder.id}", err=True)
+        kill_run()
+        follow(feed, screen)
+        return 130
     return 0 if feed.state.phase is Phase.FINISHED else 1
 
 
-def _interrupted(folder: RunFolder, feed: Feed, *, kill: bool) -> int:
-    return 130
+def _leave(folder: RunFolder) -> bool:
+    """Say how to come back; False if a second interrupt says that the run is to end."""
+    click.echo(
+        f"\ndrumline: run {folder.id} goes on; `drumline logs -f {folder.id}` shows it again,"
+        f" `drumline kill {folder.id}` or another Ctrl-C now ends it",
+        err=True,
+    )
+    try:
+        if sys.stderr.isatty():
+            time.sleep(_SECOND_THOUGHT_SECONDS)
+    except KeyboardInterrupt:
+        return False
+    return True

@@ -79,6 +79,10 @@ class Engine(Protocol):
         """Begin to stop these, gently for so long; each end is told. Unknown ones are not an error."""
         ...
 
+    def close(self) -> None:
+        """Give back what a placement claimed and no start took over."""
+        ...
+
     def traces(self) -> Iterator[Path]:
         """The folders on this machine into which somebody alive writes."""
         ...

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.codec import plan_from_json
-from drumline.plan.types import Plan, ReplicaId
+from drumline.plan.types import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,6 @@ class RunFolder:
         """The shared folder of a run whose spec names none."""
         return self.path / "output"
 
-    def replica_dir(self, replica: ReplicaId, attempt: int, incarnation: int = 0) -> Path:
-        """The traces of one life of a replica."""
-        life = f"{replica}+{incarnation}" if incarnation else str(replica)
-        return self.path / "attempts" / str(attempt) / life
-
     def plan(self) -> Plan:
         """Read the plan back; raise NotFoundError if this is no run's folder."""
         try:
@@ -109,6 +104,23 @@ def create_folder(home: Path) -> RunFolder:
             f"cannot keep runs in {home}: {error.strerror}", hint="set DRUMLINE_HOME to a folder that you may write to"
         ) from None
     return RunFolder(path)
+
+
+def find_folder(home: Path, run: str) -> RunFolder:
+    """The folder of a run; raise NotFoundError, saying which runs there are."""
+    folder = RunFolder(runs_dir(home) / run)
+    if folder.plan_file.exists():
+        return folder
+    known = sorted(numbers(home))
+    hint = f"there are runs {_span(known)}" if known else "there are no runs yet: `drumline train` starts one"
+    raise NotFoundError(f"there is no run {run}", hint=hint)
+
+
+def _span(numbers: list[int]) -> str:
+    """The last few, and from where on."""
+    if len(numbers) <= 10:
+        return ", ".join(str(number) for number in numbers)
+    return f"{numbers[0]} to {numbers[-1]}, the last ones {', '.join(str(number) for number in numbers[-5:])}"
 
 
 def numbers(home: Path) -> Iterator[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -51,6 +53,7 @@ class Feed:
         self._replicas = replicas
         self._attempt = attempt
         self._offset = 0
+        self._held: list[Item] = []
         self._readers: dict[tuple[ReplicaId, int], LogReader] = {}
         self._started: dict[tuple[ReplicaId, int], float] = {}
         self._ended: dict[tuple[ReplicaId, int], float] = {}
@@ -64,9 +67,10 @@ class Feed:
     def poll(self, now: float) -> list[Item]:
         """Return what happened since the last time, in order; call again until nothing comes."""
         records, self._offset = read_records(self._folder.journal_file, self._offset)
-        items: list[Item] = []
+        items = self._held
         for record in records:
             items.extend(self._changes(record))
+        horizon = math.inf  # whoever has more to read may still bring something from here on
         for key, reader in self._readers.items():
             if key in self._done or key not in self._started:
                 continue
@@ -78,9 +82,13 @@ class Feed:
                 items.append(Lines(at, self._spell(key[0]), block.data, block.exact))
             if ended and not blocks and not reader.has_more:
                 self._done.add(key)
+            elif blocks and reader.has_more:
+                horizon = min(horizon, blocks[-1].at)
         # A replica's last lines come before the word that it has ended, even where their times are the same.
         items.sort(key=lambda item: (item.at, isinstance(item, Change) and item.phase.is_final))
-        return items
+        ready = bisect_right(items, horizon, key=lambda item: item.at)
+        self._held = items[ready:]
+        return items[:ready]
 
     def unfinished(self) -> dict[str, bytes]:
         """The lines that have begun and not ended, by replica: progress bars."""

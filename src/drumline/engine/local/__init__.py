@@ -64,13 +64,17 @@ class LocalEngine:
             _make_folder(folder)
         held = {replica: claim.descriptors for replica, claim in self._claims.items()}
         self._running.start(launches, environments, held)
-        for claim in self._claims.values():
-            claim.close()
-        self._claims = {}
+        self.close()
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
         """Begin to stop these; each end is told."""
         self._running.stop(replicas, attempt, grace_seconds=grace_seconds)
+
+    def close(self) -> None:
+        """Let go of the claimed ports; whoever was started keeps its own."""
+        for claim in self._claims.values():
+            claim.close()
+        self._claims = {}
 
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""

@@ -1,0 +1,42 @@
+"""``drumline kill``: end runs, to the last process."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from drumline.cli.site import site_of_run
+from drumline.errors import InputError
+from drumline.run.id import parse_target
+from drumline.run.state import Phase
+from drumline.store.folder import RunFolder, find_folder
+from drumline.store.home import home_of
+from drumline.supervise.reach import read_state, stop_run
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--force", is_flag=True, help="Give them no time to end by themselves.")
+def command(ids: tuple[str, ...], *, force: bool) -> None:
+    """End runs: everything of them, to the last process.
+
+    All ids are looked up before anything is ended. A run that is over already stays as it is.
+    """
+    for folder in [_folder(text) for text in dict.fromkeys(ids)]:
+        before = read_state(folder)
+        if before.phase.is_final:
+            click.echo(f"run {folder.id} was over already: {before.phase}")
+            continue
+        state = stop_run(folder, site_of_run(folder), force=force)
+        if state.phase is Phase.KILLED:
+            click.echo(f"killed run {folder.id}; nothing of it is alive")
+        else:
+            click.echo(f"run {folder.id} ended by itself first: {state.phase}")
+
+
+def _folder(text: str) -> RunFolder:
+    target = parse_target(text)
+    if target.role is not None:
+        raise InputError(f"{text}: only whole runs can be killed", hint=f"`drumline kill {target.run}` ends all of it")
+    return find_folder(home_of(os.environ), target.run)

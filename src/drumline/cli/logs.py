@@ -1,0 +1,85 @@
+"""``drumline logs``: what the replicas said, merged in the order of time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import click
+
+from drumline.cli.stream import Screen, follow
+from drumline.errors import InputError, NotFoundError
+from drumline.run.id import parse_target
+from drumline.spec.quantity import parse_seconds
+from drumline.store.folder import find_folder
+from drumline.store.home import home_of
+from drumline.view.feed import Change, Feed, Item, Lines
+
+
+@click.command()
+@click.argument("run", metavar="ID")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--since", metavar="5m", help="Only what is not older than this.")
+@click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="Only this attempt.")
+@click.option("--role", type=click.Choice(["chief", "worker", "ps", "evaluator"]), help="Only this role.")
+@click.option("--timestamps/--no-timestamps", default=True, help="With the time of each line, in UTC.")
+def command(
+    run: str,
+    *,
+    following: bool,
+    tail: int | None,
+    since: str | None,
+    attempt: int | None,
+    role: str | None,
+    timestamps: bool,
+) -> None:
+    """Show what the replicas of ID said, in the order of time.
+
+    ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
+    """
+    target = parse_target(run)
+    folder = find_folder(home_of(os.environ), target.run)
+    plan = folder.plan()
+    replicas = set(target.replicas(plan))
+    if role:
+        replicas &= {each for each in replicas if each.role == role}
+        if not replicas:
+            raise NotFoundError(f"{run} has no {role}")
+    feed = Feed(folder, replicas=replicas, attempt=attempt)
+    ids = [folder.id, *(f"{folder.id}.{replica.id}" for replica in plan.replicas)]
+    screen = Screen(ids, timestamps=timestamps)
+    since_at = time.time() - _seconds(since) if since else None
+    if tail is None and since_at is None and not following:
+        for items in _batches(feed):
+            screen.show(items, {})
+        return
+    kept: deque[Item] = deque(maxlen=tail)
+    for items in _batches(feed):
+        kept.extend(line for item in items if since_at is None or item.at >= since_at for line in _single(item))
+    screen.show(kept, {})
+    if following:
+        follow(feed, screen)
+
+
+def _batches(feed: Feed) -> Iterator[list[Item]]:
+    """Everything that there is now."""
+    while items := feed.poll(time.time()):
+        yield items
+
+
+def _single(item: Item) -> Iterator[Item]:
+    """One item per line, so that lines can be counted."""
+    if isinstance(item, Change):
+        yield item
+    else:
+        yield from (Lines(item.at, item.id, line, item.exact) for line in item.data.splitlines(keepends=True))
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise InputError(f"--since: {error}") from None

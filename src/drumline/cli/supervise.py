@@ -1,0 +1,29 @@
+"""``drumline supervise``: look after a run again whose supervisor is gone."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from drumline.cli.site import site_of_run
+from drumline.run.id import parse_target
+from drumline.store.folder import find_folder
+from drumline.store.home import home_of
+from drumline.store.lock import is_locked
+from drumline.supervise.reach import read_state, take_up
+
+
+@click.command()
+@click.argument("run", metavar="ID")
+def command(run: str) -> None:
+    """Take the run ID up again after its supervisor was killed or the machine was restarted."""
+    folder = find_folder(home_of(os.environ), parse_target(run).run)
+    state = read_state(folder)
+    if state.phase.is_final:
+        click.echo(f"run {folder.id} is over: {state.phase}")
+    elif is_locked(folder.lock_file):
+        click.echo(f"run {folder.id} has a supervisor already")
+    else:
+        take_up(folder, site_of_run(folder))
+        click.echo(f"run {folder.id} is looked after again")
