@@ -1,0 +1,179 @@
+"""``drumline init``: a spec and a training script to begin with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import unicodedata
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from drumline.cli.schema import shipped_schema
+from drumline.cli.text import listed
+from drumline.errors import InputError
+
+# Each template's framework; the first of a framework is the one meant when no template is named.
+TEMPLATES = {
+    "keras": "tensorflow",
+    "custom-loop": "tensorflow",
+    "ps": "tensorflow",
+    "torch": "torch",
+    "jax": "jax",
+    "plain": "plain",
+}
+SPEC, SCRIPT, SCHEMA = "drumline.yml", "train.py", ".drumline/schema.json"
+
+# `drumline.yaml` would be read no more once a `drumline.yml` stands beside it.
+_IN_THE_WAY = (SPEC, "drumline.yaml", SCRIPT)
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
+# What YAML reads as something else than text, as far as a name can be spelled so.
+_NOT_TEXT = re.compile(r"[0-9].*|null|true|false|yes|no|on|off|y|n", re.IGNORECASE)
+
+
+@click.command()
+@click.option(
+    "--framework", type=click.Choice(list(dict.fromkeys(TEMPLATES.values()))), help="tensorflow unless given."
+)
+@click.option("--template", type=click.Choice(list(TEMPLATES)), help="The framework's first unless given.")
+@click.option("--project", metavar="NAME", help="The project's name; the directory's unless given.")
+@click.argument("directory", default=".", type=click.Path())
+def command(framework: str | None, template: str | None, project: str | None, directory: str) -> None:
+    """Write a drumline.yml and a training script into DIRECTORY (here unless given), ready to run.
+
+    \b
+    keras        model.fit on several workers (TensorFlow)
+    custom-loop  a training loop of your own on several workers (TensorFlow)
+    ps           parameter servers, a chief and an evaluator (TensorFlow)
+    torch        DistributedDataParallel (PyTorch)
+    jax          one batch over all processes (JAX)
+    plain        no framework: only what drumline gives every replica
+
+    Nothing is ever overwritten.
+    """
+    template = choose_template(framework, template)
+    target = Path(directory)
+    name = name_project(target) if project is None else check_project(project)
+    texts = {
+        SCHEMA: shipped_schema(),
+        SCRIPT: template_text(template, SCRIPT),
+        # Last, so that where a spec is, there is also what it runs.
+        SPEC: template_text(template, SPEC).replace("project: digits", f"project: {quote_name(name)}", 1),
+    }
+    written = write_files(target, texts)
+    show_next(target, written)
+
+
+def choose_template(framework: str | None, template: str | None) -> str:
+    """The template that two options, either of them left out, agree upon."""
+    if template is None:
+        return next(name for name, its in TEMPLATES.items() if its == (framework or "tensorflow"))
+    if framework not in (None, TEMPLATES[template]):
+        others = [f"`--template {name}`" for name, its in TEMPLATES.items() if its == framework]
+        raise InputError(
+            f"--template {template} is for {TEMPLATES[template]}, not for {framework}",
+            hint=f"leave out --framework, or use {' or '.join(others)}",
+        )
+    return template
+
+
+def template_text(template: str, name: str) -> str:
+    """A file of a template, as it is shipped."""
+    return files("drumline.cli").joinpath("templates", template, name).read_text("utf-8")
+
+
+def name_project(directory: Path) -> str:
+    """The directory's name, made a valid name of a project."""
+    try:
+        name = Path(os.path.normpath(directory.absolute())).name
+    except OSError as error:
+        raise InputError(f"this directory cannot be read: {error.strerror}") from None
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9_]+", "-", plain).strip("-_")[:63].strip("-_") or "training"
+
+
+def check_project(project: str) -> str:
+    """The name as it was given, if it can be one."""
+    if not _NAME.fullmatch(project):
+        raise InputError(
+            f"--project {project}: expected a name of at most 63 letters, digits, `-` and `_`,"
+            " that begins and ends with a letter or digit"
+        )
+    return project
+
+
+def quote_name(name: str) -> str:
+    """The name as YAML reads it back: text, whatever it looks like."""
+    return f'"{name}"' if _NOT_TEXT.fullmatch(name) else name
+
+
+def write_files(directory: Path, texts: Mapping[str, str]) -> list[str]:
+    """Write every file or none; return the names of those written. An old schema is left as it is."""
+    try:
+        refuse_existing(directory)
+        with undone_on_failure() as made:
+            written = []
+            for name, text in texts.items():
+                path = directory / name
+                make_directory(path.parent, made)
+                if name == SCHEMA and path.exists():
+                    continue
+                with path.open("x", encoding="utf-8") as file:
+                    made.append(path)
+                    file.write(text)
+                written.append(name)
+            return written
+    except FileExistsError as error:  # came between our look and our writing, or is no directory
+        raise InputError(f"{error.filename}: is in the way, nothing was written") from None
+    except OSError as error:
+        raise InputError(f"{error.filename or directory}: cannot be written: {error.strerror}") from None
+
+
+def refuse_existing(directory: Path) -> None:
+    """Raise InputError if there is anything that would be overwritten or hidden."""
+    there = [name for name in _IN_THE_WAY if os.path.lexists(directory / name)]
+    if there:
+        names = listed([str(directory / name) for name in there])
+        raise InputError(
+            f"{names} {'exists' if len(there) == 1 else 'exist'} already, nothing was written",
+            hint="name another directory: `drumline init DIRECTORY`",
+        )
+
+
+def make_directory(path: Path, made: list[Path]) -> None:
+    """Make a directory and those above it that are missing, and note each of them."""
+    if not path.is_dir():
+        make_directory(path.parent, made)
+        path.mkdir()
+        made.append(path)
+
+
+@contextmanager
+def undone_on_failure() -> Iterator[list[Path]]:
+    """Give a list of what was made; if the block fails, remove all of it again, the last first."""
+    made: list[Path] = []
+    try:
+        yield made
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):
+                path.rmdir() if path.is_dir() else path.unlink()
+        raise
+
+
+def show_next(directory: Path, written: list[str]) -> None:
+    """Say what is there now, and what to do with it."""
+    for name in written:
+        click.echo(f"wrote {directory / name}")
+    if SCHEMA not in written:
+        click.echo(f"kept {directory / SCHEMA}; `drumline schema` prints today's")
+    click.echo("\nNext:")
+    if directory.absolute() != Path.cwd():
+        click.echo(f"  cd {shlex.quote(str(directory))}")
+    click.echo("  drumline check     name every mistake, or show who would run")
+    click.echo("  drumline render    print exactly what would run")
+    click.echo("  python train.py    train alone, as one process")

@@ -1,0 +1,126 @@
+"""Learn to tell ten noisy patterns apart, with variables on parameter servers and workers that need not wait.
+
+Needs TensorFlow. The chief hands out steps to the workers and saves; worker and ps only serve; the evaluator
+looks at each checkpoint. `python train.py` runs it alone, as one process.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+OUTPUT_DIR = Path(os.environ.get("OUTPUT_DIR", "output"))
+CHECKPOINT_DIR = Path(os.environ.get("CHECKPOINT_DIR", OUTPUT_DIR / "checkpoint"))
+BATCH = 64  # of one step on one worker
+STEPS = 32  # of all workers together, per epoch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--lr", type=float, default=0.01)
+    args = parser.parse_args()
+
+    me = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    match me.task_type:
+        case "worker" | "ps":
+            server = tf.distribute.Server(me.cluster_spec(), job_name=me.task_type, task_index=me.task_id)
+            server.join()  # for ever: whoever started it stops it when the chief is done
+        case "evaluator":
+            evaluate(args.epochs)
+        case "chief":
+            strategy = tf.distribute.ParameterServerStrategy(me)
+            train(args.epochs, args.lr, strategy, tf.distribute.coordinator.ClusterCoordinator(strategy))
+        case _:
+            train(args.epochs, args.lr, tf.distribute.get_strategy(), None)
+
+
+def train(
+    epochs: int,
+    lr: float,
+    strategy: tf.distribute.Strategy,
+    coordinator: tf.distribute.coordinator.ClusterCoordinator | None,
+) -> None:
+    """Train with the workers of a coordinator, or here without one."""
+    tf.keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = make_model()
+        optimizer = tf.keras.optimizers.Adam(lr)
+        optimizer.build(model.trainable_variables)
+    epochs_done = tf.Variable(0)
+
+    @tf.function
+    def step(batches):
+        def learn(images, labels):
+            with tf.GradientTape() as tape:
+                losses = tf.keras.losses.sparse_categorical_crossentropy(labels, model(images), from_logits=True)
+                loss = tf.reduce_mean(losses)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        return strategy.run(learn, next(batches))
+
+    def make_batches():
+        return make_dataset(2048, seed=1).shuffle(2048).repeat().batch(BATCH)
+
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epochs_done=epochs_done)
+    manager = tf.train.CheckpointManager(checkpoint, CHECKPOINT_DIR, max_to_keep=2)
+    if manager.restore_or_initialize():
+        print(f"resumed after epoch {int(epochs_done)}", flush=True)
+
+    batches = iter(coordinator.create_per_worker_dataset(make_batches) if coordinator else make_batches())
+    for epoch in range(int(epochs_done) + 1, epochs + 1):
+        if coordinator:
+            results = [coordinator.schedule(step, args=(batches,)) for _ in range(STEPS)]
+            coordinator.join()
+            losses = coordinator.fetch(results)
+        else:
+            losses = [step(batches) for _ in range(STEPS)]
+        print(f"epoch {epoch}: loss {np.mean(losses):.6f}", flush=True)
+        epochs_done.assign(epoch)
+        manager.save()
+
+    model.save(OUTPUT_DIR / "model.keras")
+    print(f"saved {OUTPUT_DIR / 'model.keras'}")
+    if coordinator is None:
+        evaluate(epochs)
+
+
+def evaluate(epochs: int) -> None:
+    """Look at each checkpoint as it comes, until that of the last epoch."""
+    model, epochs_done = make_model(), tf.Variable(0)
+    checkpoint = tf.train.Checkpoint(model=model, epochs_done=epochs_done)
+    images, labels = next(iter(make_dataset(512, seed=2).batch(512)))
+    for path in tf.train.checkpoints_iterator(CHECKPOINT_DIR):
+        checkpoint.restore(path).expect_partial()
+        right = tf.argmax(model(images), axis=1) == labels
+        print(f"epoch {int(epochs_done)}: accuracy {np.mean(right):.4f}", flush=True)
+        if epochs_done >= epochs:
+            break
+
+
+def make_model() -> tf.keras.Model:
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Input((8, 8)),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(32, activation="relu"),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+
+
+def make_dataset(count: int, seed: int) -> tf.data.Dataset:
+    """Ten patterns of 8x8, and noisy copies of them: put your own data here."""
+    patterns = np.random.default_rng(0).normal(size=(10, 8, 8))
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(10, size=count)
+    images = patterns[labels] + rng.normal(scale=2.5, size=(count, 8, 8))
+    return tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels))
+
+
+if __name__ == "__main__":
+    main()

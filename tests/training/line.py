@@ -1,0 +1,182 @@
+"""A line started by hand, as a user would from what `drumline render` prints; nothing of it outlives its block."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINE_SECONDS = 200.0
+
+
+class Project:
+    """What `drumline init` wrote into a folder, and the environment of the framework it is for."""
+
+    def __init__(self, folder: Path, template: str, environment: str) -> None:
+        self.folder = folder / "project"
+        self.python = find_python(environment)
+        self._rest = folder
+        # Little more than nothing: no variable of whoever runs the tests reaches a training.
+        self._env = {"PATH": os.environ["PATH"], "HOME": str(folder), "DRUMLINE_HOME": str(folder / "home")}
+        self.output = folder / "home" / "runs" / "0" / "output"
+        self.drumline("init", "--template", template, str(self.folder))
+
+    def drumline(self, *words: str) -> str:
+        """Run a command of drumline with the framework's interpreter and return what it prints."""
+        argv = [str(self.python), "-m", "drumline", *words]
+        env = {**self._env, "PYTHONPATH": str(ROOT / "src")}
+        return run(argv, self.folder if self.folder.exists() else self._rest, env)
+
+    def run_alone(self, *words: str) -> str:
+        """Run the script as one process that knows nothing of drumline."""
+        return run([str(self.python), "train.py", *words], self.folder, self._env)
+
+    def evaluate(self, code: str) -> str:
+        """Run a few lines of Python beside the script and return what they print."""
+        return run([str(self.python), "-c", code], self.folder, {**self._env, "OUTPUT_DIR": str(self.output)})
+
+    @contextmanager
+    def line(self, name: str, *parameters: str) -> Iterator[Line]:
+        """Render the line, with ports that no other test takes, and clear it away in the end."""
+        with claimed_ports(8) as port:
+            spec = (self.folder / "drumline.yml").read_text()
+            (self.folder / "here.yml").write_text(f"{spec}\nport: {port}\n")
+            options = [word for parameter in parameters for word in ("-p", parameter)]
+            script = self._rest / f"{name}.sh"
+            script.write_text(self.drumline("render", "here.yml", *options))
+            logs = self._rest / name
+            logs.mkdir()
+            with Line(script, logs, self._env) as line:
+                yield line
+
+
+class Line:
+    """Replicas of a rendered script, each a process group of its own that writes to a file of its own."""
+
+    def __init__(self, script: Path, logs: Path, env: Mapping[str, str]) -> None:
+        self._script, self._logs, self._env = script, logs, env
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self, *replicas: str) -> None:
+        """Start each replica as a person would in a terminal of its own."""
+        for replica in replicas:
+            with (self._logs / replica).open("wb") as log:
+                self._processes[replica] = subprocess.Popen(
+                    ["sh", self._script, replica], stdout=log, stderr=log, env=self._env, start_new_session=True
+                )
+
+    def finish(self, *replicas: str) -> None:
+        """Wait until these have exited with 0; the first that has not fails the test with its last lines."""
+        deadline = time.monotonic() + LINE_SECONDS
+        with selectors.DefaultSelector() as selector:
+            for replica in replicas:
+                selector.register(os.pidfd_open(self._processes[replica].pid), selectors.EVENT_READ, replica)
+            while waiting := selector.get_map():
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    names = [key.data for key in waiting.values()]
+                    pytest.fail(f"still running after {LINE_SECONDS:g} s: {names}{self.tails()}")
+                for key, _ in ready:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    code = self._processes[key.data].wait()
+                    if code != 0:
+                        pytest.fail(f"{key.data} exited with {code}{self.tails()}")
+
+    def await_text(self, replica: str, text: str) -> None:
+        """Wait until the replica has written a line that begins so."""
+        follow = ["tail", "-n", "+1", "-f", f"--pid={self._processes[replica].pid}", str(self._logs / replica)]
+        with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True, errors="replace") as tail:
+            assert tail.stdout
+            seen = any(written.startswith(text) for written in tail.stdout)
+            tail.kill()
+        if not seen:
+            pytest.fail(f"{replica} ended and never wrote `{text}`{self.tails()}")
+
+    def is_running(self, replica: str) -> bool:
+        """Whether the replica has not exited."""
+        return self._processes[replica].poll() is None
+
+    def output(self, replica: str) -> str:
+        """Everything the replica has written so far."""
+        return (self._logs / replica).read_text(errors="replace")
+
+    def tails(self) -> str:
+        """The last lines of every replica, for a failure's message."""
+        return "".join(f"\n--- {name}\n{self.output(name)[-3000:]}" for name in self._processes)
+
+    def kill(self) -> None:
+        """Kill all that is left, with everything it started."""
+        for process in self._processes.values():
+            # Not yet waited for, so its number still is its own, and its group's.
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def run(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
+    """Run a command to its end and return what it prints; fail the test if it does not exit with 0."""
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=LINE_SECONDS, check=False)
+    if done.returncode != 0:
+        pytest.fail(f"{argv} exited with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def find_python(environment: str) -> Path:
+    """The interpreter of a framework's environment; a test without it fails, so that none is left out unseen."""
+    script = ROOT / "scripts" / "environment"
+    path = Path(
+        subprocess.run([script, "--path", environment], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    if not (path / ".ready").exists():
+        pytest.fail(f"the environment `{environment}` is not built: run `scripts/environment {environment}`")
+    return path / "bin" / "python"
+
+
+@contextmanager
+def claimed_ports(count: int) -> Iterator[int]:
+    """The first of several free ports in a row, ours until the end of the block among all tests of this machine."""
+    for first in range(32_760 - count, 26_000, -count):
+        with socket.socket(socket.AF_UNIX) as claim:
+            try:
+                claim.bind(f"\0drumline-test-ports-{first}")
+                for port in range(first, first + count):
+                    with socket.socket() as probe:
+                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                        probe.bind(("", port))
+            except OSError:
+                continue
+            yield first
+            return
+    pytest.fail(f"no {count} free ports in a row")
+
+
+def losses(output: str) -> dict[int, float]:
+    """The loss that was printed for each epoch."""
+    return {int(epoch): float(loss) for epoch, loss in re.findall(r"^epoch (\d+): loss ([\d.]+)", output, re.MULTILINE)}
+
+
+def accuracies(output: str) -> dict[int, float]:
+    """The accuracy that was printed for each epoch."""
+    found = re.findall(r"^epoch (\d+): .*accuracy ([\d.]+)", output, re.MULTILINE)
+    return {int(epoch): float(accuracy) for epoch, accuracy in found}

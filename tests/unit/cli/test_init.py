@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from drumline.cli import run
+from drumline.cli.init import TEMPLATES, name_project
+from drumline.cli.schema import shipped_schema
+
+Captured = pytest.CaptureFixture[str]
+
+FILES = [".drumline/schema.json", "drumline.yml", "train.py"]
+
+
+def init(*words: object) -> int:
+    return run(["init", *(str(word) for word in words)])
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def project_of(folder: Path) -> object:
+    return yaml.safe_load((folder / "drumline.yml").read_text())["project"]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_template_is_a_spec_without_a_problem_or_a_warning(
+    tmp_path: Path, template: str, capsys: Captured
+) -> None:
+    assert init("--template", template, tmp_path / "digits") == 0
+    capsys.readouterr()
+    assert run(["check", str(tmp_path / "digits" / "drumline.yml")]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert TEMPLATES[template] in shown.out
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_template_is_what_editors_accept(tmp_path: Path, template: str) -> None:
+    assert init("--template", template, tmp_path) == 0
+    first, *_ = (tmp_path / "drumline.yml").read_text().splitlines()
+    named = re.fullmatch(r"# yaml-language-server: \$schema=(.*)", first)
+    assert named
+    schema = json.loads((tmp_path / named[1]).read_text())
+    jsonschema.validate(yaml.safe_load((tmp_path / "drumline.yml").read_text()), schema)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_example_in_a_template_is_right_once_it_is_uncommented(
+    tmp_path: Path, template: str, capsys: Captured
+) -> None:
+    assert init("--template", template, tmp_path) == 0
+    spec = tmp_path / "drumline.yml"
+    # Prose has one space behind its `#`; an example has none, or its indentation.
+    text = re.sub(r"^( *)#(?! \S)", r"\1", spec.read_text(), flags=re.MULTILINE)
+    assert {"resources", "restart", "env", "output", "checkpoint", "engine"} <= set(yaml.safe_load(text))
+    spec.write_text(text)
+    capsys.readouterr()
+    assert run(["check", str(spec)]) == 0
+    assert capsys.readouterr().err == ""
+    jsonschema.validate(yaml.safe_load(text), json.loads(shipped_schema()))
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_script_compiles_and_needs_nothing_of_drumline(tmp_path: Path, template: str) -> None:
+    assert init("--template", template, tmp_path) == 0
+    script = (tmp_path / "train.py").read_text()
+    compile(script, "train.py", "exec")
+    assert not re.search(r"^\s*(import|from) drumline", script, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("options", "template"),
+    [
+        ([], "keras"),
+        (["--framework", "tensorflow"], "keras"),
+        (["--framework", "torch"], "torch"),
+        (["--framework", "jax"], "jax"),
+        (["--framework", "plain"], "plain"),
+        (["--framework", "tensorflow", "--template", "ps"], "ps"),
+    ],
+)
+def test_a_framework_has_a_template_of_its_own(tmp_path: Path, options: list[str], template: str) -> None:
+    assert init(*options, tmp_path / "asked") == 0
+    assert init("--template", template, tmp_path / "named") == 0
+    assert (tmp_path / "asked" / "train.py").read_text() == (tmp_path / "named" / "train.py").read_text()
+
+
+def test_what_was_written_is_said_and_what_to_do_next(tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "new" / "my digits"
+    assert init(folder) == 0
+    assert files_below(folder) == FILES
+    said = capsys.readouterr()
+    assert said.err == ""
+    for name in FILES:
+        assert f"wrote {folder / name}\n" in said.out
+    for command in (f"cd '{folder}'", "drumline check", "drumline render", "python train.py"):
+        assert f"\n  {command}" in said.out
+
+
+def test_without_a_directory_it_writes_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    here = tmp_path / "digits"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert init() == 0
+    assert files_below(here) == FILES
+    assert project_of(here) == "digits"
+    assert "cd " not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("existing", "message"),
+    [
+        (["drumline.yml"], "{0}/drumline.yml exists already, nothing was written"),
+        (["train.py"], "{0}/train.py exists already, nothing was written"),
+        (["drumline.yml", "train.py"], "{0}/drumline.yml and {0}/train.py exist already, nothing was written"),
+        (["drumline.yaml"], "{0}/drumline.yaml exists already, nothing was written"),
+    ],
+)
+def test_nothing_is_ever_overwritten(tmp_path: Path, existing: list[str], message: str, capsys: Captured) -> None:
+    for name in existing:
+        (tmp_path / name).write_text("mine")
+    assert init(tmp_path) == 2
+    assert f"error: {message.format(tmp_path)}\n" in capsys.readouterr().err
+    assert files_below(tmp_path) == sorted(existing)
+    assert all((tmp_path / name).read_text() == "mine" for name in existing)
+    assert not (tmp_path / ".drumline").exists()
+
+
+def test_a_link_that_leads_nowhere_is_in_the_way_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").symlink_to(tmp_path / "elsewhere.py")
+    assert init(tmp_path) == 2
+    assert files_below(tmp_path) == ["train.py"]
+
+
+def test_an_old_schema_is_kept_and_that_is_said(tmp_path: Path, capsys: Captured) -> None:
+    schema = tmp_path / ".drumline" / "schema.json"
+    schema.parent.mkdir()
+    schema.write_text("{}")
+    assert init(tmp_path) == 0
+    assert schema.read_text() == "{}"
+    assert f"kept {schema}; `drumline schema` prints today's" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("directory", "project"),
+    [
+        ("digits", "digits"),
+        ("My Digits (v2)", "My-Digits-v2"),
+        ("_private_", "private"),
+        ("café", "cafe"),
+        ("数字", "training"),
+        ("/", "training"),
+        ("a/../b", "b"),
+        ("x" * 80, "x" * 63),
+        ("x" * 62 + "--y", "x" * 62),
+    ],
+)
+def test_a_directory_gives_its_name_to_the_project(directory: str, project: str) -> None:
+    assert name_project(Path(directory)) == project
+
+
+@pytest.mark.parametrize("name", ["digits", "no", "null", "True", "1", "1e5", "0x1F", "2024-01-01", "e"])
+def test_a_project_is_called_as_it_was_asked_for(tmp_path: Path, name: str, capsys: Captured) -> None:
+    assert init("--project", name, tmp_path) == 0
+    assert project_of(tmp_path) == name
+    capsys.readouterr()
+    assert run(["check", str(tmp_path / "drumline.yml")]) == 0
+    assert f"is fine: {name}, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["", "-digits", "my digits", "a: b", "x" * 64, "digits\n"])
+def test_a_name_that_no_project_can_have_is_refused(tmp_path: Path, name: str, capsys: Captured) -> None:
+    assert init("--project", name, tmp_path) == 2
+    assert "expected a name of at most 63 letters" in capsys.readouterr().err
+    assert files_below(tmp_path) == []
+
+
+def test_a_template_of_another_framework_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    assert init("--framework", "torch", "--template", "keras", tmp_path) == 2
+    said = capsys.readouterr().err
+    assert "error: --template keras is for tensorflow, not for torch\n" in said
+    assert "hint: leave out --framework, or use `--template torch`\n" in said
+    assert files_below(tmp_path) == []
+
+
+def test_a_directory_that_nobody_may_write_to_is_a_sentence(capsys: Captured) -> None:
+    # Not even root may create a file there.
+    assert init("/sys") == 2
+    assert capsys.readouterr().err.startswith("error: /sys/.drumline: cannot be written: ")
+
+
+def test_a_file_where_a_directory_should_be_is_a_sentence(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert init(tmp_path / "file" / "below") == 2
+    assert f"error: {tmp_path / 'file'}: is in the way, nothing was written\n" in capsys.readouterr().err
+    assert files_below(tmp_path) == ["file"]
+
+
+def init_with_little_room(folder: Path, room_bytes: int) -> subprocess.CompletedProcess[str]:
+    """A limit on the size of files stands for a disk that is full."""
+    return subprocess.run(
+        [sys.executable, "-m", "drumline", "init", "new/project"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, room_bytes)),
+    )
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path: Path) -> None:
+    done = init_with_little_room(tmp_path, 1000)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: new/project: cannot be written: File too large\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_half_way_leaves_what_was_there_before(tmp_path: Path) -> None:
+    schema = tmp_path / "new" / "project" / ".drumline" / "schema.json"
+    schema.parent.mkdir(parents=True)
+    schema.write_text("{}")
+    assert init_with_little_room(tmp_path, 1000).returncode == 2
+    assert files_below(tmp_path) == ["new/project/.drumline/schema.json"]
