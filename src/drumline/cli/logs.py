@@ -15,7 +15,7 @@ from drumline.run.id import parse_target
 from drumline.spec.quantity import parse_seconds
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
-from drumline.view.feed import Change, Feed, Item, Lines
+from drumline.view.feed import Change, Feed, Item
 
 
 @click.command()
@@ -75,7 +75,7 @@ def _single(item: Item) -> Iterator[Item]:
     if isinstance(item, Change):
         yield item
     else:
-        yield from (Lines(item.at, item.id, line, item.exact) for line in item.data.splitlines(keepends=True))
+        yield from (item._replace(data=line) for line in item.data.splitlines(keepends=True))
 
 
 def _seconds(text: str) -> float:

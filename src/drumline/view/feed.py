@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
-from drumline.plan.types import ReplicaId
-from drumline.run.event import Exit
+from drumline.plan.types import ReplicaId, Restart
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.failure import describe_exit
 from drumline.run.machine import step
 from drumline.run.state import Phase, ReplicaState, RunState
@@ -24,6 +25,7 @@ class Lines(NamedTuple):
     at: float
     id: str
     data: bytes
+    attempt: int = 0
     exact: bool = True
 
 
@@ -33,12 +35,19 @@ class Change(NamedTuple):
     at: float
     id: str
     phase: Phase
+    attempt: int = 0
     reason: str = ""
     message: str = ""
     exit: Exit | None = None
 
 
 Item = Lines | Change
+
+
+def _order(item: Item) -> tuple[float, int, int]:
+    """By time; at the same moment who starts comes before its lines, and those before its end."""
+    rank = 1 if isinstance(item, Lines) else 2 if item.phase.is_final else 0
+    return item.at, item.attempt, rank
 
 
 class Feed:
@@ -48,6 +57,7 @@ class Feed:
         self, folder: RunFolder, *, replicas: Collection[ReplicaId] | None = None, attempt: int | None = None
     ) -> None:
         self.plan = folder.plan()
+        self._without_restart = replace(self.plan, restart=Restart())
         self.state = RunState()
         self._folder = folder
         self._replicas = replicas
@@ -79,13 +89,12 @@ class Feed:
             for block in blocks:
                 # Marks are made a moment later: no line is older than its replica or younger than its end.
                 at = max(self._started[key], min(block.at, self._ended.get(key, block.at)))
-                items.append(Lines(at, self._spell(key[0]), block.data, block.exact))
+                items.append(Lines(at, self._spell(key[0]), block.data, key[1], block.exact))
             if ended and not blocks and not reader.has_more:
                 self._done.add(key)
             elif blocks and reader.has_more:
                 horizon = min(horizon, blocks[-1].at)
-        # A replica's last lines come before the word that it has ended, even where their times are the same.
-        items.sort(key=lambda item: (item.at, isinstance(item, Change) and item.phase.is_final))
+        items.sort(key=_order)
         ready = bisect_right(items, horizon, key=lambda item: item.at)
         self._held = items[ready:]
         return items[:ready]
@@ -99,34 +108,41 @@ class Feed:
         }
 
     def _changes(self, record: Record) -> list[Item]:
-        before = self.state
-        self.state, _ = step(self.plan, before, record.event)
+        before, event = self.state, record.event
+        self.state, _ = step(self.plan, before, event)
         after = self.state
-        if after.attempt != before.attempt or not before.replicas:
-            self._open_logs(after.attempt)
-        for replica, state in after.replicas.items():
-            if state.phase not in (Phase.PENDING, Phase.STARTING):
-                self._started.setdefault((replica, after.attempt), record.at)
-            if state.phase.is_final:
-                self._ended.setdefault((replica, after.attempt), record.at)
-        shown = self._attempt is None or self._attempt == after.attempt
+        restarted = after.attempt != before.attempt
+        # The end that leads to a restart is of the attempt before: look at it as if there were none.
+        same = step(self._without_restart, before, event)[0] if restarted else after
         items: list[Item] = []
-        if after.attempt != before.attempt:
+        if not restarted and after.phase != before.phase and not after.phase.is_final:
+            items.append(Change(record.at, self._folder.id, after.phase, after.attempt))
+        touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.replicas)
+        for replica in touched:
+            old, new = before.replicas.get(replica), same.replicas.get(replica)
+            if new is not None and new != old:
+                items.extend(self._replica_change(record.at, replica, same.attempt, old, new))
+        if restarted:
+            for replica in before.replicas:
+                self._ended.setdefault((replica, before.attempt), record.at)
             items.append(self._restarting(record.at, after))
-        elif after.phase != before.phase and not after.phase.is_final:
-            items.append(Change(record.at, self._folder.id, after.phase))
-        if shown and after.attempt == before.attempt:
-            for replica, state in after.replicas.items():
-                old = before.replicas.get(replica)
-                if (
-                    (old is None or old.phase != state.phase)
-                    and self._wanted(replica)
-                    and state.phase is not Phase.PENDING
-                ):
-                    items.append(self._replica_change(record.at, replica, state))
-        if after.phase != before.phase and after.phase.is_final:
+        elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(record.at, after))
+        if restarted or not before.replicas:
+            self._open_logs(after.attempt)
         return items
+
+    def _replica_change(
+        self, at: float, replica: ReplicaId, attempt: int, old: ReplicaState | None, new: ReplicaState
+    ) -> Iterator[Item]:
+        if new.phase not in (Phase.PENDING, Phase.STARTING):
+            self._started.setdefault((replica, attempt), at)
+        if new.phase.is_final:
+            self._ended.setdefault((replica, attempt), at)
+        shown = self._wanted(replica) and self._attempt in (None, attempt) and new.phase is not Phase.PENDING
+        if shown and (old is None or old.phase != new.phase):
+            message = new.exit.message if new.exit else ""
+            yield Change(at, self._spell(replica), new.phase, attempt, new.reason, message, new.exit)
 
     def _open_logs(self, attempt: int) -> None:
         if self._attempt is not None and attempt != self._attempt:
@@ -139,15 +155,11 @@ class Feed:
     def _wanted(self, replica: ReplicaId) -> bool:
         return self._replicas is None or replica in self._replicas
 
-    def _replica_change(self, at: float, replica: ReplicaId, state: ReplicaState) -> Change:
-        message = state.exit.message if state.exit else ""
-        return Change(at, self._spell(replica), state.phase, state.reason, message, state.exit)
-
     def _restarting(self, at: float, state: RunState) -> Change:
         cause = state.causes[-1]
         who = f"{self._spell(cause.replica)}: " if cause.replica else ""
         message = f"{who}{describe_exit(cause.exit)}; attempt {state.attempt} begins"
-        return Change(at, self._folder.id, Phase.RESTARTING, cause.reason, message)
+        return Change(at, self._folder.id, Phase.RESTARTING, state.attempt, cause.reason, message)
 
     def _final(self, at: float, state: RunState) -> Change:
         ending = state.ending
@@ -155,7 +167,7 @@ class Feed:
         if ending and ending.cause:
             who = f"{self._spell(ending.cause.replica)} " if ending.cause.replica else ""
             message = f"{who}{describe_exit(ending.cause.exit)}".strip()
-        return Change(at, self._folder.id, state.phase, ending.reason if ending else "", message)
+        return Change(at, self._folder.id, state.phase, state.attempt, ending.reason if ending else "", message)
 
     def _spell(self, replica: ReplicaId | None) -> str:
         return f"{self._folder.id}.{replica}" if replica else self._folder.id
