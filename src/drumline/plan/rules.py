@@ -101,8 +101,8 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
             if placeholder.trouble:
                 yield Finding(
                     path,
-                    f"`{{{{ {placeholder.name} }}}}` stands in {placeholder.trouble}, where no value can be quoted"
-                    f' safely; "${variable_name(placeholder.name)}" has the same value',
+                    f"`{{{{ {placeholder.name} }}}}` cannot be filled in safely in {placeholder.trouble};"
+                    f' "${variable_name(placeholder.name)}" has the same value',
                 )
         for alike in (each for text in texts(run) for each in lookalikes(text)):
             yield Finding(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
@@ -111,7 +111,11 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
 def _about_parameters(spec: Spec) -> Iterator[Finding]:
     used = dict.fromkeys(_placeholders(spec))
     for path, name in used:
-        if name not in spec.parameters:
+        if name == "run":
+            yield Finding(
+                path, '`{{ run }}` stands for the run only in `output` and `checkpoint`; "$DRUMLINE_RUN" has it'
+            )
+        elif name not in spec.parameters:
             near = difflib.get_close_matches(name, itertools.islice(spec.parameters, 100), n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"add it: `parameters: {{{name}: …}}`"
             yield Finding(
@@ -124,7 +128,9 @@ def _about_parameters(spec: Spec) -> Iterator[Finding]:
     for name in spec.parameters:
         path, variable = ("parameters", name), variable_name(name)
         if name == "run":
-            yield Finding(path, "`{{ run }}` is the run's number in `output` and `checkpoint`; choose another name")
+            yield Finding(
+                path, "`{{ run }}` stands for the run itself, in `output` and `checkpoint`; choose another name"
+            )
         elif variable in reserved(spec.framework) or variable.startswith(("DRUMLINE_", "DATA_DIR_")):
             yield Finding(
                 path,
@@ -185,7 +191,7 @@ def _about_folders(spec: Spec) -> Iterator[Finding]:
 def _about_time(spec: Spec) -> Iterator[Finding]:
     for name in ("start", "rendezvous", "run", "progress"):
         if getattr(spec.timeouts, name) == 0:
-            yield Finding(("timeouts", name), "is over before anything began; give more, or leave it out")
+            yield Finding(("timeouts", name), "a limit of 0 is over before anything began; give more, or leave it out")
     if spec.restart.backoff.maximum < spec.restart.backoff.initial:
         written = (("restart", "backoff", "initial"), ("restart", "backoff", "maximum"))
         yield Finding(("restart", "backoff"), "`maximum` is less than `initial`", follows_from=written)

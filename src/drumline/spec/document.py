@@ -14,7 +14,7 @@ from typing import NamedTuple
 import yaml
 
 from drumline.errors import Problem, SpecError
-from drumline.spec.syntax import Spot, explain_syntax
+from drumline.spec.syntax import ESCAPE, Spot, explain_syntax
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -203,9 +203,9 @@ class _Builder:
             case yaml.ScalarEvent():
                 self._refuse_tag(event.tag, line, "!", "tag:yaml.org,2002:str")
                 if _SURROGATE.search(event.value):
-                    raise self.error(line, "not valid YAML: half of a character; write the whole of it")
+                    raise self.error(line, f"not valid YAML: {ESCAPE}")
                 plain = event.style in (None, "") and event.tag is None
-                self._add(Scalar(event.value, plain, line), event.anchor, added=1, size=1)
+                self._add(Scalar(event.value, plain, line), line, event.anchor, added=1, size=1)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._refuse_tag(event.tag, line, "!")
                 if len(self._open) >= MAX_DEPTH:
@@ -222,7 +222,7 @@ class _Builder:
                     node = Mapping(own + rest, done.line)
                 else:
                     node = Sequence(tuple(done.items), done.line)
-                self._add(node, done.anchor, added=1, size=self._nodes - done.start + 1)
+                self._add(node, done.line, done.anchor, added=1, size=self._nodes - done.start + 1)
             case yaml.AliasEvent():
                 if any(parent.anchor == event.anchor for parent in self._open):
                     raise self.error(line, f"`*{event.anchor}` contains itself")
@@ -230,16 +230,16 @@ class _Builder:
                     missing = f"`*{event.anchor}` has no `&{event.anchor}` before it"
                     raise self.error(line, f"{missing}; a text that begins with `*` needs quotes")
                 node, size = self._anchors[event.anchor]
-                self._add(node, None, added=size, size=size)
+                self._add(node, line, None, added=size, size=size)
             case yaml.DocumentStartEvent() if self.root is not None:
                 raise self.error(line, "a second document begins here; a spec is one document")
             case _:
                 pass
 
-    def _add(self, node: Node, anchor: str | None, *, added: int, size: int) -> None:
+    def _add(self, node: Node, line: int, anchor: str | None, *, added: int, size: int) -> None:
         self._nodes += added
         if self._nodes > MAX_NODES:
-            raise self.error(node.line, f"more than {MAX_NODES} values, aliases counted as often as they are used")
+            raise self.error(line, f"more than {MAX_NODES} values, aliases counted as often as they are used")
         if anchor is not None:
             self._anchors[anchor] = (node, size)
         if not self._open:
@@ -251,7 +251,7 @@ class _Builder:
         elif parent.key is None:
             if not isinstance(node, Scalar):
                 raise self.error(
-                    node.line,
+                    line,
                     "a key must be a word; a text with `{{ … }}` at its beginning, or inside [] or {}, needs quotes",
                 )
             parent.key = node

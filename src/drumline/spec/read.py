@@ -89,7 +89,8 @@ class _Walk:
         if path[:1] == ("parameters",) and len(path) == 2 and not isinstance(node, Scalar):
             message = "a list or range of values makes a sweep, which this version cannot run: give one value"
             return self.complain(node.line, path, message)
-        return self.complain(node.line, path, f"expected {describe(kind)}, got {found(node)}")
+        expected = describe(kind) if path else "keys with their values, such as `project: digits`"
+        return self.complain(node.line, path, f"expected {expected}, got {found(node)}")
 
     def read(self, kind: inspect.Type, node: Node, path: Path) -> object:
         """Return the value of a node, or _BAD after saying what is wrong with it."""
@@ -142,7 +143,8 @@ class _Walk:
             self.bad.add((*path, *meant))  # nobody needs to hear that it is missing, too
             hint = f"did you mean `{spell(meant)}`?"
         else:
-            hint = "known here: " + (", ".join(field.encode_name for field in kind.fields) or "none")
+            known = ", ".join(field.encode_name for field in kind.fields)
+            hint = f"known here: {known}" if known else "there are no keys here"
         self.complain(line, (*path, key), f"unknown key; {hint}")
 
     def read_list(self, kind: inspect.VarTupleType, node: Sequence, path: Path) -> object:

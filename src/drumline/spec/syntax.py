@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+ESCAPE = r"a `\` in double quotes that begins no known escape; use single quotes"
+
 # Patterns of both loaders, with libyaml and without. True: the trouble is where it began, not where it was noticed.
 _MEANINGS = (
     (r"end of stream.* quoted", True, "the quote that opens here is never closed"),
     (r"',' or '\]'", True, "the `[` here is never closed, or a text inside it needs quotes"),
     (r"',' or '\}'", True, "the `{` here is never closed, or a text inside it needs quotes"),
-    (r"escape", False, r"a `\` in double quotes that begins no known escape; use single quotes"),
+    (r"escape", False, ESCAPE),
     (r"alphabetic or numeric", False, "a text that begins with `*` or `&` needs quotes"),
     (r"could not find expected ':'", True, "a key without its `:`, or a text that is indented too little"),
     (r"values are not allowed", False, "this `:` makes no key; is the line indented wrongly, or are quotes missing?"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
@@ -95,23 +96,31 @@ def found(node: Node) -> str:
 
 
 def find_meant(key: str, kind: inspect.StructType) -> Path | None:
-    """Guess the path that an unknown key of a block was meant to be."""
-    fields = {field.encode_name: field.type for field in kind.fields}
-    usual = _ELSEWHERE.get(key.lower().replace("-", "_"))
-    if usual in fields:
-        return (usual,)
-    for name, inner in fields.items():
-        if any(field.encode_name == key for block in _blocks(inner) for field in block.fields):
-            return (name, key)
-    near = difflib.get_close_matches(key[:60], fields, n=1)
-    return (near[0],) if near else None
+    """Guess the path that an unknown key of a block was meant to be: here, or in a block of this one."""
+    here: dict[str, Path] = {field.encode_name: (field.encode_name,) for field in kind.fields}
+    below: dict[str, Path] = {}
+    for field in kind.fields:
+        for block in _blocks(field.type):
+            for inner in block.fields:
+                below.setdefault(inner.encode_name, (field.encode_name, inner.encode_name))
+    usual = _ELSEWHERE.get(key.lower().replace("-", "_"), key)
+    if usual in here or usual in below:
+        return here.get(usual) or below[usual]
+    if near := difflib.get_close_matches(key[:60], here, n=1):
+        return here[near[0]]
+    near = difflib.get_close_matches(key[:60], below, n=1, cutoff=0.8)
+    return below[near[0]] if near else None
 
 
 def spell(path: Path) -> str:
-    """Write a path: `roles.worker.port[1]`."""
+    """Write a path: `roles.worker.port[1]`, keys that are no words in quotes."""
     spelled = ""
     for part in path:
-        spelled += f"[{part}]" if isinstance(part, int) else f".{part}" if spelled else part
+        if isinstance(part, int):
+            spelled += f"[{part}]"
+        else:
+            word = part if re.fullmatch(r"[\w-]+", part) else f'"{part}"'
+            spelled += f".{word}" if spelled else word
     return printable(spelled)
 
 

@@ -1,0 +1,149 @@
+"""Every mistake a user can make in a spec, with the exact report of it. Most stand in `bad_specs.txt`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from drumline.cli.load import check_spec
+from drumline.errors import SpecError
+from drumline.spec.types import NAME_WORDS
+
+HEAD = "project: digits\nrun: python train.py\n"
+
+WITHOUT_A_CHIEF = (
+    "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy with ps in"
+    " its cluster hangs without a word; add `chief: 1`, or drop ps"
+)
+
+TABLE = re.findall(
+    r"^=== (?P<name>.+)\n(?P<spec>(?s:.+?))^>>>\n(?P<report>(?:.+\n)+)",
+    Path(__file__).with_name("bad_specs.txt").read_text("utf-8"),
+    re.MULTILINE,
+)
+
+# What a text file cannot show.
+UNSHOWN = [
+    ("an empty file", b"", "drumline.yml: is empty; `drumline init` writes one to begin with"),
+    ("UTF-16", "project: digits\n".encode("utf-16"), "drumline.yml: is UTF-16; save it as UTF-8"),
+    (
+        "a byte of another encoding",
+        b"project: digits\nrun: python caf\xe9.py\n",
+        "drumline.yml:2: is not UTF-8: byte 0xe9 does not belong there; save it as UTF-8",
+    ),
+    ("a NUL byte", b"project: digits\nrun: x\0\n", "drumline.yml:2: NUL byte in the text; is this a YAML file?"),
+    (
+        "a control character",
+        b"project: digits\nrun: \x1b[31m\n",
+        "drumline.yml:2: control character 0x1b in the text; is this a YAML file?",
+    ),
+    (
+        "a control character of two bytes",
+        "project: digits\nrun: \x9b31m\n".encode(),
+        "drumline.yml:2: control character 0x9b in the text; is this a YAML file?",
+    ),
+    (
+        "lists in lists in lists",
+        f"project: digits\nrun: {'[' * 50}{']' * 50}\n".encode(),
+        "drumline.yml:2: nested more than 40 levels deep",
+    ),
+    (
+        "aliases of aliases",
+        "\n".join(["x-0: &a0 [a]", *(f"x-{n}: &a{n} [{f'*a{n - 1},' * 9}]" for n in range(1, 9))]).encode(),
+        "drumline.yml:7: more than 200000 values, aliases counted as often as they are used",
+    ),
+    ("too much", b"#" * 1_000_001, "drumline.yml: is larger than 1 MB; a spec is a page of text"),
+    (
+        "a name that is too long",
+        f"project: {'x' * 64}\nrun: python train.py\n".encode(),
+        f'drumline.yml:1: project: expected {NAME_WORDS}, got "{"x" * 57}..."',
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "report"),
+    [pytest.param(spec.encode(), report.rstrip(), id=name) for name, spec, report in TABLE]
+    + [pytest.param(spec, report, id=name) for name, spec, report in UNSHOWN],
+)
+def test_a_bad_spec_gets_its_whole_report(spec: bytes, report: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_spec(spec, "drumline.yml")
+    assert str(caught.value) == report
+
+
+def test_the_table_is_read_in_full() -> None:
+    text = Path(__file__).with_name("bad_specs.txt").read_text("utf-8")
+    assert len(TABLE) == len(re.findall("^=== ", text, re.MULTILINE)) == len(re.findall("^>>>", text, re.MULTILINE))
+    assert len({name for name, _, _ in TABLE}) == len(TABLE) > 100
+
+
+def test_a_report_ends_where_nobody_reads_on() -> None:
+    unknown = "".join(f"key{number}: 1\n" for number in range(5_000))
+    with pytest.raises(SpecError) as caught:
+        check_spec((HEAD + unknown).encode(), "drumline.yml")
+    *problems, last = caught.value.problems
+    assert len(problems) == 100
+    assert str(last) == "drumline.yml:102: too many problems to go on"
+
+
+def test_rules_too_end_where_nobody_reads_on() -> None:
+    undeclared = " ".join(f"{{{{ p{number} }}}}" for number in range(5_000))
+    with pytest.raises(SpecError) as caught:
+        check_spec(f"project: digits\nrun: train {undeclared}\n".encode(), "drumline.yml")
+    assert len(caught.value.problems) == 100
+
+
+@pytest.mark.parametrize(
+    ("spec", "warnings"),
+    [
+        (
+            "roles: {worker: 2, ps: 1}",
+            [f"drumline.yml:3: roles.ps: {WITHOUT_A_CHIEF}"],
+        ),
+        ("roles: {chief: 1, worker: 2, ps: 1}", []),
+        ("roles: {master: 1, ps: 1}", []),
+        ("{roles: {worker: 2, ps: 1}, framework: plain}", []),
+        (
+            "parameters: {lr-decay: 1}",
+            ["drumline.yml:3: parameters.lr-decay: is not used in any command; it is still given as LR_DECAY"],
+        ),
+        ("{parameters: {lr: 1}, env: {RATE: '{{ lr }}'}}", []),
+        (
+            "roles: {worker: {run: 'train {{ lr * 2 }} {{}} {{ _x }}'}}",
+            [
+                "drumline.yml:3: roles.worker.run: `{{ lr * 2 }}` is not a placeholder and is passed on as it is",
+                "drumline.yml:3: roles.worker.run: `{{}}` is not a placeholder and is passed on as it is",
+                "drumline.yml:3: roles.worker.run: `{{ _x }}` is not a placeholder and is passed on as it is",
+            ],
+        ),
+    ],
+)
+def test_what_is_only_unwise_is_a_warning(spec: str, warnings: list[str]) -> None:
+    whole = f"{HEAD}{spec}" if not spec.startswith("{") else "{project: digits,\nrun: python train.py,\n" + spec[1:]
+    _, found = check_spec(whole.encode(), "drumline.yml")
+    assert [str(warning) for warning in found] == warnings
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "env: {TF_CONFIG: {value: '{}', override: true}}",
+        "env: {TF_CONFIG: {from: MY_CONFIG, override: true}}",
+        "framework: torch\nenv: {TF_CONFIG: a, JAX_PROCESS_ID: b}",
+        "framework: plain\nenv: {RANK: 0}\nroles: {ps: 1, worker: 1, evaluator: 3}",
+        "parameters: {lr: 1}\nenv: {LR: {value: 2, override: true}}",
+        "parameters: {rank: 1, tf: 2}",
+        "framework: torch\nparameters: {tf-config: 1}",
+        "roles: {worker: {port: [1]}, chief: {replicas: 1, port: 2}}",
+        "timeouts: {grace: 0}",
+        "restart: {backoff: {initial: 5m, maximum: 5m}}",
+        "x-anything: {that: is, of: nobody's, concern: [1, 2]}",
+        "output: out/{{ run }}\ncheckpoint: '{{ run }}'",
+        "roles: {worker: {run: [python -m build, python train.py]}}",
+    ],
+)
+def test_what_looks_like_a_mistake_and_is_none_passes(spec: str) -> None:
+    check_spec(f"{HEAD}{spec}\n".encode(), "drumline.yml")
