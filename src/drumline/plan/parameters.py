@@ -138,6 +138,8 @@ class _Scanner:
         """Take the next character, or the few that belong together."""
         start = self.at
         self.at += 1
+        if self.command[start] == "\n" and self._heredoc:
+            self._stack.append("<<")
         self._handlers.get(self.context, self._in_code)(self.command[start])
         return self.command[start : self.at]
 
@@ -228,8 +230,6 @@ class _Scanner:
         elif char == "<" and self._next("<"):
             self.at += 1
             self._heredoc = True
-        elif char == "\n" and self._heredoc:
-            self._stack.append("<<")
         elif char == "(":
             self._stack.append("(")
         elif char == ")" and self.context in ("(", "$("):
@@ -242,6 +242,10 @@ class _Scanner:
     def _open(self, char: str, *, brace: str) -> None:
         if char == "`":
             self._stack.append("`")
+        elif char in "$<" and self._next("\\\n"):
+            self._stack.append(_TANGLED)  # a shell sees what follows as if it stood in the same line
+        elif char == "$" and self._next("$"):
+            self.at += 1  # the shell's own number
         elif char == "$" and self._next("(("):
             self.at += 2
             self._stack += ["$((", "$(("]
