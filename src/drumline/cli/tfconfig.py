@@ -1,0 +1,267 @@
+"""``drumline tfconfig``: TF_CONFIG made for a list of hosts, or checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from drumline.cli.text import listed, warn
+from drumline.errors import InputError, Problem, SpecError
+from drumline.plan.address import parse_addresses
+from drumline.plan.parse import MAX_CHARACTERS
+from drumline.plan.rendezvous.tensorflow import tf_config
+from drumline.plan.tfconfig import Examination, Finding, examine
+from drumline.plan.types import ROLES, ReplicaId
+
+Cluster = Mapping[str, Sequence[str]]
+
+# A character has four bytes at most; what is longer, or has no end, is not read to its end.
+_MAX_BYTES = 4 * MAX_CHARACTERS
+
+_MAX_SHOWN = 100
+
+MAKE_EPILOG = """
+\b
+Examples:
+  drumline tfconfig make --worker a:2222,b:2222 --task worker:0
+  drumline tfconfig make --chief c:2222 --worker a:2222 --ps p:2222 --all --export
+  export TF_CONFIG="$(drumline tfconfig make --worker a:2222,b:2222 --task worker:1)"
+"""
+
+CHECK_EPILOG = """
+\b
+Examples:
+  drumline tfconfig check                  the variable of this shell
+  drumline tfconfig check tf_config.json   a file
+  ssh b printenv TF_CONFIG | drumline tfconfig check -
+"""
+
+
+@click.group()
+def command() -> None:
+    """Make TF_CONFIG for a list of hosts, or check one."""
+
+
+@command.command(epilog=MAKE_EPILOG)
+@click.option("--worker", multiple=True, metavar="HOST:PORT,...", help="The workers, the first of them first.")
+@click.option("--chief", multiple=True, metavar="HOST:PORT", help="The chief; without one, worker 0 acts as chief.")
+@click.option("--master", multiple=True, metavar="HOST:PORT", help="Another word for --chief.")
+@click.option("--ps", multiple=True, metavar="HOST:PORT,...", help="The parameter servers.")
+@click.option("--evaluator", multiple=True, metavar="HOST:PORT", help="The evaluator, which the others do not know of.")
+@click.option("--task", metavar="ROLE:INDEX", help="The node to make it for, such as worker:0.")
+@click.option("--all", "everyone", is_flag=True, help="Make it for every node.")
+@click.option("--export", is_flag=True, help="As a line for the node's shell; short for -o shell.")
+@click.option("--python", is_flag=True, help="As lines for a script; short for -o python.")
+@click.option("-o", "--output", "form", type=click.Choice(["json", "shell", "python"]), help="How to print it.")
+def make(
+    *,
+    worker: tuple[str, ...],
+    chief: tuple[str, ...],
+    master: tuple[str, ...],
+    ps: tuple[str, ...],
+    evaluator: tuple[str, ...],
+    task: str | None,
+    everyone: bool,
+    export: bool,
+    python: bool,
+    form: str | None,
+) -> None:
+    """Print the TF_CONFIG of one node, or of all.
+
+    Addresses are separated by commas, or their option is repeated.
+    """
+    given = {"worker": worker, "chief": chief, "master": master, "ps": ps, "evaluator": evaluator}
+    cluster = _read_cluster(given)
+    nodes = [ReplicaId(role, index) for role in ROLES for index in range(len(cluster.get(role, ())))]
+    findings = _examine_cluster(cluster, nodes)
+    form = _choose_form(form, export=export, python=python)
+    if everyone and task:
+        raise InputError("--task and --all do not go together", hint="keep one of them")
+    chosen = nodes if everyone else [_choose_node(task, nodes)]
+    show_all(findings)
+    for chunk in _write(chosen, cluster, form, everyone=everyone):
+        click.echo(chunk)
+
+
+@command.command(epilog=CHECK_EPILOG)
+@click.argument("file", required=False, type=click.Path(allow_dash=True))
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def check(file: str | None, form: str) -> None:
+    """Name every problem of a TF_CONFIG, or say who this node is.
+
+    It is read from the environment variable, or from FILE (`-` is standard input).
+    """
+    source, text = _read_text(file)
+    examination = examine(text)
+    problems = examination.of("problem")
+    if form == "json":
+        click.echo(json.dumps(_data(examination), indent=2))
+    else:
+        # What is only good to know can wait until it works.
+        show_all(([] if problems else examination.of("note")), source)
+        show_all(examination.of("warning"), source)
+        show_all(problems, source)
+    if problems:
+        raise InputError(f"{source} has {'one problem' if len(problems) == 1 else f'{len(problems):,} problems'}")
+    if form == "text":
+        click.echo(f"{source} is fine: {examination.who}")
+
+
+def show_all(findings: Sequence[Finding], source: str = "") -> None:
+    """Say findings on stderr, each with where it stands; nobody reads more than a screenful or two."""
+    for level, path, message in findings[:_MAX_SHOWN]:
+        place = f"{source}: {path}" if source and path else source or path
+        match level:
+            case "problem":
+                click.echo(f"{place}: {message}", err=True)
+            case "warning":
+                warn(f"{place}: {message}")
+            case "note":
+                click.echo(f"note: {place}: {message}", err=True)
+    if len(findings) > _MAX_SHOWN:
+        click.echo(f"... and {len(findings) - _MAX_SHOWN:,} more; -o json has them all", err=True)
+
+
+def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
+    """The addresses of each role in the order of the line; every one that is none is a problem."""
+    cluster: dict[str, list[str]] = {role: [] for role in ROLES}
+    problems = []
+    for option, texts in given.items():
+        for text in texts:
+            try:
+                addresses = parse_addresses(text)
+            except ValueError as error:
+                problems += [Problem(f"--{option}", None, "", line) for line in str(error).splitlines()]
+            else:
+                cluster["chief" if option == "master" else option] += [str(address) for address in addresses]
+    if problems:
+        raise SpecError(problems)
+    if not cluster["worker"] and not cluster["chief"]:
+        raise InputError("nobody trains: give --worker or --chief", hint="such as `--worker a:2222,b:2222`")
+    return {role: addresses for role, addresses in cluster.items() if addresses}
+
+
+def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Finding]:
+    """What `check` would say to the node that knows of everyone; its problems are ours."""
+    config = tf_config(cluster, next((node for node in nodes if node.role == "evaluator"), nodes[0]))
+    findings = [finding._replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).findings]
+    problems = [Problem(path, None, "", message) for level, path, message in findings if level == "problem"]
+    if problems:
+        raise SpecError(problems)
+    return findings
+
+
+def _option(path: str) -> str:
+    """The option that a place in the cluster came from."""
+    role = path.removeprefix("cluster.").partition("[")[0]
+    return f"--{role}" if role in ROLES else "the cluster" if path else "TF_CONFIG"
+
+
+def _choose_node(task: str | None, nodes: Sequence[ReplicaId]) -> ReplicaId:
+    names = _name_nodes(nodes)
+    if task is None:
+        raise InputError("which node is it for? Give --task, or --all", hint=f"the cluster has {names}")
+    role, _, index = task.replace(":", ".").partition(".")
+    role = "chief" if role == "master" else role
+    chosen = next((node for node in nodes if node.role == role and str(node.index) == index), None)
+    if chosen:
+        return chosen
+    if role not in ROLES or not index.isdecimal():
+        raise InputError(
+            f"--task {task}: expected a role and its index, such as `worker:0`", hint=f"the cluster has {names}"
+        )
+    raise InputError(f"--task {task}: not in the cluster", hint=f"the cluster has {names}")
+
+
+def _name_nodes(nodes: Sequence[ReplicaId]) -> str:
+    """`chief.0, worker.0 to worker.4 and ps.0`."""
+    names: list[str] = []
+    for role, number in Counter(node.role for node in nodes).items():
+        few = [f"{role}.{index}" for index in range(min(number, 2))]
+        names += few if number < 3 else [f"{role}.0 to {role}.{number - 1}"]
+    return listed(names)
+
+
+def _choose_form(form: str | None, *, export: bool, python: bool) -> str:
+    wanted = {name for name, asked in ((form, form), ("shell", export), ("python", python)) if name and asked}
+    if len(wanted) > 1:
+        raise InputError("--export, --python and -o do not go together", hint="keep one of them")
+    return wanted.pop() if wanted else "json"
+
+
+def _write(chosen: Sequence[ReplicaId], cluster: Cluster, form: str, *, everyone: bool) -> Iterator[str]:
+    """The lines of a result, node by node: all of a large cluster at once would fill the memory."""
+    if form == "json" and everyone:
+        yield "{"
+    for number, node in enumerate(chosen, start=1):
+        last = number == len(chosen)
+        text = json.dumps(tf_config(cluster, node))
+        if everyone and form != "json":
+            yield f"# {node} on {cluster[node.role][node.index]}"
+        match form:
+            case "shell":
+                yield f"export TF_CONFIG={shlex.quote(text)}"
+            case "python":
+                yield "import os"
+                yield ""
+                yield "# TensorFlow reads this when the strategy is created: it must stand before that."
+                yield f'os.environ["TF_CONFIG"] = {text!r}'
+            case _:
+                yield f"  {json.dumps(str(node))}: {text}{'' if last else ','}" if everyone else text
+        if everyone and form != "json" and not last:
+            yield ""
+    if form == "json" and everyone:
+        yield "}"
+
+
+def _read_text(file: str | None) -> tuple[str, str]:
+    """Where it was read, and the text."""
+    if file is None:
+        if "TF_CONFIG" not in os.environ:
+            raise InputError(
+                "TF_CONFIG is not set, so TensorFlow would train alone here",
+                hint="name a file, or `-` for standard input; `drumline tfconfig make --help` shows how to make one",
+            )
+        return "TF_CONFIG", os.environ["TF_CONFIG"]
+    source = "<stdin>" if file == "-" else click.format_filename(file)
+    if file.lstrip().startswith("{"):
+        raise InputError(
+            "that is the text itself, not a file", hint="pipe it in: `echo '...' | drumline tfconfig check -`"
+        )
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        else:
+            with Path(file).open("rb") as stream:
+                data = stream.read(_MAX_BYTES + 1)
+        return source, data.decode(errors="strict" if len(data) <= _MAX_BYTES else "replace")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: is not UTF-8 text (byte {error.start + 1:,})", hint="save it as UTF-8") from None
+    except FileNotFoundError:
+        raise InputError(f"{source}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{source}: is a directory", hint="name a file in it") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{source}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _data(examination: Examination) -> dict[str, object]:
+    def rows(findings: Sequence[Finding]) -> list[dict[str, str]]:
+        return [{"path": finding.path, "message": finding.message} for finding in findings]
+
+    return {
+        "ok": examination.ok,
+        "task": str(examination.task) if examination.task else None,
+        "chief": str(examination.chief) if examination.chief else None,
+        "who": examination.who or None,
+        "problems": rows(examination.of("problem")),
+        "warnings": rows(examination.of("warning")),
+        "notes": rows(examination.of("note")),
+    }

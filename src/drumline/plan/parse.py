@@ -1,0 +1,100 @@
+"""JSON that people type: an object that knows its repeated keys, or a sentence about the mistake."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+MAX_CHARACTERS = 1_000_000
+
+_TROUBLE = {
+    "Expecting value": "a value is missing, or is not written as JSON has it",
+    "Expecting property name enclosed in double quotes": "expected a key in double quotes",
+    "Expecting ',' delimiter": "expected a comma, or the end of the list or object",
+    "Expecting ':' delimiter": "expected a colon after the key",
+    "Extra data": "there is more after the end",
+    "Unterminated string starting at": "the quote that opens here is never closed",
+    "Invalid control character at": "a line break or control character stands between quotes",
+}
+
+
+class Object(dict[str, object]):
+    """A JSON object that remembers which keys stood in it more than once."""
+
+    def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
+        super().__init__(pairs)
+        times = Counter(key for key, _ in pairs)
+        self.repeated = [key for key, number in times.items() if number > 1]
+
+
+def parse_json(text: str) -> object:
+    """Read JSON with every object an Object; raise ValueError with a sentence about what is wrong."""
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"is longer than {MAX_CHARACTERS:,} characters")
+    try:
+        return json.loads(text, object_pairs_hook=Object)
+    except json.JSONDecodeError as error:
+        raise ValueError(_say_why(text, error)) from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError:
+        # Python reads no whole number longer than this.
+        raise ValueError("has a number with thousands of digits") from None
+
+
+def kind_of(value: object) -> str:
+    """Say what a JSON value is: `a list`, `the text "0"`, `true`; short, on one line, whatever is in it."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case str():
+            return f"the text {json.dumps(_shorten(value))}"
+        case _:
+            return _shorten(json.dumps(value))
+
+
+def quote(text: str) -> str:
+    """Show text between backticks: short, on one line, whatever is in it."""
+    return f"`{json.dumps(_shorten(text))[1:-1]}`"
+
+
+def spell_path(path: str, key: str) -> str:
+    """Spell `cluster.worker`; a key that is no plain word stands between backticks."""
+    word = key if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,60}", key) else quote(key)
+    return f"{path}.{word}" if path else word
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """End a sentence about an unknown word with the nearest known one, if any is near."""
+    near = difflib.get_close_matches(word.lower(), list(known), n=1) if len(word) < 40 else []
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _say_why(text: str, error: json.JSONDecodeError) -> str:
+    """Call the usual mistakes by their names, at the place where they are, not where they were noticed."""
+    if text.startswith("\ufeff"):
+        return "is not JSON: it begins with a byte order mark; save it as UTF-8 without one"
+    if text.lstrip().startswith(("'", '"{')):
+        return "is not JSON: the quotes around it have become part of it; only a shell takes them away"
+    position, why = error.pos, _TROUBLE.get(error.msg, error.msg)
+    at, before = text[position : position + 1], text[:position].rstrip()
+    if at in ("}", "]") and before.endswith(","):
+        position, why = len(before) - 1, "a comma stands before the end of the list or object"
+    elif error.msg.startswith("Illegal trailing comma"):
+        why = "a comma stands before the end of the list or object"
+    elif at == "'":
+        why = "JSON has double quotes only, no single ones"
+    elif position >= len(text.rstrip()):
+        why = "it ends before it is complete"
+    line = text.count("\n", 0, position) + 1
+    column = position - text.rfind("\n", 0, position)
+    return f"is not JSON: line {line}, column {column}: {why}"

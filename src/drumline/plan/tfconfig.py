@@ -1,0 +1,317 @@
+"""TF_CONFIG under examination: what is wrong with it, what is unwise, and who the node is that has it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+from drumline.plan.address import Address, parse_address
+from drumline.plan.parse import Object, kind_of, parse_json, quote, spell_path, suggest
+from drumline.plan.types import COMPUTING, ROLES, ReplicaId
+
+# Linux gives one variable 32 pages, for its name, the `=`, the value and a zero.
+MAX_VALUE_BYTES = 32 * 4096 - len("TF_CONFIG=") - 1
+
+# What TensorFlow reads; what platforms write beside it, for nobody.
+_KEYS = ("cluster", "task", "rpc_layer", "session_master")
+_TASK_KEYS = ("type", "index")
+_WRITTEN_BY = {
+    "environment": "Kubeflow and Google Cloud",
+    "job": "Google Cloud",
+    "task.trial": "Google Cloud",
+    "task.cloud": "Google Cloud",
+}
+
+_ROLES = "the roles are chief, worker, ps and evaluator"
+_MASTER = "tf.distribute refuses `master`; write `chief`"
+
+Level = Literal["problem", "warning", "note"]
+
+
+class Finding(NamedTuple):
+    """Something about the value at a path: a problem, something unwise, or only good to know."""
+
+    level: Level
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What there is to say about a TF_CONFIG, and whose it is; `who` is empty when it does not tell."""
+
+    findings: tuple[Finding, ...]
+    task: ReplicaId | None = None
+    chief: ReplicaId | None = None
+    who: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing in it is a problem."""
+        return not self.of("problem")
+
+    def of(self, level: Level) -> list[Finding]:
+        """The findings of one level."""
+        return [finding for finding in self.findings if finding.level == level]
+
+
+_problem = partial(Finding, "problem")
+_warning = partial(Finding, "warning")
+_note = partial(Finding, "note")
+
+
+class Node(NamedTuple):
+    """One entry of the cluster, as it is written."""
+
+    id: ReplicaId
+    path: str
+    value: object
+
+
+def examine(text: str) -> Examination:
+    """Name everything wrong, unwise or good to know about a TF_CONFIG. Raises for no text whatever."""
+    try:
+        config = _parse(text)
+    except ValueError as error:
+        return Examination((_problem("", str(error)),))
+    nodes = {node.id: node for node in _nodes(config.get("cluster"))}
+    counts = Counter(node.role for node in nodes)
+    role, index = _role(config.get("task")), _index(config.get("task"))
+    findings = (
+        *_about_size(text),
+        *_about_keys("", config, _KEYS),
+        *_about_cluster(config),
+        *_about_addresses(nodes.values()),
+        *_about_line_up(counts, role),
+        *_about_task(config),
+        *_about_membership(config.get("cluster"), counts, role, index),
+    )
+    me = None if role is None or index is None else ReplicaId(role, index)
+    # The evaluator may be missing from its own cluster as well.
+    if me not in nodes and me != ReplicaId("evaluator", 0):
+        me = None
+    chief = next((ReplicaId(role, 0) for role in COMPUTING if counts[role]), None)
+    return Examination(findings, me, chief, _describe(me, chief, nodes, counts) if me else "")
+
+
+def _parse(text: str) -> Object:
+    if not text.strip():
+        raise ValueError("is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`")
+    if re.match(r"\s*(export\s|TF_CONFIG\s*=)", text):
+        raise ValueError("is a line for a shell; TF_CONFIG is only what stands between its quotes")
+    config = parse_json(text)
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        raise ValueError("expected an object, got a text that holds one: it was turned into JSON twice")
+    if not isinstance(config, Object):
+        raise ValueError(f"expected an object with `cluster` and `task`, got {kind_of(config)}")
+    return config
+
+
+def _nodes(cluster: object) -> Iterator[Node]:
+    """Whoever is listed under a role that there is; `master` is the chief under another name."""
+    if not isinstance(cluster, Object):
+        return
+    seen: Counter[str] = Counter()
+    for key, values in cluster.items():
+        role = "chief" if key == "master" else key
+        if role in ROLES and isinstance(values, list):
+            for position, value in enumerate(values):
+                yield Node(ReplicaId(role, seen[role]), f"cluster.{key}[{position}]", value)
+                seen[role] += 1
+
+
+def _role(task: object) -> str | None:
+    written = task.get("type") if isinstance(task, Object) else None
+    role = "chief" if written == "master" else written
+    return role if isinstance(role, str) and role in ROLES else None
+
+
+def _index(task: object) -> int | None:
+    index = task.get("index") if isinstance(task, Object) else None
+    if isinstance(index, str) and index.isascii() and index.isdecimal() and len(index) < 10:
+        return int(index)
+    return index if isinstance(index, int) and not isinstance(index, bool) and index >= 0 else None
+
+
+def _about_size(text: str) -> Iterator[Finding]:
+    size = len(text.strip().encode(errors="replace"))
+    if size > MAX_VALUE_BYTES:
+        yield _warning(
+            "",
+            f"has {size:,} bytes, and Linux takes {MAX_VALUE_BYTES:,} at most in this variable: no process can be"
+            " started with it; the program itself can still set it",
+        )
+
+
+def _about_keys(path: str, value: Object, known: Collection[str]) -> Iterator[Finding]:
+    for key in value.repeated:
+        yield _problem(spell_path(path, key), "stands here more than once, and TensorFlow takes the last")
+    for key in value:
+        place = spell_path(path, key)
+        if writer := _WRITTEN_BY.get(place):
+            yield _note(place, f"is written by {writer}; TensorFlow does not read it, no harm is done")
+        elif key not in known:
+            yield _warning(place, f"is nothing that TensorFlow reads{suggest(key, known)}")
+
+
+def _about_cluster(config: Object) -> Iterator[Finding]:
+    if "cluster" not in config:
+        yield _problem("", "`cluster` is missing: without it this node trains alone")
+        return
+    cluster = config["cluster"]
+    if not isinstance(cluster, Object):
+        yield _problem("cluster", f"expected an object of roles and their addresses, got {kind_of(cluster)}")
+        return
+    yield from _about_keys("cluster", cluster, cluster)
+    if not cluster:
+        yield _problem("cluster", "is empty: nobody is listed")
+    for key, values in cluster.items():
+        path = spell_path("cluster", key)
+        if key == "master":
+            yield _problem(path, _MASTER)
+        elif key not in ROLES:
+            yield _problem(path, f"is not a role; {_ROLES}{suggest(key, ROLES)}")
+            continue
+        if isinstance(values, str):
+            yield _problem(path, f"expected a list of `host:port`, got {kind_of(values)}; put it in brackets")
+        elif not isinstance(values, list):
+            yield _problem(path, f"expected a list of `host:port`, got {kind_of(values)}")
+        elif not values:
+            yield _problem(path, "is an empty list, which makes TensorFlow crash; leave the role out")
+
+
+def _about_addresses(nodes: Iterable[Node]) -> Iterator[Finding]:
+    owners: dict[tuple[str, int], tuple[ReplicaId, Address]] = {}
+    local: dict[bool, Address] = {}
+    for node in nodes:
+        if not isinstance(node.value, str):
+            yield _problem(node.path, f"expected `host:port`, got {kind_of(node.value)}")
+            continue
+        try:
+            address = parse_address(node.value)
+        except ValueError as error:
+            yield _problem(node.path, str(error))
+            continue
+        local.setdefault(address.is_local, address)
+        owner, same = owners.setdefault(address.identity, (node.id, address))
+        if owner != node.id:
+            also = "" if str(same) == str(address) else f", written `{same}`"
+            yield _problem(node.path, f"`{address}` is already the address of {owner}{also}")
+    if len(local) > 1:
+        yield _warning(
+            "cluster",
+            f"`{local[True]}` means the machine where it is read, so a node on another one, such as `{local[False]}`,"
+            " cannot reach it",
+        )
+
+
+def _about_line_up(counts: Counter[str], role: str | None) -> Iterator[Finding]:
+    """Which roles are there, and how many of each."""
+    for single in ("chief", "evaluator"):
+        if counts[single] > 1:
+            yield _problem(f"cluster.{single}", f"there is at most one {single}, not {counts[single]}")
+    if counts["evaluator"] and role not in ("evaluator", None):
+        yield _problem(
+            "cluster.evaluator",
+            "belongs in the evaluator's own TF_CONFIG only: listed here, the training takes it for one of its own"
+            " and waits for it",
+        )
+    trainers = counts["chief"] + counts["worker"]
+    if counts["ps"] and not trainers:
+        yield _problem("cluster", "nobody trains: there is neither a `chief` nor a `worker`")
+    elif counts["ps"] and not counts["chief"]:
+        yield _warning(
+            "cluster.ps",
+            "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy"
+            " with ps in its cluster hangs without a word; add a `chief`, or drop `ps`",
+        )
+    elif counts["ps"] and not counts["worker"]:
+        yield _warning("cluster.ps", "parameter servers without a worker: ParameterServerStrategy needs one")
+    elif counts["ps"]:
+        yield _note(
+            "cluster.ps",
+            "this is for ParameterServerStrategy; a mirrored strategy with ps in its cluster hangs without a word",
+        )
+    elif trainers == 1 and not counts["evaluator"] and role != "evaluator":
+        yield _note("cluster", "has one node only: that works, and without TF_CONFIG it works as well")
+
+
+def _about_task(config: Object) -> Iterator[Finding]:
+    if "task" not in config:
+        yield _problem("", "`task` is missing: without it this node does not know which one it is")
+        return
+    task = config["task"]
+    if not isinstance(task, Object):
+        yield _problem("task", f"expected an object with `type` and `index`, got {kind_of(task)}")
+        return
+    yield from _about_keys("task", task, _TASK_KEYS)
+    role, index = task.get("type"), task.get("index")
+    if "type" not in task:
+        yield _problem("task", "`type` is missing: which role has this node?")
+    elif role == "master":
+        yield _problem("task.type", _MASTER)
+    elif not isinstance(role, str):
+        yield _problem("task.type", f"expected a role, got {kind_of(role)}; {_ROLES}")
+    elif role not in ROLES:
+        yield _problem("task.type", f"{quote(role)} is not a role; {_ROLES}{suggest(role, ROLES)}")
+    if "index" not in task:
+        yield _problem("task", "`index` is missing: the first of a role is 0, the next is 1")
+    elif isinstance(index, str) and _index(task) is not None:
+        yield _problem("task.index", f"expected a number, got {kind_of(index)}: write {_index(task)}")
+    elif isinstance(index, int) and not isinstance(index, bool) and index < 0:
+        yield _problem("task.index", f"expected a number of at least 0, got {kind_of(index)}")
+    elif _index(task) is None:
+        yield _problem("task.index", f"expected a whole number, got {kind_of(index)}")
+
+
+def _about_membership(cluster: object, counts: Counter[str], role: str | None, index: int | None) -> Iterator[Finding]:
+    """Whether the task is in the cluster; what the cluster lists badly was said before."""
+    if role is None or not isinstance(cluster, Object) or not cluster:
+        return
+    written = role in cluster or (role == "chief" and "master" in cluster)
+    size = counts[role] or (1 if role == "evaluator" else 0)
+    if not size and not written:
+        have = _listed([_count(counts[role], role) for role in ROLES if counts[role]])
+        yield _problem("task.type", f"`{role}` is not in the cluster, which has {have or 'nobody'}")
+    elif size and index is not None and index >= size:
+        last = f"the only {role}" if size == 1 else f"the last of {_count(size, role)}"
+        yield _problem("task.index", f"{kind_of(index)} is outside the cluster: {last} has index {size - 1}")
+
+
+def _describe(me: ReplicaId, chief: ReplicaId | None, nodes: Mapping[ReplicaId, Node], counts: Counter[str]) -> str:
+    """Say in words who this node is, with whom, and who leads."""
+
+    def at(node: ReplicaId) -> str:
+        return f"{node} on {quote(str(nodes[node].value))[1:-1]}" if node in nodes else str(node)
+
+    others = [_count(counts[role], role) for role in ROLES if counts[role] and role != me.role]
+    if not others and counts[me.role] < 2:
+        return f"this node is {at(me)}, all alone"
+    if not counts["chief"]:
+        others.append("no chief")
+    if me.role in ("chief", "evaluator"):
+        place = f"the {me.role}"
+    elif counts[me.role] == 1:
+        place = f"the only {me.role}"
+    else:
+        place = f"one of {_count(counts[me.role], me.role)}"
+    words = f"this node is {at(me)}, {place}"
+    if others:
+        words += f" with {_listed(others)}"
+    if chief is None:
+        return words
+    if chief == me:
+        return words if me.role == "chief" else f"{words}; it acts as chief"
+    return f"{words}; {at(chief)} {'is the' if chief.role == 'chief' else 'acts as'} chief"
+
+
+def _count(number: int, role: str) -> str:
+    return f"{number:,} {role}" if number == 1 or role == "ps" else f"{number:,} {role}s"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -1,0 +1,465 @@
+"""What is said about a TF_CONFIG, word for word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters import Cluster, clusters
+from drumline.plan.parse import MAX_CHARACTERS
+from drumline.plan.rendezvous.tensorflow import tf_config
+from drumline.plan.tfconfig import MAX_VALUE_BYTES, Examination, examine
+from drumline.plan.types import ROLES, ReplicaId
+
+WORKERS = {"worker": ["a:2222", "b:2222", "c:2222"]}
+FULL = {"chief": ["h:2222"], **WORKERS, "ps": ["p:2222", "q:2222"]}
+ROLE_WORDS = "the roles are chief, worker, ps and evaluator"
+MASTER = "tf.distribute refuses `master`; write `chief`"
+PS_NOTE = "this is for ParameterServerStrategy; a mirrored strategy with ps in its cluster hangs without a word"
+ONE_NOTE = "has one node only: that works, and without TF_CONFIG it works as well"
+MIXED = "`localhost:1` means the machine where it is read, so a node on another one, such as `a:1`, cannot reach it"
+NO_CHIEF = (
+    "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy"
+    " with ps in its cluster hangs without a word; add a `chief`, or drop `ps`"
+)
+GUEST = (
+    "belongs in the evaluator's own TF_CONFIG only: listed here, the training takes it for one of its own"
+    " and waits for it"
+)
+
+
+def config(cluster: object, role: object = "worker", index: object = 0, **more: object) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}, **more})
+
+
+def said(examination: Examination, level: str) -> list[tuple[str, str]]:
+    return [(finding.path, finding.message) for finding in examination.findings if finding.level == level]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`"),
+        (" \n", "is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`"),
+        ("{'cluster': {}}", "is not JSON: line 1, column 2: JSON has double quotes only, no single ones"),
+        ("{\"cluster\": 'a'}", "is not JSON: line 1, column 13: JSON has double quotes only, no single ones"),
+        (
+            '{\n  "cluster": {},\n}',
+            "is not JSON: line 2, column 16: a comma stands before the end of the list or object",
+        ),
+        ('["a" , ]', "is not JSON: line 1, column 6: a comma stands before the end of the list or object"),
+        ('{"cluster": {"worker": [', "is not JSON: line 1, column 25: it ends before it is complete"),
+        ('{"cluster"', "is not JSON: line 1, column 11: it ends before it is complete"),
+        ('{"cluster": "a', "is not JSON: line 1, column 13: the quote that opens here is never closed"),
+        ('{"cluster" {}}', "is not JSON: line 1, column 12: expected a colon after the key"),
+        ('{"a": 1\n "b": 2}', "is not JSON: line 2, column 2: expected a comma, or the end of the list or object"),
+        ("{cluster: 1}", "is not JSON: line 1, column 2: expected a key in double quotes"),
+        (
+            '{"a": True}',
+            "is not JSON: line 1, column 7: a value is missing, or is not written as JSON has it",
+        ),
+        ("{} {}", "is not JSON: line 1, column 4: there is more after the end"),
+        ('{"a": "\n"}', "is not JSON: line 1, column 8: a line break or control character stands between quotes"),
+        ("'{}'", "is not JSON: the quotes around it have become part of it; only a shell takes them away"),
+        ('"{"a": 1}"', "is not JSON: the quotes around it have become part of it; only a shell takes them away"),
+        ("\ufeff{}", "is not JSON: it begins with a byte order mark; save it as UTF-8 without one"),
+        ("export TF_CONFIG='{}'", "is a line for a shell; TF_CONFIG is only what stands between its quotes"),
+        ("TF_CONFIG='{}'", "is a line for a shell; TF_CONFIG is only what stands between its quotes"),
+        ('"{\\"a\\": 1}"', "expected an object, got a text that holds one: it was turned into JSON twice"),
+        ("[]", "expected an object with `cluster` and `task`, got a list"),
+        ("null", "expected an object with `cluster` and `task`, got null"),
+        ("12", "expected an object with `cluster` and `task`, got 12"),
+        ('"a"', 'expected an object with `cluster` and `task`, got the text "a"'),
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"a":' * 100_000, "is nested too deeply"),
+        ('{"a": ' + "1" * 5_000 + "}", "has a number with thousands of digits"),
+        ('"' + "x" * MAX_CHARACTERS + '"', "is longer than 1,000,000 characters"),
+    ],
+)
+def test_a_text_that_is_no_object_gets_one_sentence(text: str, sentence: str) -> None:
+    examination = examine(text)
+    assert said(examination, "problem") == [("", sentence)]
+    assert (examination.ok, examination.task, examination.chief, examination.who) == (False, None, None, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (
+            "{}",
+            [
+                ("", "`cluster` is missing: without it this node trains alone"),
+                ("", "`task` is missing: without it this node does not know which one it is"),
+            ],
+        ),
+        # The cluster and its roles.
+        (
+            config(["a:2222"]),
+            [("cluster", "expected an object of roles and their addresses, got a list")],
+        ),
+        (config(None), [("cluster", "expected an object of roles and their addresses, got null")]),
+        (config({}), [("cluster", "is empty: nobody is listed")]),
+        (
+            config({"worker": "a:2222"}),
+            [("cluster.worker", 'expected a list of `host:port`, got the text "a:2222"; put it in brackets')],
+        ),
+        (config({"worker": {"0": "a:2222"}}), [("cluster.worker", "expected a list of `host:port`, got an object")]),
+        (config({"worker": None}), [("cluster.worker", "expected a list of `host:port`, got null")]),
+        (
+            config({**WORKERS, "ps": []}),
+            [("cluster.ps", "is an empty list, which makes TensorFlow crash; leave the role out")],
+        ),
+        (config({**WORKERS, "master": ["m:1"]}), [("cluster.master", MASTER)]),
+        (
+            config({**WORKERS, "master": ["m:1"]}, "master"),
+            [("cluster.master", MASTER), ("task.type", MASTER)],
+        ),
+        (
+            config({**WORKERS, "chief": ["h:1"], "master": ["m:1"]}),
+            [("cluster.master", MASTER), ("cluster.chief", "there is at most one chief, not 2")],
+        ),
+        (
+            config({**WORKERS, "Worker": ["x:1"]}),
+            [("cluster.Worker", f"is not a role; {ROLE_WORDS}; did you mean `worker`?")],
+        ),
+        (config({**WORKERS, "gpu": ["x:1"]}), [("cluster.gpu", f"is not a role; {ROLE_WORDS}")]),
+        (config({**WORKERS, "a b\n": []}), [(r"cluster.`a b\n`", f"is not a role; {ROLE_WORDS}")]),
+        (
+            config({**WORKERS, "chief": ["h:1", "i:1"]}),
+            [("cluster.chief", "there is at most one chief, not 2")],
+        ),
+        (
+            config({**WORKERS, "evaluator": ["e:1", "f:1"]}, "evaluator"),
+            [("cluster.evaluator", "there is at most one evaluator, not 2")],
+        ),
+        (config({**WORKERS, "evaluator": ["e:1"]}), [("cluster.evaluator", GUEST)]),
+        (config({**FULL, "evaluator": ["e:1"]}, "ps"), [("cluster.evaluator", GUEST)]),
+        (config({"ps": ["p:1"]}, "ps"), [("cluster", "nobody trains: there is neither a `chief` nor a `worker`")]),
+        # Addresses.
+        (config({"worker": ["a:1", 5]}), [("cluster.worker[1]", "expected `host:port`, got 5")]),
+        (config({"worker": ["a:1", ["b:1"]]}), [("cluster.worker[1]", "expected `host:port`, got a list")]),
+        (config({"worker": ["a:1", {}]}), [("cluster.worker[1]", "expected `host:port`, got an object")]),
+        (config({"worker": ["a:1", True]}), [("cluster.worker[1]", "expected `host:port`, got true")]),
+        (config({"worker": ["a:1", "b"]}), [("cluster.worker[1]", "`b` has no port: write `b:2222`")]),
+        (config({"worker": ["a:1", "b:70000"]}), [("cluster.worker[1]", "`b:70000` has a port outside 1 to 65535")]),
+        (
+            config({"worker": ["a:1", "b:0"]}),
+            [
+                (
+                    "cluster.worker[1]",
+                    "`b:0` has a port outside 1 to 65535: 0 is any free port, and the others cannot know which",
+                )
+            ],
+        ),
+        (
+            config({"worker": ["a:1", "b:1", "a:1"]}),
+            [("cluster.worker[2]", "`a:1` is already the address of worker.0")],
+        ),
+        (
+            config({"chief": ["a:1"], "worker": ["A:1"]}),
+            [("cluster.worker[0]", "`A:1` is already the address of chief.0, written `a:1`")],
+        ),
+        (
+            config({"worker": ["localhost:1", "127.0.0.1:1"]}),
+            [("cluster.worker[1]", "`127.0.0.1:1` is already the address of worker.0, written `localhost:1`")],
+        ),
+        # The task.
+        (
+            json.dumps({"cluster": WORKERS, "task": ["worker", 0]}),
+            [("task", "expected an object with `type` and `index`, got a list")],
+        ),
+        (
+            json.dumps({"cluster": WORKERS, "task": {}}),
+            [
+                ("task", "`type` is missing: which role has this node?"),
+                ("task", "`index` is missing: the first of a role is 0, the next is 1"),
+            ],
+        ),
+        (config(WORKERS, 5), [("task.type", f"expected a role, got 5; {ROLE_WORDS}")]),
+        (config(WORKERS, "works"), [("task.type", f"`works` is not a role; {ROLE_WORDS}; did you mean `worker`?")]),
+        (
+            config(WORKERS, "master"),
+            [("task.type", MASTER), ("task.type", "`chief` is not in the cluster, which has 3 workers")],
+        ),
+        (config(FULL, "chief", 1), [("task.index", "1 is outside the cluster: the only chief has index 0")]),
+        (config(WORKERS, "ps"), [("task.type", "`ps` is not in the cluster, which has 3 workers")]),
+        (
+            config({"worker": ["a:1"], "chief": ["b:1"]}, "ps"),
+            [("task.type", "`ps` is not in the cluster, which has 1 chief and 1 worker")],
+        ),
+        (config(WORKERS, "worker", 3), [("task.index", "3 is outside the cluster: the last of 3 workers has index 2")]),
+        (config(WORKERS, "evaluator", 1), [("task.index", "1 is outside the cluster: the only evaluator has index 0")]),
+        (config(WORKERS, "worker", "1"), [("task.index", 'expected a number, got the text "1": write 1')]),
+        (config(WORKERS, "worker", "one"), [("task.index", 'expected a whole number, got the text "one"')]),
+        (config(WORKERS, "worker", True), [("task.index", "expected a whole number, got true")]),
+        (config(WORKERS, "worker", 1.0), [("task.index", "expected a whole number, got 1.0")]),
+        (config(WORKERS, "worker", None), [("task.index", "expected a whole number, got null")]),
+        (config(WORKERS, "worker", -1), [("task.index", "expected a number of at least 0, got -1")]),
+        (
+            config(WORKERS, "worker", "9"),
+            [
+                ("task.index", 'expected a number, got the text "9": write 9'),
+                ("task.index", "9 is outside the cluster: the last of 3 workers has index 2"),
+            ],
+        ),
+        # A key twice, at each of the three levels.
+        (
+            '{"task": {}, ' + config(WORKERS)[1:],
+            [("task", "stands here more than once, and TensorFlow takes the last")],
+        ),
+        (
+            '{"cluster": {"worker": [], "worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0, "index": 1}}',
+            [
+                ("cluster.worker", "stands here more than once, and TensorFlow takes the last"),
+                ("task.index", "stands here more than once, and TensorFlow takes the last"),
+            ],
+        ),
+    ],
+)
+def test_every_problem_is_named_with_its_place(text: str, problems: list[tuple[str, str]]) -> None:
+    examination = examine(text)
+    assert said(examination, "problem") == problems
+    assert not examination.ok
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings", "notes"),
+    [
+        (config(WORKERS), [], []),
+        (config(FULL), [], [("cluster.ps", PS_NOTE)]),
+        (config({"worker": ["a:1"]}), [], [("cluster", ONE_NOTE)]),
+        (config({"chief": ["a:1"]}, "chief"), [], [("cluster", ONE_NOTE)]),
+        (config({"worker": ["a:1"], "evaluator": ["e:1"]}, "evaluator"), [], []),
+        (config({"worker": ["localhost:1", "127.0.0.2:2", "[::1]:3"]}), [], []),
+        (
+            config(WORKERS, environment="cloud", job={}),
+            [],
+            [
+                (
+                    "environment",
+                    "is written by Kubeflow and Google Cloud; TensorFlow does not read it, no harm is done",
+                ),
+                ("job", "is written by Google Cloud; TensorFlow does not read it, no harm is done"),
+            ],
+        ),
+        (
+            json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0, "trial": "1"}}),
+            [],
+            [("task.trial", "is written by Google Cloud; TensorFlow does not read it, no harm is done")],
+        ),
+        (config(WORKERS, rpc_layer="grpc"), [], []),
+        (
+            config(WORKERS, clusters={}),
+            [("clusters", "is nothing that TensorFlow reads; did you mean `cluster`?")],
+            [],
+        ),
+        (
+            json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0, "id": 0}}),
+            [("task.id", "is nothing that TensorFlow reads")],
+            [],
+        ),
+        (
+            config({"worker": ["a:1", "localhost:1"]}),
+            [("cluster", MIXED)],
+            [],
+        ),
+        (
+            config({**WORKERS, "ps": ["p:1"]}),
+            [("cluster.ps", NO_CHIEF)],
+            [],
+        ),
+        (
+            config({"chief": ["h:1"], "ps": ["p:1"]}, "chief"),
+            [("cluster.ps", "parameter servers without a worker: ParameterServerStrategy needs one")],
+            [],
+        ),
+    ],
+)
+def test_what_is_unwise_or_good_to_know_is_no_problem(
+    text: str, warnings: list[tuple[str, str]], notes: list[tuple[str, str]]
+) -> None:
+    examination = examine(text)
+    assert examination.ok
+    assert said(examination, "warning") == warnings
+    assert said(examination, "note") == notes
+
+
+def test_a_value_longer_than_a_variable_may_be_is_a_warning_from_the_first_byte_on() -> None:
+    text = config(WORKERS)
+    just = text + " " * (MAX_VALUE_BYTES - len(text)) + "\n"
+    assert said(examine(just), "warning") == []
+    names = [f"node-{number:05}.example:2222" for number in range(5_000)]
+    text = config({"worker": names})
+    sentence = (
+        f"has {len(text):,} bytes, and Linux takes 131,061 at most in this variable: no process can be started with it;"
+        " the program itself can still set it"
+    )
+    assert said(examine(text), "warning") == [("", sentence)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "role", "index", "chief", "who"),
+    [
+        (WORKERS, "worker", 0, "worker.0", "worker.0 on a:2222, one of 3 workers with no chief; it acts as chief"),
+        (
+            {**WORKERS, "ps": ["p:1", "q:1"]},
+            "worker",
+            1,
+            "worker.0",
+            "worker.1 on b:2222, one of 3 workers with 2 ps and no chief; worker.0 on a:2222 acts as chief",
+        ),
+        (FULL, "chief", 0, "chief.0", "chief.0 on h:2222, the chief with 3 workers and 2 ps"),
+        (
+            FULL,
+            "worker",
+            2,
+            "chief.0",
+            "worker.2 on c:2222, one of 3 workers with 1 chief and 2 ps; chief.0 on h:2222 is the chief",
+        ),
+        (
+            FULL,
+            "ps",
+            1,
+            "chief.0",
+            "ps.1 on q:2222, one of 2 ps with 1 chief and 3 workers; chief.0 on h:2222 is the chief",
+        ),
+        (
+            {"chief": ["h:1"], "worker": ["[::1]:1"]},
+            "worker",
+            0,
+            "chief.0",
+            "worker.0 on [::1]:1, the only worker with 1 chief; chief.0 on h:1 is the chief",
+        ),
+        (
+            {**WORKERS, "evaluator": ["e:1"]},
+            "evaluator",
+            0,
+            "worker.0",
+            "evaluator.0 on e:1, the evaluator with 3 workers and no chief; worker.0 on a:2222 acts as chief",
+        ),
+        (
+            {"chief": ["h:1"]},
+            "evaluator",
+            0,
+            "chief.0",
+            "evaluator.0, the evaluator with 1 chief; chief.0 on h:1 is the chief",
+        ),
+        ({"worker": ["a:1"]}, "worker", 0, "worker.0", "worker.0 on a:1, all alone"),
+        ({"chief": ["h:1"]}, "chief", 0, "chief.0", "chief.0 on h:1, all alone"),
+        ({"evaluator": ["e:1"]}, "evaluator", 0, None, "evaluator.0 on e:1, all alone"),
+    ],
+)
+def test_a_node_is_told_who_it_is(
+    cluster: Mapping[str, Sequence[str]], role: str, index: int, chief: str | None, who: str
+) -> None:
+    examination = examine(config(cluster, role, index))
+    assert examination.ok
+    assert examination.who == f"this node is {who}"
+    assert examination.task == ReplicaId(role, index)
+    assert examination.chief == (ReplicaId.parse(chief) if chief else None)
+
+
+def test_a_node_is_known_in_spite_of_problems_elsewhere() -> None:
+    examination = examine(config({"master": ["m:1"], "worker": ["a:1", "b"]}, "worker", "1"))
+    assert not examination.ok
+    assert (str(examination.task), str(examination.chief)) == ("worker.1", "chief.0")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["localhost:12345", "localhost:23456"],
+        ["35.246.44.98:12345", "35.234.141.101:12345"],
+        ["10.1.10.58:12345", "10.1.10.250:12345"],
+    ],
+)
+def test_the_two_machine_tutorials_own_values_are_fine(addresses: list[str], index: int) -> None:
+    for task in ({"type": "worker", "index": index}, {"index": index, "type": "worker"}):
+        examination = examine(json.dumps({"cluster": {"worker": addresses}, "task": task}))
+        assert examination.findings == ()
+        assert examination.chief == ReplicaId("worker", 0)
+        assert examination.who.startswith(f"this node is worker.{index} on {addresses[index]}, one of 2 workers")
+
+
+@given(clusters())
+def test_what_is_made_for_any_cluster_is_fine_for_every_node(cluster: Cluster) -> None:
+    for role, addresses in cluster.items():
+        for index, address in enumerate(addresses):
+            examination = examine(json.dumps(tf_config(cluster, ReplicaId(role, index))))
+            assert said(examination, "problem") == said(examination, "warning") == []
+            assert examination.task == ReplicaId(role, index)
+            assert examination.chief == ReplicaId("chief" if "chief" in cluster else "worker", 0)
+            assert f"this node is {role}.{index} on {address}," in examination.who
+
+
+@given(clusters(), st.data())
+def test_every_node_agrees_on_the_cluster_and_the_evaluator_is_known_to_itself_alone(
+    cluster: Cluster, data: st.DataObject
+) -> None:
+    role = data.draw(st.sampled_from(sorted(cluster)))
+    made = tf_config(cluster, ReplicaId(role, 0))
+    expected = {key: value for key, value in cluster.items() if key != "evaluator" or role == "evaluator"}
+    assert made == {"cluster": expected, "task": {"type": role, "index": 0}}
+
+
+def anything() -> st.SearchStrategy[Any]:
+    """JSON in the shape of a TF_CONFIG, with anything at any place."""
+    junk = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["a:1", "worker", "0"]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=6,
+    )
+    role = st.sampled_from([*ROLES, "master"]) | st.text()
+    addresses = st.lists(st.sampled_from(["a:1", "b:1", "localhost:1", "[::1]:2", "c"]) | junk, max_size=4) | junk
+    task = st.fixed_dictionaries({}, optional={"type": role | junk, "index": st.integers() | junk, "id": junk})
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "cluster": st.dictionaries(role, addresses, max_size=4) | junk,
+            "task": task | junk,
+            "environment": junk,
+        },
+    )
+
+
+def check_examination(examination: Examination) -> None:
+    """Whatever was read: every line can be printed anywhere, and a node without problems is known."""
+    for finding in examination.findings:
+        assert finding.message.isascii()
+        assert "\n" not in finding.path + finding.message
+        assert finding.path.isascii()
+    assert examination.who.isascii()
+    assert bool(examination.who) == (examination.task is not None)
+    assert examination.task is not None or not examination.ok
+
+
+@given(st.text() | st.text(alphabet='{}[]":,\\ \n0aworker'))
+def test_no_text_is_too_strange(text: str) -> None:
+    check_examination(examine(text))
+
+
+@given(anything())
+def test_no_json_is_too_strange(value: object) -> None:
+    check_examination(examine(json.dumps(value)))
+
+
+@given(
+    st.sampled_from(["\ud800", "\udcff", "\x1b", "\u202e"]),
+    st.sampled_from(["key", "role", "address", "type", "index"]),
+)
+def test_broken_characters_from_the_environment_are_shown_as_escapes(character: str, where: str) -> None:
+    cluster: dict[str, object] = {"worker": ["a:1", f"b{character}:1" if where == "address" else "b:1"]}
+    if where == "role":
+        cluster[character] = []
+    task = {"type": character if where == "type" else "worker", "index": character if where == "index" else 0}
+    extra = {character: 0} if where == "key" else {}
+    text = json.dumps({"cluster": cluster, "task": task, **extra}, ensure_ascii=False)
+    examination = examine(text)
+    assert examination.findings
+    check_examination(examination)
