@@ -61,7 +61,7 @@ def command(
         kept.extend(line for item in items if since_at is None or item.at >= since_at for line in _single(item))
     screen.show(kept, {})
     if following:
-        follow(feed, screen)
+        follow(feed, screen, folder)
 
 
 def _batches(feed: Feed) -> Iterator[list[Item]]:

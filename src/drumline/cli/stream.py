@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from drumline.store.folder import RunFolder
+from drumline.store.lock import is_locked
+from drumline.supervise.control import connect
+from drumline.supervise.reach import supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
@@ -83,20 +88,33 @@ class Screen:
             view = view[os.write(self._out, view) :]
 
 
-def follow(feed: Feed, screen: Screen) -> None:
-    """Show a run until it ends."""
+def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
+    """Show a run until it ends; raise EngineError if nobody looks after it any more.
+
+    Logs are looked at now and then; the end is not waited for: the supervisor's connection closes with it.
+    """
     pause = _QUICK
-    while True:
-        items = feed.poll(time.time())
-        screen.show(items, feed.unfinished())
-        if items:
-            pause = _QUICK
-            continue
-        if feed.is_over:
-            screen.show((), {})
-            return
-        time.sleep(pause)
-        pause = min(pause * 1.5, _SLOW)
+    connection = None
+    try:
+        while True:
+            items = feed.poll(time.time())
+            screen.show(items, feed.unfinished())
+            if items:
+                pause = _QUICK
+                continue
+            if feed.is_over:
+                screen.show((), {})
+                return
+            connection = connection or connect(folder.socket_file)
+            if connection is None and not is_locked(folder.lock_file) and not feed.poll(time.time()):
+                raise supervisor_gone(folder)
+            if select.select([connection] if connection else [], [], [], pause)[0] and connection:
+                connection.close()
+                connection = None
+            pause = min(pause * 1.5, _SLOW)
+    finally:
+        if connection:
+            connection.close()
 
 
 def _last_state(line: bytes) -> bytes:

@@ -81,13 +81,13 @@ def watch(folder: RunFolder, plan: Plan, kill_run: Callable[[], object], *, kill
     ids = [folder.id, *(f"{folder.id}.{replica.id}" for replica in plan.replicas)]
     feed, screen = Feed(folder), Screen(ids)
     try:
-        follow(feed, screen)
+        follow(feed, screen, folder)
     except KeyboardInterrupt:
         if not kill and _leave(folder):
             return 130
         click.echo(f"\ndrumline: ending run {folder.id}", err=True)
         kill_run()
-        follow(feed, screen)
+        follow(feed, screen, folder)
         return 130
     return 0 if feed.state.phase is Phase.FINISHED else 1
 

@@ -37,8 +37,8 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge) -> None:
     engine.watch(folder.path, loop, supervisor.take)
     _take_left_request(folder, supervisor)
     supervisor.begin()
-    acknowledge("ok")
     control = ControlServer(folder.socket_file, loop, supervisor.take)
+    acknowledge("ok")
     _heed_signals(loop, supervisor)
     marker = Marker()
 

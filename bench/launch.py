@@ -1,0 +1,309 @@
+"""Launching on one machine, side by side: a shell with `&` is the floor; honcho, torchrun and mpirun are the peers.
+
+Run as `python -m bench.launch [NAME...]` from the checkout. Every launcher starts the same interpreter with the same
+environment (PYTHONUNBUFFERED included). Figures are medians of interleaved repetitions, shown as ratios.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+PYTHON = sys.executable
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+UP = """
+import os, time
+mark = os.path.join({folder!r}, str(os.getpid()))
+moment = time.monotonic()
+with open(mark + ".new", "w") as file: file.write(repr(moment))
+os.rename(mark + ".new", mark)
+while sum(name.isdecimal() for name in os.listdir({folder!r})) < 8: time.sleep(0.02)
+"""  # nobody leaves before all are up: honcho ends everyone when the first leaves
+PRINT = "for i in range({lines}): print('line', i, 'of a log that a training script might well write')"
+FALL = """
+import os, sys, time
+folder = {folder!r}
+mine = os.path.join(folder, "turn")
+try:
+    os.mkdir(mine); first = True
+except FileExistsError:
+    first = False
+open(os.path.join(folder, f"pid-{{os.getpid()}}"), "w").close()
+while len([name for name in os.listdir(folder) if name.startswith("pid-")]) < 4: time.sleep(0.01)
+time.sleep(0.3)
+if first:
+    open(os.path.join(folder, "fell"), "w").write(repr(time.monotonic()))
+    sys.exit(1)
+time.sleep(1000)
+"""
+
+Launcher = Callable[[Path, Path, int], Sequence[str]]  # scratch folder, script, replicas -> command
+
+
+def main() -> None:
+    names = sys.argv[1:] or ["up", "lines", "fall", "many", "status", "weight"]
+    for name in names:
+        {"up": up, "lines": lines, "fall": fall, "many": many, "status": status, "weight": weight}[name]()
+
+
+def up() -> None:
+    """From the command to the last of eight replicas running."""
+
+    def measure(launcher: Launcher) -> float:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder, marks = Path(scratch), Path(scratch, "marks")
+            marks.mkdir()
+            script = _script(folder, UP.format(folder=str(marks)))
+            begin = time.monotonic()
+            _run(launcher(folder, script, 8), folder)
+            return max(float(mark.read_text()) for mark in marks.iterdir()) - begin
+
+    _table("8 tiny replicas, until all are up", measure, _launchers(), repetitions=9)
+
+
+def lines() -> None:
+    """Four replicas that print 800,000 lines."""
+
+    def to_disk(launcher: Launcher) -> float:
+        return _timed(launcher, PRINT.format(lines=200_000), 4, to="log")
+
+    def to_pipe(launcher: Launcher) -> float:
+        return _timed(launcher, PRINT.format(lines=200_000), 4, to="pipe")
+
+    detached = {**_launchers(), "drumline": _drumline_in_background}
+    _table("4 replicas, 800,000 lines, to disk", to_disk, detached, repetitions=3)
+    _table("4 replicas, 800,000 lines, prefixed, to a pipe", to_pipe, _launchers(), repetitions=3)
+
+
+def fall() -> None:
+    """From the moment one of four falls until nobody is left."""
+
+    def measure(launcher: Launcher) -> float:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder, marks = Path(scratch), Path(scratch, "marks")
+            marks.mkdir()
+            script = _script(folder, FALL.format(folder=str(marks)))
+            process = subprocess.Popen(
+                launcher(folder, script, 4),
+                cwd=folder,
+                env=_environment(folder),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            while not (marks / "fell").exists() or not (marks / "fell").read_text():
+                time.sleep(0.001)
+            watched = []
+            for mark in marks.glob("pid-*"):
+                try:
+                    watched.append(os.pidfd_open(int(mark.name.removeprefix("pid-"))))
+                except ProcessLookupError:
+                    continue
+            for descriptor in watched:
+                select.select([descriptor], [], [], 60)
+                os.close(descriptor)
+            gone = time.monotonic()
+            fell = float((marks / "fell").read_text())
+            process.wait()
+            return gone - fell
+
+    peers = {name: launcher for name, launcher in _launchers().items() if name != "shell"}
+    _table("one of 4 falls, until everyone is gone", measure, peers, repetitions=5, floor="honcho")
+
+
+def many() -> None:
+    """Five hundred tiny replicas, start to end."""
+
+    def measure(launcher: Launcher) -> float:
+        return _timed(launcher, "pass", 500, to="log")
+
+    few = {name: launcher for name, launcher in _launchers().items() if name in ("shell", "drumline")}
+    _table("500 tiny replicas, start to end", measure, few, repetitions=3)
+
+
+def status() -> None:
+    """`drumline status` with 1,000 finished runs, against a bare interpreter."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        script = _script(folder, "pass")
+        _run(_drumline(folder, script, 1), folder)
+        runs = folder / "home" / "runs"
+        for number in range(2, 1001):
+            shutil.copytree(runs / "1", runs / str(number))
+            plan = json.loads((runs / str(number) / "plan.json").read_text())
+            (runs / str(number) / "plan.json").write_text(json.dumps({**plan, "run": str(number)}))
+        (folder / "home" / "index.sqlite").unlink(missing_ok=True)
+        _run([PYTHON, "-m", "drumline", "status"], folder)  # builds the index anew
+        commands = {
+            "python -c pass": [PYTHON, "-c", "pass"],
+            "drumline status": [PYTHON, "-m", "drumline", "status"],
+            "drumline --help": [PYTHON, "-m", "drumline", "--help"],
+        }
+        best = {name: min(_seconds(command, folder) for _ in range(15)) for name, command in commands.items()}
+        _print("1,000 finished runs in the store", best, "python -c pass")
+
+
+def weight() -> None:
+    """What the supervisor weighs while 32 replicas run."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        script = _script(folder, "import time; time.sleep(1000)")
+        spec = _spec(folder, script, 32)
+        run = subprocess.run(
+            [PYTHON, "-m", "drumline", "train", "-d", str(spec)],
+            cwd=folder,
+            env=_environment(folder),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        supervisor = _supervisor(folder / "home" / "runs" / run)
+        try:
+            time.sleep(2)
+            before, began = _cpu_seconds(supervisor), time.monotonic()
+            time.sleep(20)
+            share = (_cpu_seconds(supervisor) - before) / (time.monotonic() - began)
+            memory = int(
+                next(
+                    line
+                    for line in Path(f"/proc/{supervisor}/status").read_text().splitlines()
+                    if line.startswith("VmRSS")
+                ).split()[1]
+            )
+            print(f"\nsupervisor of 32 replicas: {memory / 1024:.1f} MB resident, {share:.2%} of a core")
+        finally:
+            _run([PYTHON, "-m", "drumline", "kill", "--force", run], folder)
+
+
+def _launchers() -> dict[str, Launcher]:
+    found: dict[str, Launcher] = {"shell": _shell, "drumline": _drumline}
+    if honcho := shutil.which("honcho", path=f"{Path(PYTHON).parent}:{os.environ['PATH']}"):
+        found["honcho"] = lambda folder, script, number: _honcho(honcho, folder, script, number)
+    if torchrun := os.environ.get("TORCHRUN"):
+        found["torchrun"] = lambda _, script, number: [
+            torchrun,
+            f"--nproc-per-node={number}",
+            "--no-python",
+            PYTHON,
+            str(script),
+        ]
+    if mpirun := shutil.which("mpirun"):
+        options = ["--allow-run-as-root", "--oversubscribe"]
+        found["mpirun"] = lambda _, script, number: [mpirun, *options, "-n", str(number), PYTHON, str(script)]
+    return found
+
+
+def _shell(folder: Path, script: Path, number: int) -> Sequence[str]:
+    starts = "\n".join(f"{PYTHON} {script} > {folder}/{index}.log 2>&1 &" for index in range(number))
+    return ["sh", "-c", f"{starts}\nwait"]
+
+
+def _drumline(folder: Path, script: Path, number: int) -> Sequence[str]:
+    return [PYTHON, "-m", "drumline", "train", str(_spec(folder, script, number))]
+
+
+def _drumline_in_background(folder: Path, script: Path, number: int) -> Sequence[str]:
+    spec = _spec(folder, script, number)
+    return ["sh", "-c", f"{PYTHON} -m drumline wait $({PYTHON} -m drumline train -d {spec})"]
+
+
+def _honcho(honcho: str, folder: Path, script: Path, number: int) -> Sequence[str]:
+    (folder / "Procfile").write_text(f"worker: exec {PYTHON} {script}\n")
+    return [honcho, "-f", str(folder / "Procfile"), "start", "-c", f"worker={number}"]
+
+
+def _spec(folder: Path, script: Path, number: int) -> Path:
+    spec = folder / "drumline.yml"
+    spec.write_text(f"project: bench\nframework: plain\nrun: {PYTHON} {script}\nroles: {{worker: {number}}}\n")
+    return spec
+
+
+def _script(folder: Path, text: str) -> Path:
+    script = folder / "replica.py"
+    script.write_text(text)
+    return script
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**ENVIRONMENT, "DRUMLINE_HOME": str(folder / "home")}
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    subprocess.run(
+        command, cwd=folder, env=_environment(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
+
+
+def _timed(launcher: Launcher, text: str, number: int, *, to: str) -> float:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        command = launcher(folder, _script(folder, text), number)
+        begin = time.monotonic()
+        if to == "log":
+            with (folder / "all.log").open("wb") as log:
+                subprocess.run(command, cwd=folder, env=_environment(folder), stdout=log, stderr=log, check=False)
+        else:
+            with subprocess.Popen(
+                command, cwd=folder, env=_environment(folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ) as process:
+                while process.stdout and process.stdout.read1(1 << 20):
+                    pass
+        return time.monotonic() - begin
+
+
+def _seconds(command: Sequence[str], folder: Path) -> float:
+    begin = time.monotonic()
+    _run(command, folder)
+    return time.monotonic() - begin
+
+
+def _supervisor(run: Path) -> int:
+    """Whoever holds the lock of a run."""
+    lock = (run / "supervisor.lock").resolve()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and any(link.resolve() == lock for link in (entry / "fd").iterdir()):
+                return int(entry.name)
+        except OSError:
+            continue
+    raise SystemExit("the run has no supervisor")
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _table(
+    title: str,
+    measure: Callable[[Launcher], float],
+    launchers: dict[str, Launcher],
+    *,
+    repetitions: int,
+    floor: str = "shell",
+) -> None:
+    times: dict[str, list[float]] = {name: [] for name in launchers}
+    for _ in range(repetitions):
+        for name, launcher in launchers.items():
+            times[name].append(measure(launcher))
+    _print(title, {name: statistics.median(values) for name, values in times.items()}, floor)
+
+
+def _print(title: str, seconds: dict[str, float], floor: str) -> None:
+    print(f"\n{title}")
+    for name, value in sorted(seconds.items(), key=lambda item: item[1]):
+        ratio = f"{value / seconds[floor]:8.2f}×" if floor in seconds else ""
+        print(f"  {name:<16} {value:9.3f} s {ratio}")
+
+
+if __name__ == "__main__":
+    main()
