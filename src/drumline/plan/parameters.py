@@ -17,7 +17,9 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
 _STICKY_BEFORE = re.compile(r"[\w$~]")
 _STICKY_AFTER = re.compile(r"[\w<>]")
 
-_CASE = re.compile(r"case\s")
+# Means the same wherever it stands.
+_WORD = re.compile(r"[\w./,:=@%+-]+")
+_MAX_DEPTH = 50
 
 _TANGLED = "tangled"
 _REFUSED = {
@@ -85,6 +87,9 @@ def _quote(value: str, place: Placeholder) -> str:
 
 def _pieces(command: str) -> Iterator[str | Placeholder]:
     """Cut a shell command at its placeholders, following the shell's quotes."""
+    if not _PLACEHOLDER.search(command):
+        yield command
+        return
     scanner = _Scanner(command)
     while scanner.at < len(command):
         match = _PLACEHOLDER.match(command, scanner.at)
@@ -137,18 +142,26 @@ class _Scanner:
     def step(self) -> str:
         """Take the next character, or the few that belong together."""
         start = self.at
+        if word := _WORD.match(self.command, start):
+            if word[0] == "case" and self._fresh and self.context in ("(", "$("):
+                self._push(_TANGLED)  # its patterns end in a `)` that closes nothing
+            self.skip(word.end())
+            return word[0]
         self.at += 1
         if self.command[start] == "\n" and self._heredoc:
-            self._stack.append("<<")
+            self._push("<<")
         self._handlers.get(self.context, self._in_code)(self.command[start])
         return self.command[start : self.at]
 
     def skip(self, to: int) -> None:
-        """Go on behind a placeholder."""
+        """Go on behind a placeholder or a word."""
         self.at = to
         self._fresh = False
         if self.context == "${{":
             self._stack.pop()
+
+    def _push(self, opened: str) -> None:
+        self._stack.append(opened if len(self._stack) < _MAX_DEPTH else _TANGLED)
 
     def _next(self, text: str) -> bool:
         return self.command.startswith(text, self.at)
@@ -159,7 +172,7 @@ class _Scanner:
 
     def _in_ansi(self, char: str) -> None:
         if char == "\\" and self._next("'"):
-            self._stack.append(_TANGLED)  # the end to a shell that does not know $'…', not to one that does
+            self._push(_TANGLED)  # the end to a shell that does not know $'…', not to one that does
         elif char == "\\":
             self.at += 1
         elif char == "'":
@@ -189,7 +202,7 @@ class _Scanner:
         if char == "\\":
             self.at += 1
         elif char in "'\"":
-            self._stack.append(char)
+            self._push(char)
         elif char == "}":
             self._stack.pop()
         else:
@@ -199,7 +212,7 @@ class _Scanner:
         if char == "\\":
             self.at += 1
         elif char in "'\"":
-            self._stack.append(_TANGLED)
+            self._push(_TANGLED)
         elif char == "}":
             self._stack.pop()
         else:
@@ -207,9 +220,9 @@ class _Scanner:
 
     def _in_arithmetic(self, char: str) -> None:
         if char in "'\"`#\\;\n":
-            self._stack.append(_TANGLED)  # no arithmetic, but a subshell that begins `$((`
+            self._push(_TANGLED)  # no arithmetic, but a subshell that begins `$((`
         elif char == "(":
-            self._stack.append("$((")
+            self._push("$((")
         elif char == ")":
             self._stack.pop()
 
@@ -219,42 +232,41 @@ class _Scanner:
             self._fresh = fresh and self._next("\n")
             self.at += 1
         elif char in "'\"":
-            self._stack.append(char)
+            self._push(char)
         elif char == "$" and self._next("'"):
             self.at += 1
-            self._stack.append("$'")
+            self._push("$'")
         elif char == "#" and fresh:
-            self._stack.append("#")
+            self._push("#")
         elif char == "<" and self._next("<<"):
             self.at += 2  # one word follows, no document
         elif char == "<" and self._next("<"):
             self.at += 1
             self._heredoc = True
         elif char == "(":
-            self._stack.append("(")
+            self._push("(")
         elif char == ")" and self.context in ("(", "$("):
             self._fresh = self._stack.pop() == "("
-        elif fresh and self._stack and _CASE.match(self.command, self.at - 1):
-            self._stack.append(_TANGLED)  # its patterns end in a `)` that closes nothing
         else:
             self._open(char, brace="${")
 
     def _open(self, char: str, *, brace: str) -> None:
         if char == "`":
-            self._stack.append("`")
+            self._push("`")
         elif char in "$<" and self._next("\\\n"):
-            self._stack.append(_TANGLED)  # a shell sees what follows as if it stood in the same line
+            self._push(_TANGLED)  # a shell sees what follows as if it stood in the same line
         elif char == "$" and self._next("$"):
             self.at += 1  # the shell's own number
         elif char == "$" and self._next("(("):
             self.at += 2
-            self._stack += ["$((", "$(("]
+            self._push("$((")
+            self._push("$((")
         elif char == "$" and self._next("("):
             self.at += 1
-            self._stack.append("$(")
+            self._push("$(")
             self._fresh = True
         elif char == "$" and _PLACEHOLDER.match(self.command, self.at):
-            self._stack.append("${{")
+            self._push("${{")
         elif char == "$" and self._next("{"):
             self.at += 1
-            self._stack.append(brace)
+            self._push(brace)

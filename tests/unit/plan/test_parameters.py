@@ -208,6 +208,12 @@ def test_a_value_is_refused_where_no_quoting_is_safe(command: str, trouble: str)
     assert (placeholder.name, placeholder.trouble) == ("p", trouble)
 
 
+@pytest.mark.timeout(20)
+def test_what_is_nested_without_end_is_refused_in_time_that_grows_with_its_length_only() -> None:
+    nested = list(shell_placeholders("$(" * 50_000 + "{{ p }}" * 10_000))
+    assert {placeholder.trouble for placeholder in nested} == {"a command that is too tangled to follow"}
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_value_is_accepted_where_it_can_be_quoted(place: str) -> None:
     assert [placeholder.trouble for placeholder in shell_placeholders(place) if placeholder.trouble] == []
