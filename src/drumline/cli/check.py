@@ -44,7 +44,7 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str)
 def show_plan(loaded: Loaded) -> None:
     """Show who would run, and say what is unwise about it."""
     plan = loaded.plan
-    for warning in (*loaded.warnings, *_objections(loaded)):
+    for warning in (*map(str, loaded.warnings), *_objections(loaded)):
         warn(warning)
     click.echo(f"{loaded.source} is fine: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
     click.echo()

@@ -34,6 +34,7 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str 
             hint=f"use {' or '.join(engine.capabilities.forms)}",
         )
     launches = bind(loaded.plan, engine.place(loaded.plan))
+    engine.close()
     show_warnings(loaded)
     for objection in engine.objections(launches):
         warn(objection)
