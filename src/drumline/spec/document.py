@@ -135,9 +135,14 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # What cannot be seen is escaped: written as it is, the library itself would not read all of it back.
     lines = text.replace("\n", "")
-    style = '"' if not lines.isprintable() else "|" if lines != text else None
+    style = None
+    if not lines.isprintable():
+        style = '"'  # written as it is, the library itself would not read all of it back
+    elif lines != text:
+        style = "|"
+    elif re.match(r"[-+.]*[0-9]", text):
+        style = "'"  # the library takes `1e-6` and `0o10` for text; other readers take them for numbers
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

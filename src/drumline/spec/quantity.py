@@ -30,16 +30,15 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(amount: int) -> str:
-    """Write an amount so that it reads back exactly, with the largest unit that allows it."""
-    for exponent, unit in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K")):
-        tenths = amount * 10
-        if amount >= 1024**exponent and tenths % 1024**exponent == 0:
-            whole, rest = divmod(tenths // 1024**exponent, 10)
-            return f"{whole}.{rest}{unit}iB" if rest else f"{whole}{unit}iB"
-    for exponent, unit in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
-        if amount >= 1000**exponent and amount % 1000**exponent == 0:
-            return f"{amount // 1000**exponent}{unit}B"
-    return f"{amount}B"
+    """Write an amount so that it reads back exactly, with the unit that makes the smallest number of it."""
+    tenths, unit = amount * 10, "B"
+    for step, units in ((1024, ("KiB", "MiB", "GiB", "TiB", "PiB")), (1000, ("kB", "MB", "GB", "TB", "PB"))):
+        for power, name in enumerate(units, 1):
+            number, rest = divmod(amount * 10, step**power)
+            if not rest and 10 <= number < tenths:
+                tenths, unit = number, name
+    whole, tenth = divmod(tenths, 10)
+    return f"{whole}.{tenth}{unit}" if tenth else f"{whole}{unit}"
 
 
 def parse_seconds(text: str) -> float:

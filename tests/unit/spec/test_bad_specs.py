@@ -1,12 +1,12 @@
-"""Every mistake a user can make in a spec, with the exact report of it. Most stand in `bad_specs.txt`."""
+"""Every mistake a user can make in a spec, with the exact report of it. Most stand in `tests/bad_specs.txt`."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from bad_specs import TABLE, TEXT
 from drumline.cli.load import check_spec
 from drumline.errors import SpecError
 from drumline.spec.types import NAME_WORDS
@@ -16,12 +16,6 @@ HEAD = "project: digits\nrun: python train.py\n"
 WITHOUT_A_CHIEF = (
     "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy with ps in"
     " its cluster hangs without a word; add `chief: 1`, or drop ps"
-)
-
-TABLE = re.findall(
-    r"^=== (?P<name>.+)\n(?P<spec>(?s:.+?))^>>>\n(?P<report>(?:.+\n)+)",
-    Path(__file__).with_name("bad_specs.txt").read_text("utf-8"),
-    re.MULTILINE,
 )
 
 # What a text file cannot show.
@@ -75,8 +69,7 @@ def test_a_bad_spec_gets_its_whole_report(spec: bytes, report: str) -> None:
 
 
 def test_the_table_is_read_in_full() -> None:
-    text = Path(__file__).with_name("bad_specs.txt").read_text("utf-8")
-    assert len(TABLE) == len(re.findall("^=== ", text, re.MULTILINE)) == len(re.findall("^>>>", text, re.MULTILINE))
+    assert len(TABLE) == len(re.findall("^=== ", TEXT, re.MULTILINE)) == len(re.findall("^>>>", TEXT, re.MULTILINE))
     assert len({name for name, _, _ in TABLE}) == len(TABLE) > 100
 
 

@@ -1,0 +1,169 @@
+"""YAML, in and out."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.errors import SpecError
+from drumline.spec.document import Entry, Mapping, Node, Repeat, Scalar, Sequence, dump, parse, printable
+from strategies import texts
+
+
+def plain(node: Node) -> object:
+    """A tree as plain data."""
+    match node:
+        case Scalar():
+            return node.value
+        case Sequence():
+            return [plain(item) for item in node.items]
+        case Mapping():
+            return {entry.key: plain(entry.node) for entry in node.entries}
+
+
+def read(text: str) -> object:
+    return plain(parse(text.encode(), "f").root)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        # What YAML 1.1 took for something else, and 1.2 does not.
+        ("no", "no"), ("yes", "yes"), ("on", "on"), ("Off", "Off"), ("y", "y"), ("N", "N"),
+        ("010", "010"), ("0o10", "0o10"), ("0x1f", "0x1f"), ("0b1", "0b1"), ("1_000", "1_000"),
+        ("12:30", "12:30"), ("190:20:30.15", "190:20:30.15"), ("2001-12-14", "2001-12-14"), ("=", "="),
+        (".inf", ".inf"), ("-.INF", "-.INF"), (".nan", ".nan"), ("1,000", "1,000"),
+        # What they agree on, or what 1.1 missed.
+        ("1e-6", 1e-6), ("1E5", 1e5), ("-1.5e+3", -1500.0), (".5", 0.5), ("1.", 1.0), ("-0", 0), ("+7", 7), ("0", 0),
+        ("0.5", 0.5), ("-00.5", "-00.5"), ("12345678901234567890", 12345678901234567890), ("9" * 40, "9" * 40),
+        ("true", True), ("False", False), ("tRue", "tRue"), ("null", None), ("~", None), ("", None), ("Null", None),
+        # Quotes make a text of everything.
+        ("'1'", "1"), ('"true"', "true"), ("'~'", "~"), ("''", ""), ("! 1", "1"), ("!!str 1", "1"), ("|\n  1\n", "1\n"),
+    ],
+)  # fmt: skip
+def test_a_plain_value_means_what_it_looks_like(text: str, value: object) -> None:
+    read_back = read(f"k: {text}")
+    assert read_back == {"k": value}
+    assert isinstance(read_back, dict)
+    assert type(read_back["k"]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1e-6", "0.10", "+7", "1.", "True", "12345678901234567890.000"])
+def test_a_value_keeps_the_text_that_was_typed(text: str) -> None:
+    root = parse(f"k: {text}".encode(), "f").root
+    assert isinstance(root, Mapping)
+    assert root.entries[0].node == Scalar(text, plain=True, line=1)
+
+
+def test_every_node_knows_its_line() -> None:
+    root = parse(b"# first\na: 1\nb:\n  - x\n  -\n    c: |\n      long\n      text\n    d: >-\n      y\n", "f").root
+    assert root == Mapping(
+        line=2,
+        entries=(
+            Entry("a", 2, Scalar("1", plain=True, line=2)),
+            Entry(
+                "b",
+                3,
+                Sequence(
+                    line=4,
+                    items=(
+                        Scalar("x", plain=True, line=4),
+                        Mapping(
+                            line=6,
+                            entries=(
+                                Entry("c", 6, Scalar("long\ntext\n", plain=False, line=6)),
+                                Entry("d", 9, Scalar("y", plain=False, line=9)),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def test_what_an_anchor_names_can_be_used_again() -> None:
+    tree = {"a": [1, {"k": "v"}], "b": [1, {"k": "v"}], "c": {"k": "v"}, "d": "d"}
+    assert read("a: &x [1, &y {k: v}]\nb: *x\nc: *y\n&z d: *z") == tree
+
+
+def test_an_anchor_may_be_given_anew() -> None:
+    assert read("a: &x 1\nb: &x 2\nc: *x") == {"a": 1, "b": 2, "c": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: &a {x: 1, y: 1}\nb: {<<: *a, x: 2}", {"x": 2, "y": 1}),
+        ("a: &a {x: 1, y: 1}\nb: {x: 2, <<: *a}", {"x": 2, "y": 1}),
+        ("a: &a {x: 1}\nb: {<<: [*a, {x: 2, z: 2}]}", {"x": 1, "z": 2}),
+        ("a: &a {x: 1}\nb: {<<: *a, <<: {x: 2, z: 2}}", {"x": 1, "z": 2}),
+        ("a: 1\nb: {'<<': 1}", {"<<": 1}),
+    ],
+)
+def test_a_merge_key_fills_in_what_is_not_there(text: str, value: object) -> None:
+    whole = read(text)
+    assert isinstance(whole, dict)
+    assert whole["b"] == value
+
+
+def test_a_key_that_stands_twice_is_told_and_the_first_kept() -> None:
+    root, repeats = parse(b"a: 1\nb:\n  - x\n  - {c: 1, d: 2,\n     c: 3}\na: 2\n'1': x\n1: y\n", "f")
+    assert plain(root) == {"a": 1, "b": ["x", {"c": 1, "d": 2}], "1": "x"}
+    assert repeats == (
+        Repeat(("b", 1, "c"), 5, 4),
+        Repeat(("a",), 6, 1),
+        Repeat(("1",), 8, 7),
+    )
+
+
+@pytest.mark.parametrize("data", [b"a: 1\r\nb: |\r\n  x\r\n  y\r\n", b"\xef\xbb\xbfa: 1\nb: |\n  x\n  y\n"])
+def test_line_ends_and_marks_of_windows_are_taken(data: bytes) -> None:
+    assert plain(parse(data, "f").root) == {"a": 1, "b": "x\ny\n"}
+
+
+def test_what_comes_out_of_one_alias_too_many_is_refused_in_its_line() -> None:
+    tenfold = "\n".join(["a0: &a0 1", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 40))])
+    with pytest.raises(SpecError, match=r"^f:7: more than 200000 values, aliases counted as often as they are used$"):
+        parse(tenfold.encode(), "f")
+
+
+@pytest.mark.parametrize("depth", [39, 40])
+def test_lists_may_be_as_deep_as_anybody_writes_them(depth: int) -> None:
+    assert read("[" * depth + "]" * depth) is not None
+
+
+scalars = (
+    texts
+    | st.integers(-(10**17), 10**17)
+    | st.booleans()
+    | st.none()
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4), max_leaves=12
+)
+
+
+@given(st.dictionaries(texts, trees, min_size=1, max_size=5))
+def test_what_is_written_reads_back_the_same(tree: dict[str, object]) -> None:
+    written = dump(tree)
+    assert yaml.safe_load(written) == tree
+    assert read(written) == tree
+
+
+def test_several_lines_are_written_as_a_person_would() -> None:
+    assert (
+        dump({"run": "cd src\npython train.py\n", "b": ["x"] * 2})
+        == "run: |\n  cd src\n  python train.py\nb:\n- x\n- x\n"
+    )
+
+
+@given(st.text(max_size=20))
+def test_what_is_shown_cannot_steer_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()
+    shown.encode()
