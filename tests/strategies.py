@@ -2,15 +2,19 @@
 
 `specs()` gives specs that `drumline check` accepts, `wild_specs()` also those that only the types allow.
 `to_yaml(spec)` writes any of them so that reading it gives the same spec again.
+
+Whoever imports this looks briefly in the usual run, and at length with DRUMLINE_FUZZ=1.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 import yaml
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -18,6 +22,11 @@ from drumline.plan.rules import findings
 from drumline.spec import types
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.spec.types import Block, Spec
+
+# A deadline would only measure how busy the machine is.
+settings.register_profile("usual", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", parent=settings.get_profile("usual"), max_examples=20_000)
+settings.load_profile("long" if os.environ.get("DRUMLINE_FUZZ") else "usual")
 
 T = TypeVar("T")
 
@@ -79,7 +88,12 @@ variables = st.one_of(
     st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,8}\Z"),
 )
 paths = st.sampled_from(("out", "out/deep", "/var/data/x", "a folder", "../beside", "é"))
-amounts = st.one_of(st.integers(1, 2**50), st.integers(1, 64).map(lambda number: number * 1024**3))
+amounts = st.one_of(
+    st.integers(1, 1024**6),
+    st.builds(
+        lambda number, unit: number * unit, st.integers(1, 999), st.sampled_from((1000, 1000**3, 1024**2, 1024**3))
+    ),
+)
 seconds = st.one_of(
     st.integers(0, 10**7).map(float),
     st.integers(0, 10**6).map(lambda thousandths: thousandths / 1000),

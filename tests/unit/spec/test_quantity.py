@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.spec.quantity import format_bytes, format_seconds, parse_bytes, parse_seconds
+from strategies import amounts
 
 AMOUNTS = [
     ("1B", 1),
@@ -79,10 +80,7 @@ def test_memory_is_written_with_the_largest_unit_that_fits(amount: int, text: st
     assert format_bytes(amount) == text
 
 
-@given(
-    st.integers(1, 1024**6)
-    | st.builds(lambda a, b: a * b, st.integers(1, 1023), st.sampled_from([1000**n for n in range(6)]))
-)
+@given(amounts)
 def test_memory_that_is_written_reads_back_exactly(amount: int) -> None:
     assert parse_bytes(format_bytes(amount)) == amount
 

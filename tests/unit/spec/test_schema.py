@@ -1,0 +1,111 @@
+"""The JSON Schema says what the reader says, as far as it can."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from hypothesis import given
+from jsonschema import Draft202012Validator
+
+from bad_specs import TABLE
+from drumline.errors import SpecError
+from drumline.spec import document
+from drumline.spec.document import Mapping, Node, Scalar, Sequence
+from drumline.spec.read import read_spec
+from drumline.spec.schema import make_schema
+from drumline.spec.types import Spec
+from strategies import spec_files
+
+SCHEMA: dict[str, Any] = json.loads(make_schema())
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+# A schema knows nothing of what a text means, nor of keys that stand twice.
+BEYOND_A_SCHEMA = {
+    "an escaped NUL",
+    "a key that stands twice",
+    "a key that stands twice in a list",
+    "no memory, and too much",
+    "a time out of bounds",
+    "an empty command among others",
+    "a name with a line break",
+}
+
+
+def as_an_editor_sees(node: Node) -> object:
+    match node:
+        case Scalar():
+            return node.value
+        case Sequence():
+            return [as_an_editor_sees(item) for item in node.items]
+        case Mapping():
+            return {entry.key: as_an_editor_sees(entry.node) for entry in node.entries}
+
+
+def accepts(text: str) -> bool:
+    return VALIDATOR.is_valid(as_an_editor_sees(document.parse(text.encode(), "f").root))
+
+
+def refused_by_the_reader() -> list[tuple[str, str]]:
+    """The bad specs that are YAML, and in which the reader alone, without rules, finds something."""
+    found = []
+    for name, spec, _ in TABLE:
+        try:
+            reading = read_spec(spec.encode(), "f")
+        except SpecError:
+            continue
+        if reading.problems:
+            found.append((name, spec))
+    return found
+
+
+def test_the_schema_that_is_shipped_is_that_of_the_types() -> None:
+    assert files("drumline.spec").joinpath("schema.json").read_text("utf-8") == make_schema()
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_the_schema_has_no_words_of_ours() -> None:
+    assert '"written"' not in make_schema()
+
+
+@given(spec_files())
+def test_the_schema_accepts_what_the_reader_accepts(written: tuple[Spec, str]) -> None:
+    _, text = written
+    VALIDATOR.validate(as_an_editor_sees(document.parse(text.encode(), "f").root))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parameters: {lr: 0.001, layers: 2, fast: true, name: x}",
+        "resources: {memory: 16GiB}",
+        "timeouts: {grace: 30, start: 5m, run: 1.5}",
+        "engine: {default: local}",
+        "env: {A: 1, B: {from: X}, C: {value: 1.5, override: true}}",
+        "x-mine: anything",
+        "roles: {worker: 3, chief: {port: [1]}}",
+        "data: [a, {path: b, name: c}]",
+    ],
+)
+def test_the_schema_accepts_what_people_write(text: str) -> None:
+    assert accepts(f"project: x\nrun: x\n{text}")
+
+
+def test_enough_bad_specs_are_left_to_compare() -> None:
+    assert len(refused_by_the_reader()) > 50
+
+
+@pytest.mark.parametrize(("name", "spec"), refused_by_the_reader(), ids=lambda value: value.partition("\n")[0][:40])
+def test_the_schema_refuses_what_the_reader_refuses(name: str, spec: str) -> None:
+    assert accepts(spec) == (name in BEYOND_A_SCHEMA)
+
+
+def test_every_key_of_a_spec_can_be_completed() -> None:
+    assert set(SCHEMA["$defs"]["Spec"]["properties"]) == set(Spec.__struct_encode_fields__)
+    whole = SCHEMA["$defs"]["Engine"]["anyOf"][1]["properties"]
+    assert set(whole) == {"default", "local", "ssh", "kubernetes", "jobset", "tfjob"}
