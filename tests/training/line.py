@@ -99,8 +99,7 @@ class Line:
                 for key, _ in ready:
                     selector.unregister(key.fd)
                     os.close(key.fd)
-                    code = self._processes[key.data].wait()
-                    if code != 0:
+                    if code := self._reap(key.data):
                         pytest.fail(f"{key.data} exited with {code}{self.tails()}")
 
     def await_text(self, replica: str, text: str) -> None:
@@ -115,7 +114,7 @@ class Line:
 
     def is_running(self, replica: str) -> bool:
         """Whether the replica has not exited."""
-        return self._processes[replica].poll() is None
+        return os.waitid(os.P_PID, self._processes[replica].pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def output(self, replica: str) -> str:
         """Everything the replica has written so far."""
@@ -127,11 +126,15 @@ class Line:
 
     def kill(self) -> None:
         """Kill all that is left, with everything it started."""
-        for process in self._processes.values():
-            # Not yet waited for, so its number still is its own, and its group's.
+        for replica, process in self._processes.items():
             if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                self._reap(replica)
+
+    def _reap(self, replica: str) -> int:
+        """Kill the replica's group and return its exit code, which is its own if it had already exited."""
+        process = self._processes[replica]
+        os.killpg(process.pid, signal.SIGKILL)  # before it is waited for, while its number is still its own
+        return process.wait()
 
 
 def run(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:

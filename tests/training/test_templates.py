@@ -73,9 +73,9 @@ def test_two_workers_train_as_one_and_go_on_where_they_ended(
     assert "saved" in first
     assert "saved" not in line.output("worker.1")
 
-    line = train(project, "second", "epochs=6")
+    line = train(project, "second", "epochs=5")
     second = losses(line.output("worker.0"))
-    assert list(second) == [5, 6]
+    assert list(second) == [5]
     assert losses(line.output("worker.1")) == second
     assert second[5] < losses(first)[3]
 

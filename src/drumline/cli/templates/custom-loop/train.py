@@ -27,7 +27,7 @@ def main() -> None:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     tf.keras.utils.set_random_seed(1)
 
-    train_data = strategy.experimental_distribute_dataset(make_dataset(2048, seed=1).shuffle(2048, seed=1).batch(BATCH))
+    train_data = strategy.experimental_distribute_dataset(make_dataset(1024, seed=1).shuffle(1024, seed=1).batch(BATCH))
     test_data = strategy.experimental_distribute_dataset(make_dataset(512, seed=2).batch(BATCH))
 
     with strategy.scope():

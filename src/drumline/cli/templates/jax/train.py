@@ -35,7 +35,7 @@ def main() -> None:
     epochs_done = int(state.pop("epoch"))
     parameters = jax.device_put(state, WHOLE)
 
-    train_images, train_labels = make_data(2048, seed=1)
+    train_images, train_labels = make_data(1024, seed=1)
     test_images, test_labels = make_data(512, seed=2)
     for epoch in range(epochs_done + 1, args.epochs + 1):
         order = np.random.default_rng(epoch).permutation(len(train_labels))

@@ -50,7 +50,7 @@ def main() -> None:
         )
 
     model.fit(
-        make_dataset(2048, seed=1).shuffle(2048, seed=1).batch(BATCH),
+        make_dataset(1024, seed=1).shuffle(1024, seed=1).batch(BATCH),
         validation_data=make_dataset(512, seed=2).batch(BATCH),
         epochs=args.epochs,
         verbose=0,

@@ -14,7 +14,7 @@ import tensorflow as tf
 OUTPUT_DIR = Path(os.environ.get("OUTPUT_DIR", "output"))
 CHECKPOINT_DIR = Path(os.environ.get("CHECKPOINT_DIR", OUTPUT_DIR / "checkpoint"))
 BATCH = 64  # of one step on one worker
-STEPS = 32  # of all workers together, per epoch
+STEPS = 16  # of all workers together, per epoch
 
 
 def main() -> None:
@@ -44,7 +44,6 @@ def train(
     coordinator: tf.distribute.coordinator.ClusterCoordinator | None,
 ) -> None:
     """Train with the workers of a coordinator, or here without one."""
-    tf.keras.utils.set_random_seed(1)
     with strategy.scope():
         model = make_model()
         optimizer = tf.keras.optimizers.Adam(lr)
@@ -64,10 +63,11 @@ def train(
         return strategy.run(learn, next(batches))
 
     def make_batches():
-        return make_dataset(2048, seed=1).shuffle(2048).repeat().batch(BATCH)
+        # Each worker reads all of the data, in an order of its own.
+        return make_dataset(1024, seed=1).shuffle(1024).repeat().batch(BATCH)
 
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epochs_done=epochs_done)
-    manager = tf.train.CheckpointManager(checkpoint, CHECKPOINT_DIR, max_to_keep=2)
+    manager = tf.train.CheckpointManager(checkpoint, CHECKPOINT_DIR, max_to_keep=5)
     if manager.restore_or_initialize():
         print(f"resumed after epoch {int(epochs_done)}", flush=True)
 

@@ -39,7 +39,7 @@ def main() -> None:
     epochs_done = load_checkpoint(model, optimizer, device)
     parallel = DistributedDataParallel(model) if WORLD_SIZE > 1 else model  # averages the gradients
 
-    train_data, test_data = make_dataset(2048, seed=1), make_dataset(512, seed=2)
+    train_data, test_data = make_dataset(1024, seed=1), make_dataset(512, seed=2)
     train_part = DistributedSampler(train_data, WORLD_SIZE, RANK, seed=1)
     test_part = DistributedSampler(test_data, WORLD_SIZE, RANK, shuffle=False)
     train_batches = DataLoader(train_data, BATCH // WORLD_SIZE, sampler=train_part)
