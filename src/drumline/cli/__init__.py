@@ -21,6 +21,8 @@ COMMANDS = {
     "logs": "Show what the replicas said, in the order of time",
     "kill": "End runs, to the last process",
     "wait": "Wait until a run is over",
+    "events": "Show what happened to a run, one line each",
+    "rm": "Forget runs that are over, and their files",
     "supervise": "Look after a run again whose supervisor is gone",
     "check": "Name every problem of a spec, or show who would run",
     "render": "Print exactly what would run",

@@ -10,6 +10,7 @@ from pathlib import Path
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan
+from drumline.store.home import JOURNAL, LOCK, RUNS, run_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class RunFolder:
     @property
     def journal_file(self) -> Path:
         """What happened, one event a line."""
-        return self.path / "events.jsonl"
+        return self.path / JOURNAL
 
     @property
     def lock_file(self) -> Path:
         """Held by the run's supervisor for as long as it lives."""
-        return self.path / "supervisor.lock"
+        return self.path / LOCK
 
     @property
     def supervisor_log(self) -> Path:
@@ -80,7 +81,7 @@ class RunFolder:
 
 def runs_dir(home: Path) -> Path:
     """Where the runs are."""
-    return home / "runs"
+    return home / RUNS
 
 
 def create_folder(home: Path) -> RunFolder:
@@ -109,7 +110,7 @@ def create_folder(home: Path) -> RunFolder:
 def find_folder(home: Path, run: str) -> RunFolder:
     """The folder of a run; raise NotFoundError, saying which runs there are."""
     folder = RunFolder(runs_dir(home) / run)
-    if folder.plan_file.exists():
+    if os.path.exists(folder.plan_file):  # noqa: PTH110 - Path raises where a folder may not be looked into
         return folder
     known = sorted(numbers(home))
     hint = f"there are runs {_span(known)}" if known else "there are no runs yet: `drumline train` starts one"
@@ -125,11 +126,7 @@ def _span(numbers: list[int]) -> str:
 
 def numbers(home: Path) -> Iterator[int]:
     """The numbers of all runs that left a folder."""
-    try:
-        with os.scandir(runs_dir(home)) as entries:
-            yield from (int(entry.name) for entry in entries if entry.name.isdecimal())
-    except FileNotFoundError:
-        return
+    yield from map(int, run_ids(home))
 
 
 def _read_number(counter: Path) -> int:

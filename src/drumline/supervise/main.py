@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.run.event import StopRequested
 from drumline.runtime.keeper import now
+from drumline.store.clock import boot_id
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Journal, read_journal
 from drumline.store.lock import take_lock
@@ -53,14 +53,14 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge) -> None:
     marker.mark(engine.traces())
     control.close()
     journal.close()
+    _record(folder)
 
 
-def boot_id() -> str:
-    """Which boot of this machine it is; processes of another are gone."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+def _record(folder: RunFolder) -> None:
+    """Put the run into the index: last, and loaded only now, for it is of use to nobody who waits."""
+    from drumline.store.summary import record_run  # noqa: PLC0415
+
+    record_run(folder)
 
 
 def _take_left_request(folder: RunFolder, supervisor: Supervisor) -> None:

@@ -1,0 +1,145 @@
+"""One run on a page: how it stands, where it came from, and its replicas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shlex import quote
+from signal import Signals
+
+from drumline.cli.frame import Frame, clean
+from drumline.cli.status import note, run_data
+from drumline.cli.text import listed, span, table, utc
+from drumline.run.event import Exit
+from drumline.run.id import parse_target
+from drumline.store.clock import Moment, read_clock
+from drumline.store.folder import find_folder
+from drumline.view.run import ReplicaRow, RunDetails, run_details
+
+_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def look_at_run(home: Path, text: str, form: str) -> Frame:
+    """Show the run, or the part of it, that this id names."""
+    target = parse_target(text)
+    folder = find_folder(home, target.run)
+    now = read_clock()
+    details = run_details(folder, now)
+    meant = set(target.replicas(details.plan))
+    details = details._replace(replicas=tuple(row for row in details.replicas if row.id in meant))
+    is_last = details.run.summary.is_final
+    if form == "json":
+        return Frame(json.dumps(_data(details), indent=2, ensure_ascii=False), is_last=is_last, is_data=True)
+    return Frame(f"{_head(details, now)}\n\n{_replicas(details)}", is_last=is_last)
+
+
+def _head(details: RunDetails, now: Moment) -> str:
+    run = details.run.summary
+    name = run.project if run.name == run.project else f"{run.project}, {run.name}"
+    parameters = " ".join(f"{key}={quote(value)}" for key, value in details.plan.parameters.items())
+    state = run.phase if not (remark := note(details.run)) else f"{run.phase}: {remark}"
+    duration = details.run.duration_seconds
+    facts = {
+        "Run": f"{run.id} ({name}), {run.framework} on {run.engine}",
+        "State": state,
+        "Started": f"{utc(run.started_at)}, {span(now.at - run.started_at, parts=1)} ago" if run.started_at else "",
+        "Duration": "" if duration is None else span(duration),
+        "Parameters": parameters,
+        "Directory": run.directory,
+        "Revision": _revision(details),
+        "Output": details.output_dir,
+        "Earlier": listed([f"attempt {cause.attempt}: {cause.message}" for cause in details.causes]),
+        "Warning": listed(details.warnings),
+    }
+    return "\n".join(f"{f'{word}:':<12}{clean(text)}" for word, text in facts.items() if text)
+
+
+def _revision(details: RunDetails) -> str:
+    if not details.revision:
+        return ""
+    return f"{details.revision}, with changes" if details.is_dirty else details.revision
+
+
+def _replicas(details: RunDetails) -> str:
+    """A table without the columns in which nobody has anything."""
+    run, rows = details.run.summary, details.replicas
+    day = (utc(run.started_at) or "")[:11]
+    columns = {
+        "REPLICA": [_name(run.id, row) for row in rows],
+        "STATE": [row.phase.value for row in rows],
+        "STARTED": [(utc(row.started_at) or "-").removeprefix(day) for row in rows],
+        "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
+        "EXIT": [_exit(row.exit) for row in rows],
+        "REASON": [row.reason for row in rows],
+        "CPUS": ["" if row.resources.cpus is None else f"{row.resources.cpus:g}" for row in rows],
+        "MEMORY": [_size(row.resources.memory_bytes) for row in rows],
+        "GPUS": ["" if row.resources.gpus is None else str(row.resources.gpus) for row in rows],
+        "MESSAGE": [clean(row.exit.message) if row.exit else "" for row in rows],
+    }
+    shown = {heading: cells for heading, cells in columns.items() if any(cells)}
+    return table(tuple(shown), list(zip(*shown.values(), strict=True)))
+
+
+def _name(run: str, row: ReplicaRow) -> str:
+    """A replica's id; one that is chief under another name is marked."""
+    return f"{run}.{row.id} (chief)" if row.is_chief and row.id.role != "chief" else f"{run}.{row.id}"
+
+
+def _exit(exit_: Exit | None) -> str:
+    if exit_ is None:
+        return ""
+    if exit_.signal is not None:
+        known = exit_.signal in tuple(Signals)
+        return f"{exit_.signal} ({Signals(exit_.signal).name.removeprefix('SIG')})" if known else str(exit_.signal)
+    return "?" if exit_.code is None else str(exit_.code)
+
+
+def _size(amount: int | None) -> str:
+    if amount is None:
+        return ""
+    for size, unit in _UNITS:
+        if amount >= size:
+            return f"{amount / size:.4g}{unit}"
+    return f"{amount}B"
+
+
+def _data(details: RunDetails) -> dict[str, object]:
+    run = details.run.summary.id
+    return {
+        **run_data(details.run),
+        "output_dir": details.output_dir,
+        "folder": details.folder,
+        "revision": details.revision,
+        "dirty": details.is_dirty,
+        "causes": [
+            {
+                "attempt": cause.attempt,
+                "replica": f"{run}.{cause.replica}" if cause.replica else None,
+                "reason": cause.reason,
+                "message": cause.message,
+            }
+            for cause in details.causes
+        ],
+        "warnings": list(details.warnings),
+        "replicas": [_replica_data(run, row) for row in details.replicas],
+    }
+
+
+def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
+    return {
+        "id": f"{run}.{row.id}",
+        "state": row.phase.value,
+        "is_chief": row.is_chief,
+        "attempt": row.attempt,
+        "started_at": utc(row.started_at),
+        "duration_seconds": row.duration_seconds and round(row.duration_seconds, 3),
+        "exit_code": row.exit.code if row.exit else None,
+        "signal": row.exit.signal if row.exit else None,
+        "reason": row.reason,
+        "message": row.exit.message if row.exit else "",
+        "resources": {
+            "cpus": row.resources.cpus,
+            "memory_bytes": row.resources.memory_bytes,
+            "gpus": row.resources.gpus,
+        },
+    }

@@ -1,0 +1,97 @@
+"""``drumline events``: a run's journal, in words."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import assert_never
+
+import click
+
+from drumline.cli.frame import clean
+from drumline.cli.text import count, span, utc
+from drumline.errors import EngineError
+from drumline.plan.types import ReplicaId
+from drumline.run.codec import event_to_data
+from drumline.run.event import (
+    AttemptPlaced,
+    DelayChosen,
+    EngineFailed,
+    Event,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    StopRequested,
+    SupervisorReturned,
+    TimerFired,
+)
+from drumline.run.failure import describe_exit
+from drumline.run.id import parse_target
+from drumline.store.folder import find_folder
+from drumline.store.home import home_of
+from drumline.store.journal import Record, read_journal
+
+
+@click.command()
+@click.argument("target", metavar="ID")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def command(target: str, form: str) -> None:
+    """Show what happened to the run ID, one line each, with times in UTC.
+
+    ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
+    """
+    meant = parse_target(target)
+    folder = find_folder(home_of(os.environ), meant.run)
+    replicas = meant.replicas(folder.plan())
+    try:
+        records = list(read_journal(folder.journal_file))
+    except OSError as error:
+        raise EngineError(f"the journal of run {folder.id} cannot be read: {error.strerror}") from None
+    if meant.role is not None:
+        records = [record for record in records if _replica(record.event) in replicas]
+    if form == "json":
+        click.echo(json.dumps([_data(folder.id, record) for record in records], indent=2, ensure_ascii=False))
+        return
+    for record in records:
+        click.echo(f"[{utc(record.at)}] {_subject(folder.id, record.event)} {clean(_words(record.event))}")
+
+
+def _words(event: Event) -> str:
+    """What happened, as the end of a sentence that begins with the id of whom it happened to."""
+    match event:
+        case RunAccepted():
+            return "was accepted"
+        case AttemptPlaced():
+            places = (
+                f"{event.addresses[0]} to {event.addresses[-1]}" if len(event.addresses) > 1 else event.addresses[0]
+            )
+            return f"was placed for attempt {event.attempt}: {count(len(event.addresses), 'replica')} at {places}"
+        case ReplicaStarted():
+            return "started" if event.pid is None else f"started as process {event.pid}"
+        case ReplicaExited():
+            return f"exited: {describe_exit(event.exit)}"
+        case StopRequested():
+            return "was asked to stop at once" if event.force else "was asked to stop"
+        case TimerFired():
+            return f"waited long enough: {event.timer} of attempt {event.attempt}"
+        case DelayChosen():
+            return f"waits {span(event.seconds)} before attempt {event.attempt}"
+        case EngineFailed():
+            return f"could not go on: {event.message}"
+        case SupervisorReturned():
+            return "has a supervisor again"
+        case _:
+            assert_never(event)
+
+
+def _data(run: str, record: Record) -> dict[str, object]:
+    return {"at": utc(record.at), "id": _subject(run, record.event), **event_to_data(record.event)}
+
+
+def _subject(run: str, event: Event) -> str:
+    replica = _replica(event)
+    return f"{run}.{replica}" if replica else run
+
+
+def _replica(event: Event) -> ReplicaId | None:
+    return event.replica if isinstance(event, ReplicaStarted | ReplicaExited) else None

@@ -1,0 +1,85 @@
+"""What a command shows, once or again and again in the same place."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import click
+
+PAUSE_SECONDS = 1.0
+
+_COLOURS = {"FINISHED": "green", "FAILED": "red", "KILLED": "yellow", "RUNNING": "cyan", "RESTARTING": "magenta"}
+_STATE = re.compile(r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FAILED|KILLED)\b")
+
+
+class Frame(NamedTuple):
+    """A picture of how things stand: the result, words beside it, and whether it will change no more."""
+
+    text: str = ""
+    talk: str = ""
+    is_last: bool = False
+    is_table: bool = False  # its lines may be cut; whoever wants all of one looks at that alone
+    is_data: bool = False  # for a program
+
+
+def show(frame: Frame) -> None:
+    """Print a picture once; on a terminal in colour, a table no wider than that."""
+    if frame.text:
+        size = None if frame.is_data else _terminal_size()
+        columns = size.columns if size and frame.is_table else None
+        click.echo("\n".join(_draw(frame.text, columns)) if size else frame.text)
+    if frame.talk:
+        click.echo(frame.talk, err=True)
+
+
+def watch(look: Callable[[], Frame]) -> None:
+    """Print a picture every second until it is the last: in place on a terminal, else whenever it has changed."""
+    drawn, before = 0, None
+    while True:
+        frame = look()
+        size = None if frame.is_data else _terminal_size()
+        if size:
+            lines = _draw("\n".join(part for part in (frame.text, frame.talk) if part), size.columns)
+            if len(lines) >= size.lines > 2:
+                lines[size.lines - 2 :] = [f"… {len(lines) - size.lines + 2} more lines"]
+            back = f"\x1b[{drawn}A" if drawn else ""
+            click.echo(f"{back}\x1b[J" + "\n".join(lines))
+            drawn = len(lines)
+        elif frame != before:
+            show(frame)
+            before = frame
+        if frame.is_last:
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def clean(text: str) -> str:
+    """The same text, with whatever a terminal might obey spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _terminal_size() -> os.terminal_size | None:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _draw(text: str, columns: int | None) -> list[str]:
+    colourful = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    lines = []
+    for line in text.splitlines():
+        cut = f"{line[: columns - 1]}…" if columns and len(line) > columns else line
+        lines.append(_STATE.sub(_paint, cut, count=1) if colourful else cut)
+    return lines
+
+
+def _paint(match: re.Match[str]) -> str:
+    return click.style(match[0], fg=_COLOURS.get(match[0], "blue"))

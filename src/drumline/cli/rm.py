@@ -1,0 +1,86 @@
+"""``drumline rm``: forget runs that are over, and their files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+
+from drumline.errors import EngineError, InputError
+from drumline.run.id import parse_target
+from drumline.run.state import Phase
+from drumline.store.clock import read_clock
+from drumline.store.folder import RunFolder, find_folder
+from drumline.store.home import home_of
+from drumline.store.index import UnusableIndexError, use_index
+from drumline.store.lock import take_lock
+from drumline.view.run import RunDetails, run_details
+
+_PATIENCE_SECONDS = 5.0
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+def command(ids: tuple[str, ...]) -> None:
+    """Forget runs that are over: their logs, their journal, and what they wrote into their own folder.
+
+    All ids are looked up before anything is removed. An `output` folder that the spec names is left alone.
+    """
+    home = home_of(os.environ)
+    doomed = {folder.id: (folder, _check(folder)) for folder in [_folder(home, text) for text in ids]}
+    for folder, details in doomed.values():
+        _remove(home, folder)
+        click.echo(f"removed run {folder.id}")
+        if details.plan.output:
+            click.echo(f"its output stays in {details.output_dir}", err=True)
+
+
+def _folder(home: Path, text: str) -> RunFolder:
+    target = parse_target(text)
+    if target.role is not None:
+        raise InputError(
+            f"{text}: only whole runs can be removed", hint=f"`drumline rm {target.run}` removes all of it"
+        )
+    return find_folder(home, target.run)
+
+
+def _check(folder: RunFolder) -> RunDetails:
+    """Read a run; raise InputError if it is not over."""
+    details = run_details(folder, read_clock())
+    phase = details.run.summary.phase
+    never_began = phase == Phase.CREATED and details.run.supervisor_gone
+    if not details.run.summary.is_final and not never_began:
+        raise InputError(f"run {folder.id} is not over: {phase}", hint=f"`drumline kill {folder.id}` ends it")
+    return details
+
+
+def _remove(home: Path, folder: RunFolder) -> None:
+    """Remove a run's files; what says that it is over goes last, so that an interrupted removal can be repeated."""
+    with _held(folder):
+        try:
+            for entry in list(folder.path.iterdir()):
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+            shutil.rmtree(folder.path)
+        except OSError as error:
+            raise EngineError(f"cannot remove {error.filename or folder.path}: {error.strerror}") from None
+    with suppress(UnusableIndexError):
+        use_index(home, lambda index: index.forget([folder.id]))
+
+
+@contextmanager
+def _held(folder: RunFolder) -> Iterator[None]:
+    """Hold the run's lock, so that nobody takes it up; its last supervisor may need a moment to leave."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (lock := take_lock(folder.lock_file)) is None:
+        if time.monotonic() > deadline:
+            raise EngineError(f"the supervisor of run {folder.id} does not leave", hint="try again in a moment")
+    try:
+        yield
+    finally:
+        os.close(lock)

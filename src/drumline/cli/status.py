@@ -1,0 +1,133 @@
+"""``drumline status``: runs, or one run and its replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from pathlib import Path
+
+import click
+
+from drumline.cli.frame import Frame, clean, show, watch
+from drumline.cli.text import count, listed, span, table, utc, warn
+from drumline.errors import InputError
+from drumline.store.clock import Moment, read_clock
+from drumline.store.home import home_of, run_ids
+from drumline.view.runs import RunRow, recent_runs
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[ID]")
+@click.option("-a", "--all", "everything", is_flag=True, help="Runs of every project.")
+@click.option(
+    "-n", "limit", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="How many; 0 is all."
+)
+@click.option("-w", "--watch", "watching", is_flag=True, help="Show it again every second, until the run is over.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def command(target: str | None, *, everything: bool, limit: int, watching: bool, form: str) -> None:
+    """Show the runs of this project, the newest first; or the run ID and its replicas.
+
+    A project is the folder that its runs were launched from. ID is a run, as 4, or a replica of it, as 4.worker.1
+    or 4.chief.
+    """
+    home = home_of(os.environ)
+    if target is None:
+        directory = None if everything else _working_directory()
+        look = partial(_look_at_runs, home, directory, limit or None, form)
+    else:
+        # Only here: what a single run needs takes as long to load as all the rest.
+        from drumline.cli.details import look_at_run  # noqa: PLC0415
+
+        look = partial(look_at_run, home, target, form)
+    if watching:
+        watch(look)
+    else:
+        show(look())
+
+
+def run_data(row: RunRow) -> dict[str, object]:
+    """A run as what JSON knows."""
+    run = row.summary
+    return {
+        "id": run.id,
+        "project": run.project,
+        "name": run.name,
+        "directory": run.directory,
+        "framework": run.framework,
+        "engine": run.engine,
+        "state": run.phase,
+        "reason": run.reason,
+        "message": run.message,
+        "created_at": utc(run.created_at),
+        "started_at": utc(run.started_at),
+        "finished_at": utc(run.finished_at),
+        "duration_seconds": row.duration_seconds and round(row.duration_seconds, 3),
+        "attempt": run.attempt,
+        "roles": json.loads(run.roles),
+        "parameters": json.loads(run.parameters),
+        "supervisor_gone": row.supervisor_gone,
+    }
+
+
+def note(row: RunRow) -> str:
+    """What a reader should know beside a run's state."""
+    run = row.summary
+    notes = []
+    if row.supervisor_gone:
+        notes.append(f"supervisor gone; drumline supervise {run.id}")
+    if run.attempt:
+        notes.append(f"attempt {run.attempt}")
+    if run.phase == "FAILED":
+        notes.append(run.message or run.reason)
+    return "; ".join(notes)
+
+
+def _look_at_runs(home: Path, directory: str | None, limit: int | None, form: str) -> Frame:
+    now = read_clock()
+    listing = recent_runs(home, now, directory=directory, limit=limit)
+    for problem in listing.problems:
+        warn(problem)
+    if form == "json":
+        data = [run_data(row) for row in listing.runs]
+        return Frame(json.dumps(data, indent=2, ensure_ascii=False), is_data=True)
+    if not listing.runs:
+        return Frame(talk=_nothing(home, everywhere=directory is None))
+    older = "there are older ones: `-n 0` lists all" if listing.has_more else ""
+    return Frame(_table(listing.runs, now), talk=older, is_table=True)
+
+
+def _table(rows: tuple[RunRow, ...], now: Moment) -> str:
+    columns = {
+        "ID": [row.summary.id for row in rows],
+        "PROJECT": [clean(row.summary.project) for row in rows],
+        "NAME": [clean(row.summary.name) if row.summary.name != row.summary.project else "" for row in rows],
+        "STATE": [row.summary.phase for row in rows],
+        "AGE": [span(now.at - row.summary.created_at, parts=1) for row in rows],
+        "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
+        "REPLICAS": [_headcount(row) for row in rows],
+        "ENGINE": [row.summary.engine if row.summary.engine != "local" else "" for row in rows],
+        "NOTE": [clean(note(row)) for row in rows],
+    }
+    shown = {heading: cells for heading, cells in columns.items() if any(cells)}
+    return table(tuple(shown), list(zip(*shown.values(), strict=True)))
+
+
+def _headcount(row: RunRow) -> str:
+    roles: dict[str, int] = json.loads(row.summary.roles)
+    return listed([count(number, role) for role, number in roles.items()])
+
+
+def _nothing(home: Path, *, everywhere: bool) -> str:
+    if everywhere or not run_ids(home):
+        return "no runs yet: `drumline train` starts one"
+    return "no runs of this project yet: `drumline train` starts one, `drumline status -a` lists those of others"
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        raise InputError(
+            "the folder that you are in has been deleted", hint="`drumline status -a` lists all runs"
+        ) from None

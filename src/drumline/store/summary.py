@@ -1,0 +1,106 @@
+"""A run's folder in one row."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import suppress
+from typing import NamedTuple
+
+from drumline.errors import DrumlineError, EngineError
+from drumline.plan.types import Plan
+from drumline.run.event import ReplicaStarted
+from drumline.run.failure import describe_exit
+from drumline.run.machine import step
+from drumline.run.state import Cause, RunState
+from drumline.store.clock import Moment
+from drumline.store.folder import RunFolder
+from drumline.store.index import Summary, UnusableIndexError, clean_text, spell_directory, stamp_of, use_index
+from drumline.store.journal import Record, read_records
+from drumline.store.launch import read_facts
+
+
+class History(NamedTuple):
+    """What a run was to be, what happened, and what it has come to."""
+
+    plan: Plan
+    records: list[Record]
+    state: RunState
+    started: Moment | None
+    finished: Moment | None
+
+
+def read_history(folder: RunFolder) -> History:
+    """Read a run's plan and journal; raise DrumlineError if that cannot be done."""
+    state, started, finished = RunState(), None, None
+    try:
+        plan = folder.plan()
+        records, _ = read_records(folder.journal_file, 0)
+        for record in records:
+            state, _ = step(plan, state, record.event)
+            if started is None and isinstance(record.event, ReplicaStarted):
+                started = moment_of(record)
+            if finished is None and state.phase.is_final:
+                finished = moment_of(record)
+    except OSError as error:
+        raise EngineError(f"run {folder.id} cannot be read: {error.strerror}") from None
+    except KeyError as error:
+        raise EngineError(f"the journal of run {folder.id} is not that of its plan: {error}") from None
+    return History(plan, records, state, started, finished)
+
+
+def moment_of(record: Record) -> Moment:
+    """When a record was written."""
+    return Moment(record.at, record.since_boot, record.boot)
+
+
+def summarise(folder: RunFolder) -> Summary:
+    """Read a run's folder into a row; raise DrumlineError if it cannot be read."""
+    size, changed = stamp_of(folder.journal_file)  # first: what is written in the meantime makes the row an old one
+    return summarise_history(folder, read_history(folder))._replace(journal_bytes=size, journal_changed_ns=changed)
+
+
+def summarise_history(folder: RunFolder, history: History) -> Summary:
+    """Make a row, without its stamp, of what was read already."""
+    plan, records, state, started, finished = history
+    facts = read_facts(folder)
+    ending = state.ending if state.phase.is_final else None
+    return Summary(
+        id=folder.id,
+        number=int(folder.id) if folder.id.isdecimal() else 0,
+        directory=spell_directory(str(facts.get("directory", ""))),
+        project=plan.project,
+        name=plan.name,
+        framework=plan.framework,
+        engine=plan.engine,
+        phase=state.phase.value,
+        is_final=state.phase.is_final,
+        reason=ending.reason if ending else "",
+        message=clean_text(describe_cause(folder.id, ending.cause)) if ending and ending.cause else "",
+        created_at=float(facts.get("at") or (records[0].at if records else 0.0)),
+        started_at=started.at if started else None,
+        started_since_boot=started.since_boot if started else None,
+        started_boot=started.boot if started else None,
+        finished_at=finished.at if finished else None,
+        duration_seconds=finished.seconds_since(started) if started and finished else None,
+        attempt=state.attempt,
+        roles=json.dumps(Counter(replica.id.role for replica in plan.replicas)),
+        parameters=json.dumps(dict(plan.parameters)),
+        journal_bytes=0,
+        journal_changed_ns=0,
+    )
+
+
+def describe_cause(run: str, cause: Cause) -> str:
+    """`4.worker.1: killed by signal 9 (KILL)`."""
+    words = describe_exit(cause.exit)
+    if cause.replica is None:
+        return cause.exit.message or words
+    return f"{run}.{cause.replica}: {words}"
+
+
+def record_run(folder: RunFolder) -> None:
+    """Put a run into the index; where that is not possible, whoever lists runs next will."""
+    with suppress(UnusableIndexError, DrumlineError):
+        summary = summarise(folder)
+        use_index(folder.path.parent.parent, lambda index: index.put([summary]))

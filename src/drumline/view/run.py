@@ -1,0 +1,131 @@
+"""One run in detail: itself, its replicas, where it came from, and why earlier attempts ended."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from drumline.plan.types import Plan, Replica, ReplicaId, Resources
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.state import Phase, RunState
+from drumline.store.clock import Moment
+from drumline.store.folder import RunFolder
+from drumline.store.journal import Record
+from drumline.store.launch import read_facts
+from drumline.store.lock import is_locked
+from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
+from drumline.view.runs import RunRow, make_row
+
+
+class ReplicaRow(NamedTuple):
+    """One replica in the current attempt."""
+
+    id: ReplicaId
+    phase: Phase
+    is_chief: bool
+    attempt: int
+    started_at: float | None
+    duration_seconds: float | None  # so far, if it runs
+    exit: Exit | None
+    reason: str
+    resources: Resources
+
+
+class CauseRow(NamedTuple):
+    """Why an earlier attempt ended."""
+
+    attempt: int
+    replica: ReplicaId | None
+    reason: str
+    message: str
+
+
+class RunDetails(NamedTuple):
+    """Everything that is known of a run."""
+
+    run: RunRow
+    plan: Plan
+    replicas: tuple[ReplicaRow, ...]
+    causes: tuple[CauseRow, ...]
+    warnings: tuple[str, ...]
+    output_dir: str
+    revision: str | None
+    is_dirty: bool | None
+    folder: str
+
+
+class _Life(NamedTuple):
+    """A replica's time in the current attempt."""
+
+    started: Moment | None = None
+    ended: Moment | None = None
+
+
+def run_details(folder: RunFolder, now: Moment) -> RunDetails:
+    """Read a run as it stands; raise DrumlineError if it cannot be read."""
+    supervised = is_locked(folder.lock_file)  # first: see `view.runs`
+    history = read_history(folder)
+    plan, state = history.plan, history.state
+    summary = summarise_history(folder, history)
+    facts = read_facts(folder)
+    lives = _lives(history.records, state)
+    revision, is_dirty = facts.get("revision"), facts.get("dirty")
+    return RunDetails(
+        run=make_row(summary, now, supervised=supervised),
+        plan=plan,
+        replicas=tuple(
+            _replica(replica, plan, state, lives.get(replica.id, _Life()), now) for replica in plan.replicas
+        ),
+        causes=tuple(
+            CauseRow(cause.attempt, cause.replica, cause.reason, describe_cause(folder.id, cause))
+            for cause in state.causes
+        ),
+        warnings=state.warnings,
+        output_dir=_output_dir(folder, plan, str(facts.get("directory", ""))),
+        revision=revision if isinstance(revision, str) else None,
+        is_dirty=is_dirty if isinstance(is_dirty, bool) else None,
+        folder=str(folder.path),
+    )
+
+
+def _lives(records: list[Record], state: RunState) -> dict[ReplicaId, _Life]:
+    """When each replica of the current attempt started and ended."""
+    lives: dict[ReplicaId, _Life] = {}
+    for record in records:
+        event = record.event
+        if isinstance(event, ReplicaStarted) and event.attempt == state.attempt:
+            lives.setdefault(event.replica, _Life(moment_of(record)))
+        elif isinstance(event, ReplicaExited) and event.attempt == state.attempt:
+            life = lives.get(event.replica, _Life())
+            lives[event.replica] = life._replace(ended=_end(record, event, life.started))
+    return lives
+
+
+def _end(record: Record, event: ReplicaExited, started: Moment | None) -> Moment:
+    """When it ended: as its keeper saw it, if that fits; a supervisor that was away wrote it down much later."""
+    written = moment_of(record)
+    if started and started.boot == record.boot and started.since_boot <= event.at_seconds <= record.since_boot:
+        return Moment(record.at - record.since_boot + event.at_seconds, event.at_seconds, record.boot)
+    return written
+
+
+def _replica(replica: Replica, plan: Plan, state: RunState, life: _Life, now: Moment) -> ReplicaRow:
+    own = state.replicas.get(replica.id)
+    phase = own.phase if own else state.phase
+    until = life.ended or (None if phase.is_final else now)
+    return ReplicaRow(
+        id=replica.id,
+        phase=phase,
+        is_chief=replica.id == plan.chief,
+        attempt=state.attempt,
+        started_at=life.started.at if life.started else None,
+        duration_seconds=until.seconds_since(life.started) if life.started and until else None,
+        exit=own.exit if own else None,
+        reason=own.reason if own else "",
+        resources=replica.resources,
+    )
+
+
+def _output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
+    """Where the run writes: as its spec says, seen from the project; else in its own folder."""
+    return os.path.normpath(os.path.join(directory, plan.output)) if plan.output else str(folder.output_dir)  # noqa: PTH118

@@ -1,0 +1,120 @@
+"""Runs, the newest first: a row for each, from the index where it holds and from the folder where it does not.
+
+Whoever only lists finished runs loads nothing of the machine that they went through: `status` starts fast.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.errors import DrumlineError, NotFoundError
+from drumline.store.clock import Moment
+from drumline.store.home import JOURNAL, LOCK, RUNS, run_ids
+from drumline.store.index import Index, Summary, UnusableIndexError, spell_directory, stamp_of, use_index
+from drumline.store.lock import is_locked
+
+
+class RunRow(NamedTuple):
+    """One run as it stands."""
+
+    summary: Summary
+    duration_seconds: float | None  # so far, if it goes on
+    supervisor_gone: bool
+
+
+class Listing(NamedTuple):
+    """Runs, whether there are older ones, and what is wrong with those that cannot be read."""
+
+    runs: tuple[RunRow, ...]
+    has_more: bool
+    problems: tuple[str, ...]
+
+
+def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit: int | None = None) -> Listing:
+    """The last runs, or the last of one project; the newest first."""
+    ids = run_ids(home)
+    if not ids:
+        return Listing((), has_more=False, problems=())
+    reader = _Reader(home, now, spell_directory(directory) if directory else None)
+    most = None if limit is None else limit + 1
+    try:
+        rows = use_index(home, lambda index: reader.read_index(index, ids, most))
+    except UnusableIndexError:
+        rows = reader.read_folders(ids)
+    return Listing(tuple(rows[:limit]), limit is not None and len(rows) > limit, tuple(reader.problems.values()))
+
+
+def make_row(summary: Summary, now: Moment, *, supervised: bool) -> RunRow:
+    """A run as it stands now."""
+    duration = summary.duration_seconds
+    if not summary.is_final and summary.started_at is not None:
+        started = Moment(summary.started_at, summary.started_since_boot or 0.0, summary.started_boot or "")
+        duration = now.seconds_since(started)
+    return RunRow(summary, duration, supervisor_gone=not (summary.is_final or supervised))
+
+
+class _Reader:
+    """Reads rows of one project, or of all; remembers which it had to read from their folders."""
+
+    def __init__(self, home: Path, now: Moment, directory: str | None) -> None:
+        self._runs = os.path.join(home, RUNS)  # noqa: PTH118 - there may be thousands, and Path is slow
+        self._now = now
+        self._directory = directory
+        self._fresh: dict[str, Summary] = {}
+        self.problems: dict[str, str] = {}
+
+    def read_index(self, index: Index, ids: set[str], most: int | None) -> list[RunRow]:
+        """Take what the index has; what it lacks, or has of another journal, is read anew and put right there."""
+        known = index.ids()
+        missing = self.read_folders(ids - known)
+        checked = (
+            row
+            for summary in index.rows(self._directory)
+            if summary.id in ids and (row := self._check(summary)) is not None
+        )
+        rows = list(islice(merge(missing, checked, key=_number, reverse=True), most))
+        if self._fresh:
+            index.put(self._fresh.values())
+        if known - ids:
+            index.forget(known - ids)
+        return rows
+
+    def read_folders(self, ids: Iterable[str]) -> list[RunRow]:
+        """Read these runs from their folders."""
+        return sorted((row for run in ids if (row := self._read(run)) is not None), key=_number, reverse=True)
+
+    def _check(self, summary: Summary) -> RunRow | None:
+        # The lock first: a run that ends after this look is seen as over, never as left alone.
+        supervised = summary.is_final or self._is_supervised(summary.id)
+        if stamp_of(f"{self._runs}/{summary.id}/{JOURNAL}") != summary.stamp:
+            return self._read(summary.id)
+        return make_row(summary, self._now, supervised=supervised)
+
+    def _read(self, run: str) -> RunRow | None:
+        from drumline.store.folder import RunFolder  # noqa: PLC0415
+        from drumline.store.summary import summarise  # noqa: PLC0415
+
+        supervised = self._is_supervised(run)
+        try:
+            summary = summarise(RunFolder(Path(self._runs, run)))
+        except NotFoundError:
+            return None  # it was never started, or has just been removed
+        except DrumlineError as error:
+            self.problems[run] = error.message
+            return None
+        self._fresh[run] = summary
+        if self._directory not in (None, summary.directory):
+            return None
+        return make_row(summary, self._now, supervised=supervised)
+
+    def _is_supervised(self, run: str) -> bool:
+        return is_locked(Path(self._runs, run, LOCK))
+
+
+def _number(row: RunRow) -> int:
+    return row.summary.number
