@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 import click
 
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
@@ -23,8 +26,8 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str 
     For the local engine that is a shell script with each replica's environment; start each replica in a
     terminal of its own.
     """
-    if not run_id.replace(".", "", 1).isdecimal():
-        raise InputError(f"--run-id {run_id}: expected a number")
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", run_id):
+        raise InputError(f"--run-id {run_id}: expected a number such as 4, or 7.2 in a sweep")
     loaded = load(file, given=given, on=on, run=run_id)
     engine = open_engine(loaded.plan.engine, loaded.site)
     form = form or engine.capabilities.forms[0]
@@ -38,4 +41,5 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str 
     show_warnings(loaded)
     for objection in engine.objections(launches):
         warn(objection)
-    click.echo(engine.render(loaded.plan, launches, form), nl=False)
+    # As bytes: what a file's name or a value is made of need not fit the terminal's encoding.
+    click.echo(os.fsencode(engine.render(loaded.plan, launches, form)), nl=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from drumline.plan import rendezvous
 from drumline.plan.parameters import variable_name
-from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, Replica
+from drumline.plan.types import Extended, Launch, LaunchValue, Place, Placement, Plan, PreparationLaunch, Replica
 
 # drumline's own contract with a training script. A user's variable of the same name is refused.
 CONTRACT = frozenset(
@@ -46,13 +46,26 @@ def bind(plan: Plan, placement: Placement, *, attempt: int = 0) -> tuple[Launch,
     return tuple(launches)
 
 
-def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, str]:
+def bind_preparations(plan: Plan, place: Place) -> tuple[PreparationLaunch, ...]:
+    """Complete the environment of what makes the data; its DATA_DIR is the folder that it fills."""
+    paths = {data.variable: path for data, path in zip(plan.data, place.data_dirs, strict=True)}
+    launches = []
+    for preparation in plan.preparations:
+        path = paths[preparation.variable]
+        partial = f"{path}.partial"
+        own = {"DATA_DIR": partial, preparation.variable: partial}
+        env = {**_python(place), **preparation.env, **own}
+        launches.append(PreparationLaunch(preparation, path, partial, place.workdir, env))
+    return tuple(launches)
+
+
+def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
     """What training needs beside its rendezvous; a user's `env` may say otherwise."""
-    env = {
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",
-        # gRPC sends even local traffic through `http_proxy`, and then waits for ever. It reads only this spelling.
-        "no_proxy": direct,
+    env: dict[str, LaunchValue] = {
+        **_python(place),
+        # gRPC sends even local traffic through `http_proxy`, and then waits for ever. It reads only this spelling,
+        # and where this spelling is set, others read the upper one no more.
+        "no_proxy": Extended(direct, ",", ("no_proxy", "NO_PROXY")),
     }
     if place.cores is not None:
         # Replicas beside each other that each start a thread per core fight over the cores.
@@ -60,6 +73,11 @@ def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, str]:
         if plan.framework == "tensorflow":
             env["TF_NUM_INTRAOP_THREADS"] = str(place.cores)
     return env
+
+
+def _python(place: Place) -> dict[str, LaunchValue]:
+    path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
+    return {**path, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 def _contract(plan: Plan, replica: Replica, place: Place, attempt: int) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from drumline.plan.types import Plan, Secret
+from drumline.plan.types import Plan, ReplicaId, Secret
 
 VERSION = 1
 
@@ -21,12 +21,12 @@ def plan_to_json(plan: Plan) -> str:
 
 def plan_from_json(text: str) -> Plan:
     """Read a plan back; raise ValueError for what this version cannot read."""
-    data = json.loads(text)
-    if not isinstance(data, dict) or data.pop("v", None) != VERSION:
-        raise ValueError(f"not a plan of version {VERSION}")
     try:
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.pop("v", None) != VERSION:
+            raise ValueError(f"not a plan of version {VERSION}")
         return cast("Plan", from_data(Plan, data))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (TypeError, RecursionError) as error:
         raise ValueError(f"not a plan: {error}") from error
 
 
@@ -34,6 +34,8 @@ def to_data(value: object) -> object:
     """Turn frozen values into what JSON knows; fields at their default are left out."""
     if isinstance(value, Secret):
         return {"from": value.variable}
+    if isinstance(value, ReplicaId):
+        return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: to_data(getattr(value, field.name))
@@ -48,30 +50,35 @@ def to_data(value: object) -> object:
 
 
 def from_data(kind: Any, data: Any) -> object:
-    """Build a value of this type from what `to_data` made of one."""
+    """Build a value of this type from what `to_data` made of one; raise TypeError for anything else."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        if data is None:
+        if data is None and NoneType in arguments:
             return None
-        options = [option for option in arguments if option is not NoneType]
-        if Secret in options:
-            return Secret(data["from"]) if isinstance(data, dict) else str(data)
-        return from_data(options[0], data)
+        if Secret in arguments and isinstance(data, dict):
+            return from_data(Secret, {"variable": data.get("from")})
+        return from_data(arguments[0], data)
+    if kind is ReplicaId:
+        return ReplicaId.parse(_checked(str, data))
     if origin is tuple:
-        return tuple(from_data(arguments[0], item) for item in data)
+        return tuple(from_data(arguments[0], item) for item in _checked(list, data))
     if origin is Mapping:
-        return {key: from_data(arguments[1], item) for key, item in data.items()}
+        return {key: from_data(arguments[1], item) for key, item in _checked(dict, data).items()}
     if is_dataclass(kind):
         hints = _hints(cast("type", kind))
-        unknown = data.keys() - hints.keys()
+        unknown = _checked(dict, data).keys() - hints.keys()
         if unknown:
-            raise KeyError(f"unknown field {min(unknown)}")
+            raise TypeError(f"{min(unknown)} is no field of a {cast('type', kind).__name__}")
         return cast("type", kind)(**{name: from_data(hints[name], item) for name, item in data.items()})
-    if kind is float and isinstance(data, int):
+    if kind is float and type(data) is int:
         return float(data)
-    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+    return _checked(kind, data)
+
+
+def _checked(kind: type, data: Any) -> Any:
+    if type(data) is not kind:
         raise TypeError(f"expected {kind.__name__}, got {data!r}")
-    return cast("object", data)
+    return data
 
 
 @cache

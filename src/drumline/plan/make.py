@@ -125,6 +125,7 @@ def _preparation(spec: Spec, variable: str, data: Data, command: Run, values: Ma
     path = fill(data.path, values)
     return Preparation(
         name=f"prepare-{data.name}" if data.name else "prepare",
+        variable=variable,
         path=path,
         argv=argv,
         env={**{variable_name(name): value for name, value in values.items()}, **_env(spec.env, values)},

@@ -10,7 +10,8 @@ LIMIT = 63
 
 def replica_name(name: str, run: str, role: str, index: int) -> str:
     """Return `digits-4-worker-0`; a name that is too long keeps its end and gets a digest of what was cut."""
-    end = f"-{run.replace('.', '-')}-{role}-{index}"
+    # Two dashes for the dot of a sweep: run 2 of `a-7` is not run 7.2 of `a`.
+    end = f"-{run.replace('.', '--')}-{role}-{index}"
     label = re.sub(r"[^a-z0-9-]", "-", name.lower()).strip("-")
     if not label or not label[0].isalpha():
         label = f"r{label}"  # a Service's name must begin with a letter

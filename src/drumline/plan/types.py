@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +25,7 @@ class ReplicaId:
     def parse(cls, text: str) -> ReplicaId:
         """Read `worker.0`; raise ValueError for anything else."""
         role, _, index = text.partition(".")
-        if role not in ROLES or not index.isdecimal():
+        if role not in ROLES or not re.fullmatch(r"0|[1-9][0-9]{0,8}", index):
             raise ValueError(text)
         return cls(role, int(index))
 
@@ -52,12 +53,34 @@ class Shared:
     text: str
     after: str
 
+    @property
+    def length(self) -> int:
+        """Of the whole; it is written in ASCII."""
+        return len(self.before) + len(self.text) + len(self.after)
+
     def __str__(self) -> str:
         return f"{self.before}{self.text}{self.after}"
 
 
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A value in front of what these variables of whoever launches already have."""
+
+    text: str
+    separator: str
+    variables: tuple[str, ...]
+
+    @property
+    def rest(self) -> str:
+        """What follows the text, as a shell writes it."""
+        return "".join(f"${{{name}:+{self.separator}${name}}}" for name in self.variables)
+
+    def __str__(self) -> str:
+        return f"{self.text}{self.rest}"
+
+
 Value = str | Secret
-LaunchValue = str | Secret | Shared
+LaunchValue = str | Secret | Shared | Extended
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +107,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A command that makes a data folder once, before any replica starts."""
+    """A command that makes a data folder once, before any replica starts; the variable names the folder."""
 
     name: str
+    variable: str
     path: str
     argv: tuple[str, ...]
     env: Mapping[str, Value]
@@ -170,6 +194,7 @@ class Place(NamedTuple):
     checkpoint_dir: str
     cores: int | None = None
     data_dirs: tuple[str, ...] = ()
+    python_dir: str | None = None  # to be put in front of PATH
 
     @property
     def address(self) -> str:
@@ -187,4 +212,15 @@ class Launch:
     replica: Replica
     attempt: int
     place: Place
+    env: Mapping[str, LaunchValue]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationLaunch:
+    """A preparation that can be started: it fills `partial`, which becomes `path` once it is whole."""
+
+    preparation: Preparation
+    path: str
+    partial: str
+    workdir: str
     env: Mapping[str, LaunchValue]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -90,7 +91,10 @@ def run_shell(shell: str, commands: Sequence[str]) -> list[str]:
     """Run commands in one shell and return what `show` was given, each call headed by the number of its words."""
     script = "\n".join(['show() { printf \'%s\\0\' "$#" "$@"; }', *(f"(\n{command}\n)" for command in commands)])
     environment = {"PATH": "/usr/bin:/bin", "X": "x", "HOME": "/home", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run([shell], input=script.encode(), capture_output=True, env=environment, check=False)
+    with TemporaryDirectory() as folder:  # should a value ever be read as a redirection, its file ends there
+        done = subprocess.run(
+            [shell], input=script.encode(), capture_output=True, env=environment, cwd=folder, check=False
+        )
     assert (done.returncode, done.stderr.decode(errors="replace")) == (0, ""), script
     return done.stdout.decode().split("\0")[:-1]
 

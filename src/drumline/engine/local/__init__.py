@@ -13,10 +13,10 @@ from drumline.engine.local.processes import Processes
 from drumline.engine.local.render import render
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
-from drumline.plan.types import Launch, Placement, Plan, ReplicaId
+from drumline.plan.types import Launch, Placement, Plan, ReplicaId, Shared
 
-# Linux passes no longer string to a process (MAX_ARG_STRLEN), name and `=` counted.
-LONGEST_VARIABLE_BYTES = 131_071
+# Linux passes no longer string to a process (MAX_ARG_STRLEN).
+LONGEST_STRING_BYTES = 131_071
 
 
 class LocalEngine:
@@ -37,17 +37,19 @@ class LocalEngine:
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write a script that starts any one replica by hand, or the same as data."""
-        return render(plan, launches, form, self._site)
+        return render(plan, launches, form)
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
-        """Refuse variables that no process can be given."""
-        for name, value in launches[0].env.items() if launches else ():
-            length = len(str(value).encode()) + len(name) + 1
-            if length > LONGEST_VARIABLE_BYTES:
-                yield (
-                    f"{name} of {launches[0].replica.id} has {length:,} bytes, more than the {LONGEST_VARIABLE_BYTES:,}"
-                    f" that Linux passes to a process: {len(launches):,} replicas cannot start here"
-                )
+        """Refuse variables and words that no process can be given; of many alike, the first is named."""
+        said = set()
+        for launch in launches:
+            for what, length in _strings(launch):
+                if length > LONGEST_STRING_BYTES and what not in said:
+                    said.add(what)
+                    yield (
+                        f"{what} of {launch.replica.id} has {length:,} bytes, more than the {LONGEST_STRING_BYTES:,}"
+                        f" that Linux passes to a process: this line of {len(launches):,} cannot start here"
+                    )
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
@@ -57,7 +59,7 @@ class LocalEngine:
         """Start whoever has not been started before."""
         for objection in self.objections(launches):
             raise EngineError(objection)
-        environments = [complete(launch, self._environ, self._site) for launch in launches]
+        environments = [complete(launch, self._environ) for launch in launches]
         for folder in {
             folder for launch in launches for folder in (launch.place.output_dir, launch.place.checkpoint_dir)
         }:
@@ -90,6 +92,15 @@ class LocalEngine:
 def make_engine(site: Site) -> Engine:
     """Return the engine for this machine."""
     return LocalEngine(site, os.environ)
+
+
+def _strings(launch: Launch) -> Iterator[tuple[str, int]]:
+    """Every string that the process is given, and its length in bytes."""
+    for name, value in launch.env.items():
+        length = value.length if isinstance(value, Shared) else len(os.fsencode(str(value)))
+        yield name, len(name) + 1 + length
+    for word in launch.replica.argv:
+        yield "a word in the command", len(os.fsencode(word))
 
 
 def _make_folder(folder: str) -> None:

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drumline.engine.protocol import Site
 from drumline.errors import EngineError
-from drumline.plan.types import Launch, LaunchValue, Secret
-
-# Variables to which a launch adds, instead of replacing what is there.
-ADDED = ("no_proxy",)
+from drumline.plan.types import Extended, Launch, LaunchValue, Secret
 
 
-def complete(launch: Launch, environ: Mapping[str, str], site: Site) -> dict[str, str]:
+def complete(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
     """Return every variable of a replica; raise EngineError for a secret that whoever launches does not have."""
-    env = {**environ}
-    if site.python_dir:
-        env["PATH"] = ":".join(filter(None, (site.python_dir, environ.get("PATH"))))
-    for name, value in launch.env.items():
-        text = _resolve(value, environ, name, launch)
-        env[name] = ",".join(filter(None, (text, environ.get(name)))) if name in ADDED else text
-    return env
+    own = {name: _resolve(value, environ, name, launch) for name, value in launch.env.items()}
+    return {**environ, **own}
 
 
 def _resolve(value: LaunchValue, environ: Mapping[str, str], name: str, launch: Launch) -> str:
-    if not isinstance(value, Secret):
-        return str(value)
-    if value.variable not in environ:
-        raise EngineError(
-            f"{launch.replica.id} needs the secret {name} from the variable {value.variable}, which is not set",
-            hint=f"set it where you launch: `export {value.variable}=…`",
-        )
-    return environ[value.variable]
+    match value:
+        case Extended():
+            present = (environ.get(variable, "") for variable in value.variables)
+            return value.separator.join([value.text, *filter(None, present)])
+        case Secret() if not environ.get(value.variable):
+            raise EngineError(
+                f"{launch.replica.id} needs the secret {name} from the variable {value.variable}, which is not set",
+                hint=f"set it where you launch: `export {value.variable}=…`",
+            )
+        case Secret():
+            return environ[value.variable]
+        case _:
+            return str(value)

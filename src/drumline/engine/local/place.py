@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from drumline.engine.local.claim import PortClaim, claim_port
@@ -14,46 +14,50 @@ from drumline.plan.types import COMPUTING, Place, Placement, Plan, Replica, Repl
 
 HOST = "127.0.0.1"
 
-# Below the range from which the kernel takes ports for outgoing connections, and above what services use.
-FREE_PORTS = range(20_000, 32_768)
+# Above what services use, and never where the kernel takes ports for outgoing connections from.
+PICKED_PORTS = (*range(20_000, 65_536), *range(10_000, 20_000))
+_KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def place(plan: Plan, site: Site, keep: Sequence[str] = ()) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
     """Place every replica on this machine; return the claims on the ports that were picked."""
-    workdir = site.directory / plan.workdir
-    if not workdir.is_dir():
+    workdir = _folder(site, plan.workdir)
+    if not os.path.isdir(workdir):  # noqa: PTH112  # unlike Path's, it is never raised at
         raise InputError(
             f"workdir `{plan.workdir}` is not a folder in {site.directory}",
             hint="create it, or correct `workdir`",
         )
-    output_dir = site.directory / plan.output if plan.output else site.home / "runs" / plan.run / "output"
-    checkpoint_dir = site.directory / plan.checkpoint if plan.checkpoint else output_dir / "checkpoint"
-    data_dirs = tuple(_normal(site.directory / data.path) for data in plan.data)
+    output_dir = _folder(site, plan.output or str(site.home / "runs" / plan.run / "output"))
+    checkpoint_dir = _folder(site, plan.checkpoint or f"{output_dir}/checkpoint")
+    data_dirs = tuple(_folder(site, data.path) for data in plan.data)
     claims: dict[ReplicaId, PortClaim] = {}
     if keep:
         ports = {
             replica.id: int(address.rpartition(":")[2]) for replica, address in zip(plan.replicas, keep, strict=True)
         }
     else:
-        ports = _ports(plan, claims)
+        ports = _named_ports(plan)
+        claims = _claim_ports(plan, ports)
+        ports |= {replica: claim.port for replica, claim in claims.items()}
     share = max(1, site.cores // max(1, len(plan.replicas_of(*COMPUTING)))) if len(plan.replicas) > 1 else None
     placement = {
         replica.id: Place(
             host=HOST,
             port=ports[replica.id],
-            workdir=_normal(workdir),
-            output_dir=_normal(output_dir),
-            checkpoint_dir=_normal(checkpoint_dir),
+            workdir=workdir,
+            output_dir=output_dir,
+            checkpoint_dir=checkpoint_dir,
             cores=_cores(replica, share),
             data_dirs=data_dirs,
+            python_dir=site.python_dir,
         )
         for replica in plan.replicas
     }
     return placement, claims
 
 
-def _ports(plan: Plan, claims: dict[ReplicaId, PortClaim]) -> dict[ReplicaId, int]:
-    """Ports that the spec lists are kept; a single number is the first of a count; the rest are picked."""
+def _named_ports(plan: Plan) -> dict[ReplicaId, int]:
+    """The ports that the spec names: those in a list as they are, and a single number as the first of a count."""
     taken: dict[int, ReplicaId] = {}
     for replica in plan.replicas:
         if replica.port is not None and replica.port_fixed:
@@ -64,23 +68,42 @@ def _ports(plan: Plan, claims: dict[ReplicaId, PortClaim]) -> dict[ReplicaId, in
                 )
             taken[replica.port] = replica.id
     counts: dict[int, Iterator[int]] = {}
-    free = iter(FREE_PORTS)
     for replica in plan.replicas:
-        if replica.port_fixed:
-            continue
-        if replica.port is None:
-            claim = next((claim for port in free if port not in taken and (claim := claim_port(port))), None)
-            if claim is None:
-                raise EngineError(f"no free port for {replica.id} from {FREE_PORTS.start} to {FREE_PORTS.stop - 1}")
-            taken[claim.port], claims[replica.id] = replica.id, claim
-            continue
-        if replica.port not in counts:
-            counts[replica.port] = iter(range(replica.port, 65536))
-        port = next((port for port in counts[replica.port] if port not in taken), None)
-        if port is None:
-            raise EngineError(f"no port left for {replica.id}", hint="give fewer replicas, or a lower `port`")
-        taken[port] = replica.id
+        if replica.port is not None and not replica.port_fixed:
+            count = counts.setdefault(replica.port, iter(range(replica.port, 65_536)))
+            port = next((port for port in count if port not in taken), None)
+            if port is None:
+                raise InputError(
+                    f"no port is left for {replica.id}: they count up from {replica.port} to 65535",
+                    hint="give a lower `port`",
+                )
+            taken[port] = replica.id
     return {replica: port for port, replica in taken.items()}
+
+
+def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int]) -> dict[ReplicaId, PortClaim]:
+    """Claim a free port for everybody without one."""
+    claims: dict[ReplicaId, PortClaim] = {}
+    taken, kernels = frozenset(named.values()), _ephemeral_ports()
+    candidates = (port for port in PICKED_PORTS if port not in taken and port not in kernels)
+    for replica in plan.replicas:
+        if replica.id in named:
+            continue
+        claim = next((claim for port in candidates if (claim := claim_port(port))), None)
+        if claim is None:
+            for claimed in claims.values():
+                claimed.close()
+            raise EngineError(f"no free port is left on this machine for {replica.id}", hint="give it a `port`")
+        claims[replica.id] = claim
+    return claims
+
+
+def _ephemeral_ports() -> range:
+    try:
+        first, last = map(int, _KERNELS_OWN.read_text().split())
+    except (OSError, ValueError):
+        first, last = 32_768, 60_999  # as Linux comes
+    return range(first, last + 1)
 
 
 def _cores(replica: Replica, share: int | None) -> int | None:
@@ -88,6 +111,9 @@ def _cores(replica: Replica, share: int | None) -> int | None:
     return share if replica.resources.cpus is None else math.ceil(replica.resources.cpus)
 
 
-def _normal(path: Path) -> str:
-    """Absolute, without `.` and `..`."""
-    return os.path.normpath(path.absolute())
+def _folder(site: Site, path: str) -> str:
+    """A path of the spec as an absolute one, without `~`, `.` and `..`."""
+    try:
+        return os.path.normpath((site.directory / Path(path).expanduser()).absolute())
+    except RuntimeError:
+        raise InputError(f"`{path}`: whose home is that?", hint="write the whole path") from None

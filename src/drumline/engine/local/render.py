@@ -3,96 +3,106 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from drumline.engine.protocol import Site
-from drumline.plan.types import Launch, LaunchValue, Plan, Preparation, Secret, Shared
+from drumline.plan.bind import bind_preparations
+from drumline.plan.types import Extended, Launch, LaunchValue, Plan, PreparationLaunch, Secret, Shared
 from drumline.spec import document
 
+# Variables that some shell sets itself, or lets nobody set: no `export` would give them to a replica.
+_SHELLS_OWN = re.compile(
+    r"_|BASH.*|COMP_.*|DIRSTACK|EPOCH.*|E?UID|FUNCNAME|GROUPS|HISTCMD|LINENO|OLDPWD|OPT(ARG|ERR|IND)|PPID|PWD"
+    r"|S?RANDOM|SECONDS|SHELLOPTS|SHLVL"
+)
 
-def render(plan: Plan, launches: Sequence[Launch], form: str, site: Site) -> str:
+
+def render(plan: Plan, launches: Sequence[Launch], form: str) -> str:
     """Write the launches in one of the engine's forms."""
+    preparations = bind_preparations(plan, launches[0].place)
     match form:
         case "json":
-            return json.dumps(_data(plan, launches), indent=2, ensure_ascii=False) + "\n"
+            return json.dumps(_data(plan, preparations, launches), indent=2, ensure_ascii=False) + "\n"
         case "yaml":
-            return document.dump(_data(plan, launches))
+            return document.dump(_data(plan, preparations, launches))
         case _:
-            return "".join(f"{line}\n" for line in _script(plan, launches, site))
+            return "".join(f"{line}\n" for line in _script(plan, preparations, launches))
 
 
-def _data(plan: Plan, launches: Sequence[Launch]) -> dict[str, object]:
+def _data(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch]) -> dict[str, object]:
     shared = _shared(launches)
     return {
         "v": 1,
         "run": plan.run,
         "name": plan.name,
         **({"shared": shared} if shared else {}),
-        **({"prepare": [_preparation_data(item) for item in plan.preparations]} if plan.preparations else {}),
+        **({"prepare": [_preparation_data(item) for item in preparations]} if preparations else {}),
         "replicas": [
             {
                 "id": str(launch.replica.id),
                 "name": launch.replica.name,
                 "workdir": launch.place.workdir,
                 "argv": list(launch.replica.argv),
-                "env": {name: _text(value) for name, value in launch.env.items()},
+                "env": _env_data(launch.env),
             }
             for launch in launches
         ],
     }
 
 
-def _preparation_data(item: Preparation) -> dict[str, object]:
+def _preparation_data(item: PreparationLaunch) -> dict[str, object]:
     return {
-        "name": item.name,
+        "name": item.preparation.name,
         "path": item.path,
-        "argv": list(item.argv),
-        "env": {name: _text(value) for name, value in item.env.items()},
+        "partial": item.partial,
+        "workdir": item.workdir,
+        "argv": list(item.preparation.argv),
+        "env": _env_data(item.env),
     }
 
 
-def _text(value: LaunchValue) -> str:
-    return f"{value.before}${{{value.name}}}{value.after}" if isinstance(value, Shared) else str(value)
+def _env_data(env: Mapping[str, LaunchValue]) -> dict[str, str]:
+    def text(value: LaunchValue) -> str:
+        return f"{value.before}${{{value.name}}}{value.after}" if isinstance(value, Shared) else str(value)
+
+    return {name: text(value) for name, value in env.items()}
 
 
 def _shared(launches: Sequence[Launch]) -> dict[str, str]:
     return {value.name: value.text for launch in launches for value in launch.env.values() if isinstance(value, Shared)}
 
 
-def _script(plan: Plan, launches: Sequence[Launch], site: Site) -> Iterator[str]:
+def _script(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch]) -> Iterator[str]:
     common = _common(launches)
+    place = launches[0].place
     yield "#!/bin/sh"
     yield f"# {plan.name}, run {plan.run}: each replica with the environment that `drumline train` gives it."
     yield "# Start every replica in a terminal of its own: sh THIS-FILE REPLICA"
-    if plan.preparations:
+    if preparations:
         yield "# Before the first, once: sh THIS-FILE prepare"
     yield "set -eu"
     yield ""
-    yield f"cd {shlex.quote(launches[0].place.workdir)}"
-    if site.python_dir:
-        yield f'export PATH={shlex.quote(site.python_dir)}"${{PATH:+:$PATH}}"'
+    yield f"cd {shlex.quote(place.workdir)}"
     for name, text in _shared(launches).items():
         yield f"{name}={shlex.quote(text)}"
     yield ""
     yield "common() {"
+    yield f"    mkdir -p {shlex.quote(place.output_dir)} {shlex.quote(place.checkpoint_dir)}"
     for name, value in common.items():
-        yield f"    {_export(name, value)}"
-    yield '    mkdir -p "$OUTPUT_DIR" "$CHECKPOINT_DIR"'
+        yield f"    export {_assignment(name, value)}"
     yield "}"
     yield ""
     yield 'case "${1-}" in'
-    if plan.preparations:
+    if preparations:
         yield "prepare)"
-        yield from _prepare(plan, launches[0])
+        for item in preparations:
+            yield from _indented(_prepare(item))
         yield "    ;;"
     for launch in launches:
+        own = {name: value for name, value in launch.env.items() if name not in common}
         yield f"{launch.replica.id})"
-        yield "    common"
-        for name, value in launch.env.items():
-            if name not in common:
-                yield f"    {_export(name, value)}"
-        yield f"    exec {shlex.join(launch.replica.argv)}"
+        yield from _indented(_start(launch.replica.argv, own, before=["common"]))
         yield "    ;;"
     yield "*)"
     yield '    echo "usage: sh $0 REPLICA, one of:" >&2'
@@ -104,42 +114,62 @@ def _script(plan: Plan, launches: Sequence[Launch], site: Site) -> Iterator[str]
 
 
 def _common(launches: Sequence[Launch]) -> Mapping[str, LaunchValue]:
-    """The variables that every replica has alike."""
-    common = dict(launches[0].env)
+    """The variables that every replica has alike, and that can be set for all of them in one place."""
+    common = {
+        name: value
+        for name, value in launches[0].env.items()
+        if not isinstance(value, Secret) and not _SHELLS_OWN.fullmatch(name)
+    }
     for launch in launches[1:]:
         for name in [name for name, value in common.items() if launch.env.get(name) != value]:
             del common[name]
     return common
 
 
-def _export(name: str, value: LaunchValue) -> str:
+def _prepare(item: PreparationLaunch) -> Iterator[str]:
+    """Make a data folder beside its place and move it there when it is whole."""
+    path, partial = shlex.quote(item.path), shlex.quote(item.partial)
+    yield f"if [ ! -e {path} ]; then"
+    yield f"    mkdir -p {partial}"
+    yield "    ("
+    yield from _indented(_indented(_start(item.preparation.argv, item.env)))
+    yield "    )"
+    yield f"    mv {partial} {path}"
+    yield "fi"
+
+
+def _start(argv: Sequence[str], env: Mapping[str, LaunchValue], before: Sequence[str] = ()) -> Iterator[str]:
+    """Set the variables and become the process."""
+    secrets = {name: value for name, value in env.items() if isinstance(value, Secret)}
+    given = {name: value for name, value in env.items() if name not in secrets}
+    if secrets:  # first and all at once, while nothing has changed the variables they come from
+        yield f"export {_assignments(secrets)}"
+    yield from before
+    for name, value in given.items():
+        if not _SHELLS_OWN.fullmatch(name):
+            yield f"export {_assignment(name, value)}"
+    late = {name: value for name, value in given.items() if _SHELLS_OWN.fullmatch(name)}
+    yield f"exec /usr/bin/env {_assignments(late)} {shlex.join(argv)}" if late else f"exec {shlex.join(argv)}"
+
+
+def _assignments(env: Mapping[str, LaunchValue]) -> str:
+    return " ".join(_assignment(name, value) for name, value in env.items())
+
+
+def _assignment(name: str, value: LaunchValue) -> str:
     match value:
         case Secret():
-            return f'export {name}="{value}"'
+            return f'{name}="{value}"'
         case Shared():
-            return f'export {name}={shlex.quote(value.before)}"${value.name}"{shlex.quote(value.after)}'
-        case _ if name == "no_proxy":
-            return f'export {name}={shlex.quote(value)}"${{no_proxy:+,$no_proxy}}"'
+            return f'{name}={shlex.quote(value.before)}"${value.name}"{shlex.quote(value.after)}'
+        case Extended():
+            return f'{name}={shlex.quote(value.text)}"{value.rest}"'
         case _:
-            return f"export {name}={shlex.quote(value)}"
+            return f"{name}={shlex.quote(value)}"
 
 
-def _prepare(plan: Plan, launch: Launch) -> Iterator[str]:
-    """Make each data folder beside its place and move it there when it is whole."""
-    paths = {data.path: path for data, path in zip(plan.data, launch.place.data_dirs, strict=True)}
-    for item in plan.preparations:
-        path = shlex.quote(paths[item.path])
-        partial = shlex.quote(paths[item.path] + ".partial")
-        yield f"    if [ ! -e {path} ]; then"
-        yield f"        mkdir -p {partial}"
-        yield "        ("
-        for name, value in item.env.items():
-            yield f"            {_export(name, value)}"
-        yield f"            export DATA_DIR={partial}"
-        yield f"            exec {shlex.join(item.argv)}"
-        yield "        )"
-        yield f"        mv {partial} {path}"
-        yield "    fi"
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)
 
 
 def _in_lines(words: Sequence[str], width: int = 100) -> Iterator[str]:

@@ -37,7 +37,7 @@ def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping
         before, after = '{"cluster": ', f', "task": {json.dumps({"type": me.role, "index": me.index})}}}'
         if len(cluster) <= _INLINE:
             return {"TF_CONFIG": before + cluster + after, **beside}
-        name = "EVALUATOR_CLUSTER" if is_evaluator else "CLUSTER"
+        name = "DRUMLINE_EVALUATOR_CLUSTER" if is_evaluator else "DRUMLINE_CLUSTER"
         return {"TF_CONFIG": Shared(before, name, cluster, after), **beside}
 
     return variables_of
