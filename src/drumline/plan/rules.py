@@ -97,14 +97,15 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
             yield Finding(path, "the first word is empty: name a program")
         if mistake := mistaken_words(run):
             yield Finding(path, mistake)
-        for placeholder in (each for command in commands(run) for each in shell_placeholders(command)):
-            if placeholder.trouble:
+        filled = [placeholder for command in commands(run) for placeholder in shell_placeholders(command)]
+        for name, trouble in dict.fromkeys((placeholder.name, placeholder.trouble) for placeholder in filled):
+            if trouble:
                 yield Finding(
                     path,
-                    f"`{{{{ {placeholder.name} }}}}` cannot be filled in safely in {placeholder.trouble};"
-                    f' "${variable_name(placeholder.name)}" has the same value',
+                    f"`{{{{ {name} }}}}` cannot be filled in safely in {trouble};"
+                    f' "${variable_name(name)}" has the same value',
                 )
-        for alike in (each for text in texts(run) for each in lookalikes(text)):
+        for alike in dict.fromkeys(alike for text in texts(run) for alike in lookalikes(text)):
             yield Finding(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
 
 

@@ -171,6 +171,9 @@ def _decode(data: bytes, source: str) -> str:
         line = text.count("\n", 0, control.start()) + 1
         name = "NUL byte" if control[0] == "\0" else f"control character 0x{ord(control[0]):02x}"
         raise refuse(f"{name} in the text; is this a YAML file?", line)
+    # The library compares each with all before it, for hours if there are enough.
+    if directive := re.search(r"^%TAG\b", text, re.MULTILINE):
+        raise refuse("tags have no meaning here: remove `%TAG`", text.count("\n", 0, directive.start()) + 1)
     return text
 
 

@@ -39,7 +39,7 @@ def explain_syntax(trouble: str, *, noticed: Spot, began: Spot | None, text: str
     if re.search("cannot start any token|tab character", trouble):
         # YAML breaks lines where Python does, the control characters excepted that are refused before.
         char = text.splitlines()[noticed.line][noticed.column]
-        meaning = f"a text that begins with `{char}` needs quotes"
+        meaning = f"a text that begins with {char} needs quotes"
         if char == "\t":
             meaning = "a tab where only spaces may indent; replace it by spaces"
     else:

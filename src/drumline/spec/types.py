@@ -19,10 +19,7 @@ EngineName = Literal["local", "ssh", "kubernetes", "jobset", "tfjob"]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Budget = Annotated[int, Meta(ge=0, le=1000)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-# `written` says which JSON types may be written down, where that is not the type the value is kept as.
-Scalar = Annotated[
-    str, Meta(extra={"words": "a value"}, extra_json_schema={"written": ["string", "number", "boolean"]})
-]
+Scalar = Annotated[str, Meta(extra={"words": "a value"})]
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
 NAME_WORDS = "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, extra={"words": NAME_WORDS})]
@@ -42,6 +39,7 @@ ParameterName = Annotated[
 ]
 Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
+# `written`: the JSON types of what stands in the file, where the value is kept as another.
 Bytes = Annotated[
     int,
     Meta(

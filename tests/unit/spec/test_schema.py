@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from bad_specs import TABLE
 from drumline.errors import SpecError
@@ -45,7 +45,7 @@ def as_an_editor_sees(node: Node) -> object:
 
 
 def accepts(text: str) -> bool:
-    return VALIDATOR.is_valid(as_an_editor_sees(document.parse(text.encode(), "f").root))
+    return bool(VALIDATOR.is_valid(as_an_editor_sees(document.parse(text.encode(), "f").root)))
 
 
 def refused_by_the_reader() -> list[tuple[str, str]]:
