@@ -1,0 +1,62 @@
+"""Plans and places out of a few lines, for tests."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from drumline.plan.bind import bind
+from drumline.plan.make import make_plan
+from drumline.plan.rules import findings
+from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan
+from drumline.spec.read import read_spec
+from drumline.spec.types import Spec
+
+
+def spec_of(text: str) -> Spec:
+    """The spec that this YAML is; it must have no problem."""
+    reading = read_spec(textwrap.dedent(text).encode(), "drumline.yml")
+    assert not reading.problems
+    assert not [finding for finding in findings(reading.spec) if finding.fatal]
+    return reading.spec
+
+
+def plan_of(text: str, *, run: str = "4") -> Plan:
+    """The plan of this YAML; project and command may be left out."""
+    text = textwrap.dedent(text)
+    for key, value in (("project", "digits"), ("run", "python train.py")):
+        if not re.search(rf"^{key}:", text, re.MULTILINE):
+            text = f"{key}: {value}\n{text}"
+    return make_plan(spec_of(text), run=run)
+
+
+def place_of(plan: Plan, *, port: int = 2222, host: str = "127.0.0.1", python_dir: str | None = None) -> Place:
+    """A made-up place."""
+    return Place(
+        host=host,
+        port=port,
+        workdir="/spec",
+        output_dir="/out",
+        checkpoint_dir="/out/checkpoint",
+        data_dirs=tuple(f"/data/{number}" for number in range(len(plan.data))),
+        python_dir=python_dir,
+    )
+
+
+def placement_of(plan: Plan, *, hosts: bool = False) -> Placement:
+    """Made-up places: ports on one host that count up from 2222, or a host for each."""
+    return {
+        replica.id: place_of(plan, host=f"{replica.id}.example") if hosts else place_of(plan, port=2222 + number)
+        for number, replica in enumerate(plan.replicas)
+    }
+
+
+def launches_of(text: str) -> dict[str, Launch]:
+    """Every replica's launch, by its name in the line."""
+    plan = plan_of(text)
+    return {str(launch.replica.id): launch for launch in bind(plan, placement_of(plan))}
+
+
+def envs_of(text: str) -> dict[str, dict[str, LaunchValue]]:
+    """Every replica's variables, by its name in the line."""
+    return {name: dict(launch.env) for name, launch in launches_of(text).items()}

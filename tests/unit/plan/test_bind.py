@@ -1,0 +1,326 @@
+"""A plan and its places become launches: every variable a replica gets, and how they all fit together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from drumline.plan.bind import CONTRACT, bind, bind_preparations, reserved
+from drumline.plan.codec import plan_from_json, plan_to_json
+from drumline.plan.make import make_plan
+from drumline.plan.types import COMPUTING, ROLES, Extended, LaunchValue, Place, Placement, Plan, Secret, Shared
+from drumline.spec.types import Spec
+from plans import envs_of, launches_of, place_of, placement_of, plan_of
+from strategies import specs
+
+ALWAYS = {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "no_proxy"}
+OURS = CONTRACT - {"DATA_DIR"} | ALWAYS
+
+
+def config_of(env: Mapping[str, LaunchValue]) -> Any:
+    return json.loads(str(env["TF_CONFIG"]))
+
+
+# TensorFlow
+
+
+def test_tf_config_says_who_is_there_and_who_i_am() -> None:
+    envs = envs_of("roles: {chief: 1, worker: 2, ps: 1}")
+    cluster = {
+        "chief": ["127.0.0.1:2222"],
+        "worker": ["127.0.0.1:2223", "127.0.0.1:2224"],
+        "ps": ["127.0.0.1:2225"],
+    }
+    assert {name: config_of(env) for name, env in envs.items()} == {
+        "chief.0": {"cluster": cluster, "task": {"type": "chief", "index": 0}},
+        "worker.0": {"cluster": cluster, "task": {"type": "worker", "index": 0}},
+        "worker.1": {"cluster": cluster, "task": {"type": "worker", "index": 1}},
+        "ps.0": {"cluster": cluster, "task": {"type": "ps", "index": 0}},
+    }
+
+
+def test_a_master_is_written_as_chief() -> None:
+    assert config_of(envs_of("roles: {master: 1, worker: 1}")["chief.0"])["task"] == {"type": "chief", "index": 0}
+
+
+def test_the_evaluator_is_listed_only_in_its_own() -> None:
+    envs = envs_of("roles: {chief: 1, worker: 1, evaluator: 1}")
+    training = {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"]}
+    assert config_of(envs["chief.0"])["cluster"] == training
+    assert config_of(envs["worker.0"])["cluster"] == training
+    assert config_of(envs["evaluator.0"]) == {
+        "cluster": {**training, "evaluator": ["127.0.0.1:2224"]},
+        "task": {"type": "evaluator", "index": 0},
+    }
+
+
+def test_the_evaluator_is_listed_for_everybody_where_tensorflow_1_wants_it() -> None:
+    envs = envs_of("roles: {worker: 1, evaluator: 1}\ntensorflow: {evaluator_in_cluster: true}")
+    clusters = [config_of(env)["cluster"] for env in envs.values()]
+    assert clusters == [{"worker": ["127.0.0.1:2222"], "evaluator": ["127.0.0.1:2223"]}] * 2
+
+
+@pytest.mark.parametrize("roles", ["{}", "{worker: 1}", "{chief: 1}"])
+def test_one_replica_alone_has_a_tf_config_only_if_asked_for(roles: str) -> None:
+    (alone,) = envs_of(f"roles: {roles}").values()
+    assert "TF_CONFIG" not in alone
+    (asked,) = envs_of(f"roles: {roles}\ntensorflow: {{tf_config: always}}").values()
+    (addresses,) = config_of(asked)["cluster"].values()
+    assert addresses == ["127.0.0.1:2222"]
+
+
+def test_clients_of_parameter_servers_wait_for_them() -> None:
+    assert envs_of("roles: {chief: 1, ps: 1}")["chief.0"]["GRPC_FAIL_FAST"] == "use_caller"
+    assert "GRPC_FAIL_FAST" not in envs_of("roles: {chief: 1, worker: 1}")["chief.0"]
+
+
+def test_a_long_cluster_is_one_text_for_all() -> None:
+    envs = envs_of("roles: {worker: 100, evaluator: 1}")
+    values = [env["TF_CONFIG"] for env in envs.values()]
+    assert all(isinstance(value, Shared) for value in values)
+    assert len({id(value.text) for value in values if isinstance(value, Shared)}) == 2
+    assert {value.name for value in values if isinstance(value, Shared)} == {
+        "DRUMLINE_CLUSTER",
+        "DRUMLINE_EVALUATOR_CLUSTER",
+    }
+    assert len(config_of(envs["worker.99"])["cluster"]["worker"]) == 100
+    assert all(value.length == len(str(value)) for value in values if isinstance(value, Shared))
+
+
+def test_an_ipv6_address_has_brackets() -> None:
+    plan = plan_of("roles: {worker: 2}")
+    placement = {replica.id: place_of(plan, host="fe80::1", port=7) for replica in plan.replicas}
+    (first, _) = bind(plan, placement)
+    assert config_of(first.env)["cluster"]["worker"] == ["[fe80::1]:7"] * 2
+
+
+# PyTorch and JAX
+
+
+def test_torch_ranks_are_the_chief_first_then_the_workers() -> None:
+    envs = envs_of("framework: torch\nroles: {worker: 2, chief: 1, evaluator: 1}")
+    assert {name: env.get("RANK") for name, env in envs.items()} == {
+        "chief.0": "0",
+        "worker.0": "1",
+        "worker.1": "2",
+        "evaluator.0": None,
+    }
+    assert {key: value for key, value in envs["worker.1"].items() if key not in OURS} == {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "2222",
+        "WORLD_SIZE": "3",
+        "RANK": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": "2",
+        "NODE_RANK": "2",
+    }
+
+
+def test_torch_alone_is_rank_0_of_1() -> None:
+    env = envs_of("framework: torch")["worker.0"]
+    assert (env["RANK"], env["WORLD_SIZE"], env["MASTER_PORT"]) == ("0", "1", "2222")
+
+
+def test_jax_processes_know_their_coordinator_number_and_count() -> None:
+    envs = envs_of("framework: jax\nroles: {worker: 2}")
+    assert {key: value for key, value in envs["worker.1"].items() if key not in OURS} == {
+        "JAX_COORDINATOR_ADDRESS": "127.0.0.1:2222",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "1",
+        "OMPI_MCA_orte_hnp_uri": "drumline",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": "127.0.0.1:2222",
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
+        "KERAS_DISTRIBUTION_PROCESS_ID": "1",
+    }
+
+
+@pytest.mark.parametrize("framework", ["jax", "plain", "tensorflow"])
+def test_alone_or_plain_a_replica_gets_nothing_but_our_own_variables(framework: str) -> None:
+    assert set(envs_of(f"framework: {framework}")["worker.0"]) == OURS
+
+
+def test_plain_replicas_have_no_rendezvous() -> None:
+    assert {frozenset(env) for env in envs_of("framework: plain\nroles: {chief: 1, worker: 2}").values()} == {OURS}
+
+
+# What every replica gets
+
+
+def test_every_replica_knows_its_run_role_number_attempt_and_folders() -> None:
+    plan = plan_of("roles: {worker: 2}", run="7.2")
+    first, second = bind(plan, placement_of(plan), attempt=3)
+    assert {name: second.env[name] for name in CONTRACT - {"DATA_DIR"}} == {
+        "DRUMLINE_RUN": "7.2",
+        "DRUMLINE_ROLE": "worker",
+        "DRUMLINE_INDEX": "1",
+        "DRUMLINE_ATTEMPT": "3",
+        "OUTPUT_DIR": "/out",
+        "CHECKPOINT_DIR": "/out/checkpoint",
+    }
+    assert (first.attempt, second.attempt) == (3, 3)
+
+
+def test_data_folders_have_their_variables_and_the_first_is_also_data_dir() -> None:
+    env = envs_of("data: [{name: train, path: a}, {name: lr-test, path: b}]")["worker.0"]
+    assert {name: value for name, value in env.items() if name.startswith("DATA")} == {
+        "DATA_DIR": "/data/0",
+        "DATA_DIR_TRAIN": "/data/0",
+        "DATA_DIR_LR_TEST": "/data/1",
+    }
+    assert envs_of("data: a")["worker.0"]["DATA_DIR"] == "/data/0"
+    assert "DATA_DIR" not in envs_of("")["worker.0"]
+
+
+def test_parameters_are_variables_and_the_specs_own_variables_come_last() -> None:
+    env = envs_of(
+        """
+        parameters: {lr-decay: 0.1}
+        env: {PYTHONUNBUFFERED: "", OMP_NUM_THREADS: 3, TF_CONFIG: {value: mine, override: true}}
+        roles: {worker: 2}
+        """
+    )["worker.0"]
+    assert (env["LR_DECAY"], env["PYTHONUNBUFFERED"], env["OMP_NUM_THREADS"], env["TF_CONFIG"]) == (
+        "0.1",
+        "",
+        "3",
+        "mine",
+    )
+
+
+def test_a_secret_stays_a_name() -> None:
+    assert envs_of("env: {TOKEN: {from: MINE}}")["worker.0"]["TOKEN"] == Secret("MINE")
+    assert str(Secret("MINE")) == "${MINE:?}"
+
+
+@pytest.mark.parametrize(("framework", "threads"), [("tensorflow", "3"), ("torch", None), ("plain", None)])
+def test_replicas_that_share_cores_start_no_more_threads_than_their_share(framework: str, threads: str | None) -> None:
+    plan = plan_of(f"framework: {framework}")
+    (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan)._replace(cores=3)})
+    assert launch.env["OMP_NUM_THREADS"] == "3"
+    assert launch.env.get("TF_NUM_INTRAOP_THREADS") == threads
+
+
+def test_no_host_of_the_line_is_reached_through_a_proxy_and_what_the_user_had_is_kept() -> None:
+    plan = plan_of("roles: {worker: 2}")
+    (first, _) = bind(plan, placement_of(plan, hosts=True))
+    hosts = "localhost,127.0.0.1,::1,worker.0.example,worker.1.example"
+    assert first.env["no_proxy"] == Extended(hosts, ",", ("no_proxy", "NO_PROXY"))
+    assert str(first.env["no_proxy"]) == f"{hosts}${{no_proxy:+,$no_proxy}}${{NO_PROXY:+,$NO_PROXY}}"
+
+
+def test_the_python_that_launches_comes_first_in_path() -> None:
+    plan = plan_of("data: {path: a, prepare: make-data}")
+    place = place_of(plan, python_dir="/venv/bin")
+    (launch,) = bind(plan, {plan.replicas[0].id: place})
+    (preparation,) = bind_preparations(plan, place)
+    assert launch.env["PATH"] == preparation.env["PATH"] == Extended("/venv/bin", ":", ("PATH",))
+    assert str(launch.env["PATH"]) == "/venv/bin${PATH:+:$PATH}"
+
+
+def test_a_preparation_fills_a_folder_beside_the_one_it_makes() -> None:
+    plan = plan_of(
+        """
+        parameters: {size: 10}
+        env: {TOKEN: {from: MINE}}
+        data: [{name: a, path: a}, {name: b, path: b, prepare: make-data}]
+        """
+    )
+    (launch,) = bind_preparations(plan, place_of(plan))
+    assert (launch.path, launch.partial, launch.workdir) == ("/data/1", "/data/1.partial", "/spec")
+    assert launch.preparation == plan.preparations[0]
+    assert launch.env == {
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "SIZE": "10",
+        "TOKEN": Secret("MINE"),
+        "DATA_DIR": "/data/1.partial",
+        "DATA_DIR_B": "/data/1.partial",
+    }
+
+
+def test_what_a_framework_reads_is_reserved() -> None:
+    for framework in ("tensorflow", "torch", "jax"):
+        launches = launches_of(f"framework: {framework}\nroles: {{chief: 1, worker: 1}}")
+        assert set(launches["chief.0"].env) <= reserved(framework) | ALWAYS
+
+
+# Whatever the spec
+
+
+@settings(max_examples=60, deadline=None)
+@given(spec=specs())
+def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) -> None:
+    plan = make_plan(spec, run="4")
+    assert make_plan(spec, run="4") == plan
+    assert plan_from_json(plan_to_json(plan)) == plan
+    assert_in_order(plan)
+    placement = placement_of(plan, hosts=len(plan.replicas) % 2 == 0)
+    launches = bind(plan, placement)
+    assert bind(plan, placement) == launches
+    assert [launch.replica for launch in launches] == list(plan.replicas)
+    assert len(bind_preparations(plan, placement[plan.replicas[0].id])) == len(plan.preparations)
+    envs = {launch.replica.id: launch.env for launch in bind(without_own_variables(plan), placement)}
+    match plan.framework:
+        case "tensorflow":
+            assert_one_cluster(plan, placement, envs)
+        case "torch":
+            assert_ranks(plan, placement, envs, "RANK", "WORLD_SIZE")
+        case "jax" if len(plan.replicas_of(*COMPUTING)) > 1:
+            assert_ranks(plan, placement, envs, "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
+        case _:
+            assert all(set(env) & reserved("jax") <= CONTRACT for env in envs.values())
+
+
+def without_own_variables(plan: Plan) -> Plan:
+    """The same line without the variables of its spec, which may override anything."""
+    return replace(plan, replicas=tuple(replace(each, env={}) for each in plan.replicas))
+
+
+def assert_in_order(plan: Plan) -> None:
+    order = [(ROLES.index(each.id.role), each.id.index) for each in plan.replicas]
+    assert order == [(ROLES.index(role), at) for role in ROLES for at in range(len(plan.replicas_of(role)))]
+    assert len({each.name for each in plan.replicas}) == len(plan.replicas)
+    assert all(each.argv for each in plan.replicas)
+
+
+def assert_one_cluster(plan: Plan, placement: Placement, envs: Mapping[Any, Mapping[str, LaunchValue]]) -> None:
+    if len(plan.replicas) == 1 and not plan.tf_config_always:
+        assert not any("TF_CONFIG" in env for env in envs.values())
+        return
+    configs = {replica: config_of(env) for replica, env in envs.items()}
+    for replica, config in configs.items():
+        assert config["task"] == {"type": replica.role, "index": replica.index}
+        assert type(config["task"]["index"]) is int
+        listed = {
+            (role, at): address for role, all_of in config["cluster"].items() for at, address in enumerate(all_of)
+        }
+        with_evaluator = replica.role == "evaluator" or plan.evaluator_in_cluster
+        assert listed == {
+            (each.role, each.index): place.address
+            for each, place in placement.items()
+            if each.role != "evaluator" or with_evaluator
+        }
+
+
+def assert_ranks(
+    plan: Plan, placement: Placement, envs: Mapping[Any, Mapping[str, LaunchValue]], rank: str, size: str
+) -> None:
+    computing = [each.id for each in plan.replicas_of(*COMPUTING)]
+    assert [envs[each][rank] for each in computing] == [str(number) for number in range(len(computing))]
+    assert {envs[each][size] for each in computing} == {str(len(computing))}
+    leader: Place = placement[computing[0]]
+    for each in computing:
+        address = (
+            envs[each].get("JAX_COORDINATOR_ADDRESS") or f"{envs[each]['MASTER_ADDR']}:{envs[each]['MASTER_PORT']}"
+        )
+        assert address == leader.address
+    assert all(rank not in envs[each.id] for each in plan.replicas if each.id not in computing)

@@ -1,0 +1,231 @@
+"""From a spec to a plan: who will run, with what."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from drumline.plan.make import make_plan
+from drumline.plan.types import (
+    Data,
+    Plan,
+    Preparation,
+    Replica,
+    ReplicaId,
+    Resources,
+    Restart,
+    Secret,
+    Timeouts,
+)
+from plans import plan_of, spec_of
+
+GIB = 1024**3
+
+
+def ids(plan: Plan) -> list[str]:
+    return [str(replica.id) for replica in plan.replicas]
+
+
+def replica(plan: Plan, name: str) -> Replica:
+    return next(each for each in plan.replicas if str(each.id) == name)
+
+
+@pytest.mark.parametrize(
+    ("roles", "line", "chief", "success"),
+    [
+        ("{}", ["worker.0"], "worker.0", "all-workers"),
+        ("{worker: 1}", ["worker.0"], "worker.0", "all-workers"),
+        ("{worker: 3}", ["worker.0", "worker.1", "worker.2"], "worker.0", "all-workers"),
+        ("{worker: 2, chief: 1}", ["chief.0", "worker.0", "worker.1"], "chief.0", "chief"),
+        ("{worker: 2, master: 1}", ["chief.0", "worker.0", "worker.1"], "chief.0", "chief"),
+        ("{master: 1}", ["chief.0"], "chief.0", "chief"),
+        (
+            "{evaluator: 1, ps: 2, worker: 1, chief: 1}",
+            ["chief.0", "worker.0", "ps.0", "ps.1", "evaluator.0"],
+            "chief.0",
+            "chief",
+        ),
+        ("{evaluator: 1, worker: 1}", ["worker.0", "evaluator.0"], "worker.0", "all-workers"),
+        ("{chief: {replicas: 1}, worker: {replicas: 2}}", ["chief.0", "worker.0", "worker.1"], "chief.0", "chief"),
+    ],
+)
+def test_the_line_is_chief_workers_ps_evaluator(roles: str, line: list[str], chief: str, success: str) -> None:
+    plan = plan_of(f"roles: {roles}")
+    assert ids(plan) == line
+    assert (str(plan.chief), plan.success) == (chief, success)
+
+
+def test_success_is_what_the_spec_says() -> None:
+    assert plan_of("roles: {chief: 1, worker: 2}\nsuccess: worker-0").success == "worker-0"
+
+
+def test_a_role_has_its_own_command_else_the_specs() -> None:
+    plan = plan_of("roles: {chief: {run: python lead.py}, worker: 2}\nrun: python follow.py")
+    assert replica(plan, "chief.0").argv == ("python", "lead.py")
+    assert replica(plan, "worker.1").argv == ("python", "follow.py")
+
+
+def test_resources_are_the_roles_as_a_whole_else_the_specs() -> None:
+    plan = plan_of(
+        """
+        resources: {cpus: 2, memory: 4GiB, gpus: 1}
+        roles: {chief: 1, worker: {replicas: 1, resources: {cpus: 0.5}}, ps: {replicas: 1, resources: {}}}
+        """
+    )
+    assert replica(plan, "chief.0").resources == Resources(2, 4 * GIB, 1)
+    assert replica(plan, "worker.0").resources == Resources(0.5, None, None)
+    assert replica(plan, "ps.0").resources == Resources()
+
+
+def test_first_changes_only_replica_0_and_adds_to_what_the_role_has() -> None:
+    plan = plan_of(
+        """
+        resources: {cpus: 2, memory: 4GiB}
+        env: {A: spec, B: spec}
+        roles:
+          worker:
+            replicas: 2
+            env: {B: role, C: role}
+            first: {run: python first.py, env: {C: first, D: first}, resources: {memory: 8GiB, gpus: 1}}
+        """
+    )
+    first, second = plan.replicas
+    assert (first.argv, second.argv) == (("python", "first.py"), ("python", "train.py"))
+    assert first.env == {"A": "spec", "B": "role", "C": "first", "D": "first"}
+    assert second.env == {"A": "spec", "B": "role", "C": "role"}
+    assert first.resources == Resources(2, 8 * GIB, 1)
+    assert second.resources == Resources(2, 4 * GIB, None)
+    assert first.id == ReplicaId("worker", 0)
+
+
+def test_a_first_without_a_command_of_its_own_runs_what_the_others_run() -> None:
+    plan = plan_of("roles: {worker: {replicas: 2, first: {resources: {cpus: 4}}}}")
+    assert {each.argv for each in plan.replicas} == {("python", "train.py")}
+
+
+def test_a_command_for_the_first_is_enough_where_there_is_no_other() -> None:
+    spec = spec_of("project: digits\nroles: {worker: {first: {run: python one.py}}}")
+    assert make_plan(spec).replicas[0].argv == ("python", "one.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [
+        ("roles: {chief: 1, worker: 2}", [(None, False)] * 3),
+        ("port: 2222\nroles: {chief: 1, worker: 2}", [(2222, False)] * 3),
+        ("port: 2222\nroles: {chief: 1, worker: {replicas: 2, port: 3333}}", [(2222, False)] + [(3333, False)] * 2),
+        ("roles: {chief: {port: [9]}, worker: {replicas: 2, port: [7, 5]}}", [(9, True), (7, True), (5, True)]),
+    ],
+)
+def test_ports_are_one_number_or_one_for_each(text: str, ports: list[tuple[int | None, bool]]) -> None:
+    assert [(each.port, each.port_fixed) for each in plan_of(text).replicas] == ports
+
+
+def test_values_are_filled_in_wherever_a_placeholder_may_stand() -> None:
+    plan = plan_of(
+        """
+        parameters: {lr: 0.1, tag: it's}
+        run: python train.py --lr {{ lr }} {{ tag }}
+        env: {NOTE: "a {{ tag }}"}
+        output: "out/{{ run }}/{{ lr }}"
+        checkpoint: "ckpt/{{ run }}"
+        data: "sets/{{ tag }}"
+        """,
+        run="7.2",
+    )
+    (only,) = plan.replicas
+    assert only.argv == ("python", "train.py", "--lr", "0.1", "it's")
+    assert only.env == {"NOTE": "a it's"}
+    assert (plan.output, plan.checkpoint) == ("out/7.2/0.1", "ckpt/7.2")
+    assert plan.data == (Data("DATA_DIR", "sets/it's"),)
+    assert plan.parameters == {"lr": "0.1", "tag": "it's"}
+
+
+def test_a_secret_is_only_the_name_of_its_variable() -> None:
+    plan = plan_of("env: {TOKEN: {from: MY_TOKEN}, A: 1}\nroles: {worker: {env: {A: {from: B}}}}")
+    assert plan.replicas[0].env == {"TOKEN": Secret("MY_TOKEN"), "A": Secret("B")}
+
+
+def test_data_is_named_by_variables_and_prepared_with_the_specs_variables() -> None:
+    plan = plan_of(
+        """
+        parameters: {size: 10}
+        env: {TOKEN: {from: TOKEN}}
+        data:
+          - {name: train-set, path: a, prepare: "make-data --size {{ size }}"}
+          - {name: test, path: b, volume: claim}
+        """
+    )
+    assert plan.data == (Data("DATA_DIR_TRAIN_SET", "a"), Data("DATA_DIR_TEST", "b", "claim"))
+    (preparation,) = plan.preparations
+    assert preparation == Preparation(
+        name="prepare-train-set",
+        variable="DATA_DIR_TRAIN_SET",
+        path="a",
+        argv=("make-data", "--size", "10"),
+        env={"SIZE": "10", "TOKEN": Secret("TOKEN")},
+        digest=preparation.digest,
+    )
+
+
+def test_the_digest_of_a_preparation_changes_with_what_it_does() -> None:
+    def digest(path: str, command: str) -> str:
+        return plan_of(f"data: {{path: {path}, prepare: {command}}}").preparations[0].digest
+
+    assert digest("a", "make-data") == digest("a", "make-data")
+    assert len({digest("a", "make-data"), digest("b", "make-data"), digest("a", "make-other")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("restart", "budgets"),
+    [
+        ("0", Restart()),
+        ("3", Restart(crash=3, lost=3, preempted=3, hang=3, rendezvous=3, out_of_memory=0)),
+        ("{budget: 2, crash: 0, out_of_memory: 1}", Restart(0, 2, 2, 2, 2, 1)),
+        ("{lost: 5}", Restart(lost=5)),
+        (
+            "{crash: 1, backoff: {initial: 5s, factor: 3, maximum: 1m}}",
+            Restart(crash=1, backoff_initial_seconds=5, backoff_factor=3, backoff_maximum_seconds=60),
+        ),
+    ],
+)
+def test_a_budget_is_for_every_class_of_failure_but_out_of_memory(restart: str, budgets: Restart) -> None:
+    assert plan_of(f"restart: {restart}").restart == budgets
+
+
+def test_timeouts_are_in_seconds() -> None:
+    plan = plan_of("timeouts: {start: 1m, rendezvous: 2, grace: 500ms, run: 1h, progress: 1d}")
+    assert plan.timeouts == Timeouts(60, 2, 0.5, 3600, 86400)
+    assert plan_of("").timeouts == Timeouts()
+
+
+@pytest.mark.parametrize(
+    ("engine", "chosen"),
+    [
+        ("", "local"),
+        ("engine: kubernetes", "kubernetes"),
+        ("engine: {ssh: {hosts: [a]}}", "ssh"),
+        ("engine: {ssh: {hosts: [a]}, kubernetes: {image: x}}", "local"),
+        ("engine: {default: kubernetes, ssh: {hosts: [a]}, kubernetes: {image: x}}", "kubernetes"),
+    ],
+)
+def test_the_engine_is_the_default_else_the_only_one_with_options_else_this_machine(engine: str, chosen: str) -> None:
+    assert plan_of(engine).engine == chosen
+
+
+def test_the_name_is_the_runs_own_else_the_projects() -> None:
+    assert plan_of("").replicas[0].name == "digits-4-worker-0"
+    assert plan_of("name: night").replicas[0].name == "night-4-worker-0"
+    assert (plan_of("name: night").project, plan_of("name: night").name) == ("digits", "night")
+
+
+@pytest.mark.parametrize("text", ["worker.0", "ps.12", "chief.0", "evaluator.0", "worker.99999"])
+def test_a_replicas_id_reads_back(text: str) -> None:
+    assert str(ReplicaId.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["worker", "worker.", "worker.-1", "worker.00", "worker.٣", "w.0", "worker.0.0"])
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        ReplicaId.parse(text)
