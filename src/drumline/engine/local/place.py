@@ -112,8 +112,5 @@ def _cores(replica: Replica, share: int | None) -> int | None:
 
 
 def _folder(site: Site, path: str) -> str:
-    """A path of the spec as an absolute one, without `~`, `.` and `..`."""
-    try:
-        return os.path.normpath((site.directory / Path(path).expanduser()).absolute())
-    except RuntimeError:
-        raise InputError(f"`{path}`: whose home is that?", hint="write the whole path") from None
+    """A path of the spec as an absolute one, without `.` and `..`."""
+    return os.path.normpath((site.directory / path).absolute())

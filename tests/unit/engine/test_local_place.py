@@ -1,0 +1,160 @@
+"""Places on this machine: ports, folders, cores."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.protocol import Engine, Site
+from drumline.engine.registry import open_engine
+from drumline.errors import EngineError, InputError
+from drumline.plan.types import Place, Placement
+from plans import plan_of
+
+
+@contextmanager
+def placed(text: str, directory: Path, *, cores: int = 8, keep: Sequence[str] = ()) -> Iterator[Placement]:
+    """The placement of a spec; its ports are given back at the end."""
+    engine: Engine = open_engine("local", Site(directory, Path("/home/me/.drumline"), cores, "/venv/bin"))
+    try:
+        yield engine.place(plan_of(text), keep=keep)
+    finally:
+        engine.close()
+
+
+def ports(text: str, directory: Path) -> dict[str, int]:
+    with placed(text, directory) as placement:
+        return {str(replica): place.port for replica, place in placement.items()}
+
+
+def only(text: str, directory: Path, *, cores: int = 8) -> Place:
+    with placed(text, directory, cores=cores) as placement:
+        (place,) = placement.values()
+        return place
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("port: 2222\nroles: {worker: 3}", [2222, 2223, 2224]),
+        ("port: 2222\nroles: {chief: 1, worker: 2, ps: 1, evaluator: 1}", [2222, 2223, 2224, 2225, 2226]),
+        ("port: 2222\nroles: {chief: 1, worker: {replicas: 2, port: 3333}, ps: 1}", [2222, 3333, 3334, 2223]),
+        ("roles: {chief: {port: 2222}, worker: {replicas: 2, port: 2222}}", [2222, 2223, 2224]),
+        ("roles: {worker: {replicas: 3, port: [7, 9, 8]}}", [7, 9, 8]),
+        ("roles: {chief: {port: [2223]}, worker: {replicas: 3, port: 2222}}", [2223, 2222, 2224, 2225]),
+        ("roles: {worker: {replicas: 2, port: 2222}, ps: {replicas: 1, port: [2222]}}", [2223, 2224, 2222]),
+        ("roles: {worker: {replicas: 2, port: 2222}, ps: {replicas: 2, port: 2223}}", [2222, 2223, 2224, 2225]),
+        ("roles: {worker: {replicas: 2, port: 65534}}", [65534, 65535]),
+    ],
+)
+def test_a_list_is_exact_and_a_number_counts_up_from_there(tmp_path: Path, text: str, expected: list[int]) -> None:
+    assert list(ports(text, tmp_path).values()) == expected
+
+
+def test_a_port_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        ports("roles: {worker: {replicas: 2, port: [7, 8]}, ps: {replicas: 2, port: [9, 7]}}", tmp_path)
+    assert refused.value.message == "port 7 is given to worker.0 and to ps.1 on one machine"
+    assert refused.value.hint == "give `roles.ps.port` other ports"
+
+
+def test_counting_past_the_last_port_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        ports("roles: {worker: {replicas: 3, port: 65534}}", tmp_path)
+    assert refused.value.message == "no port is left for worker.2: they count up from 65534 to 65535"
+    assert refused.value.hint == "give a lower `port`"
+
+
+def test_picked_ports_differ_and_are_none_that_the_kernel_gives_away(tmp_path: Path) -> None:
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    picked = ports("roles: {worker: 20, ps: {replicas: 1, port: 20000}}", tmp_path)
+    assert len(set(picked.values())) == 21
+    assert all(port >= 10_000 and not first <= port <= last for port in picked.values())
+
+
+def test_a_port_that_somebody_serves_is_not_picked(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        with placed("", tmp_path) as placement:
+            (free,) = (place.port for place in placement.values())
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("127.0.0.1", free))
+            server.listen()
+        assert free not in ports("roles: {worker: 5}", tmp_path).values()
+
+
+def test_two_placements_at_once_share_no_port(tmp_path: Path) -> None:
+    with placed("roles: {worker: 5}", tmp_path) as one, placed("roles: {worker: 5}", tmp_path) as other:
+        assert not {place.port for place in one.values()} & {place.port for place in other.values()}
+
+
+def test_an_attempt_under_way_keeps_its_ports(tmp_path: Path) -> None:
+    with placed("roles: {worker: 2}", tmp_path, keep=["127.0.0.1:5", "127.0.0.1:6"]) as placement:
+        assert [place.port for place in placement.values()] == [5, 6]
+
+
+def test_everybody_is_on_this_machine_and_has_its_python(tmp_path: Path) -> None:
+    with placed("roles: {worker: 2}", tmp_path) as placement:
+        assert {(place.host, place.python_dir) for place in placement.values()} == {("127.0.0.1", "/venv/bin")}
+
+
+def test_folders_are_those_of_the_run_unless_the_spec_names_others(tmp_path: Path) -> None:
+    place = only("", tmp_path)
+    assert place.workdir == str(tmp_path)
+    assert place.output_dir == "/home/me/.drumline/runs/4/output"
+    assert place.checkpoint_dir == "/home/me/.drumline/runs/4/output/checkpoint"
+    assert place.data_dirs == ()
+
+
+def test_folders_of_the_spec_begin_where_the_spec_is(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    place = only(
+        """
+        workdir: ./src/../src/
+        output: "out/{{ run }}"
+        data: [{name: a, path: ../a}, {name: b, path: /abs/b}, {name: d, path: "a b"}]
+        """,
+        tmp_path,
+    )
+    assert place.workdir == f"{tmp_path}/src"
+    assert (place.output_dir, place.checkpoint_dir) == (f"{tmp_path}/out/4", f"{tmp_path}/out/4/checkpoint")
+    assert place.data_dirs == (f"{tmp_path.parent}/a", "/abs/b", f"{tmp_path}/a b")
+    assert only("output: /o\ncheckpoint: /k", tmp_path)[3:5] == ("/o", "/k")
+
+
+@pytest.mark.parametrize("workdir", ["missing", "file", "file/below", "x" * 5000])
+def test_a_workdir_that_is_no_folder_is_refused(tmp_path: Path, workdir: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError) as refused:
+        only(f"workdir: {workdir}", tmp_path)
+    assert refused.value.message == f"workdir `{workdir}` is not a folder in {tmp_path}"
+    assert refused.value.hint == "create it, or correct `workdir`"
+
+
+@pytest.mark.parametrize(
+    ("text", "cores", "expected"),
+    [
+        ("", 8, [None]),
+        ("resources: {cpus: 2}", 8, [2]),
+        ("resources: {cpus: 0.5}", 8, [1]),
+        ("roles: {worker: 2}", 8, [4, 4]),
+        ("roles: {worker: 3}", 8, [2, 2, 2]),
+        ("roles: {worker: 16}", 8, [1] * 16),
+        ("roles: {chief: 1, worker: 1, ps: 2, evaluator: 1}", 8, [4] * 5),
+        ("roles: {chief: {resources: {cpus: 6}}, worker: 1}", 8, [6, 4]),
+    ],
+)
+def test_cores_are_what_is_claimed_else_an_even_share_among_those_who_compute(
+    tmp_path: Path, text: str, cores: int, expected: list[int | None]
+) -> None:
+    with placed(text, tmp_path, cores=cores) as placement:
+        assert [place.cores for place in placement.values()] == expected
+
+
+def test_an_engine_that_is_still_to_come_says_so(tmp_path: Path) -> None:
+    with pytest.raises(EngineError) as refused:
+        open_engine("ssh", Site(tmp_path, tmp_path, 1))
+    assert refused.value.message == "this version of drumline cannot run on `ssh` yet"
