@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import yaml
@@ -27,8 +27,6 @@ from drumline.spec.types import Block, Spec
 settings.register_profile("usual", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", parent=settings.get_profile("usual"), max_examples=20_000)
 settings.load_profile("long" if os.environ.get("DRUMLINE_FUZZ") else "usual")
-
-T = TypeVar("T")
 
 # What YAML 1.1 or a shell would make something else of.
 TRICKY = (
@@ -100,190 +98,139 @@ seconds = st.one_of(
 )
 
 
-def maybe(strategy: SearchStrategy[T]) -> SearchStrategy[T | None]:
-    """The value, or none at all."""
-    return st.none() | strategy
-
-
 def _some(fields: Mapping[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str, Any]]:
     """Any few of these fields; a spec that says everything is rare, and slow to draw."""
     return st.fixed_dictionaries({}, optional=dict(fields))
 
 
-def resources() -> SearchStrategy[types.Resources]:
-    """What a replica claims."""
-    cpus = st.integers(1, 1_000_000).map(lambda hundredths: hundredths / 100)
-    return _some({"cpus": cpus, "memory": amounts, "gpus": st.integers(0, 1000)}).map(
-        lambda fields: types.Resources(**fields)
-    )
+# Made once: Hypothesis takes longer to make a strategy than to draw from it. So placeholders are of a few names, and a
+# spec gets the parameters that it needs.
+NAMES = ("lr", "layers", "lr-decay", "Batch_Size")
 
-
-def values(fillings: SearchStrategy[str]) -> SearchStrategy[types.Value]:
-    """The value of a variable: given, or taken from whoever launches."""
-    given = st.builds(lambda value, override: types.Value(value=value, override=override), fillings, st.booleans())
-    return st.one_of(given, st.builds(lambda name: types.Value(from_=name), variables))
-
-
-def envs(fillings: SearchStrategy[str]) -> SearchStrategy[dict[str, types.Value]]:
-    """Variables."""
-    return st.dictionaries(variables, values(fillings), max_size=2)
-
-
-def fillings(parameters: Mapping[str, str]) -> SearchStrategy[str]:
-    """Texts that no shell reads, with and without placeholders."""
-    if not parameters:
-        return texts.filter(lambda text: "{{" not in text)
-    placeholder = st.builds(
-        lambda name, space, before: f"{before}{{{{{space}{name}{space}}}}}",
-        st.sampled_from(sorted(parameters)),
-        st.sampled_from(("", " ")),
-        st.sampled_from(("", "--x=", "a ")),
-    )
-    return placeholder | texts.filter(lambda text: "{{" not in text)
-
-
-def commands(parameters: Mapping[str, str]) -> SearchStrategy[str]:
-    """Shell commands that any POSIX shell takes, with placeholders where values can be quoted."""
-    around = (
-        "{}",
-        "--x={}",
-        "'{}'",
-        '"{}"',
-        "a{}b",
-        "$(echo {})",
-        '"$(echo {})"',
-        "; echo {}",
-        "&& echo '{}'\necho {}",
-    )
-    words = ["train.py", "--fast", "'two words'", '"$HOME"', "# comment", "| cat"]
-    words += [form.format(f"{{{{ {name} }}}}", f"{{{{{name}}}}}") for name in parameters for form in around]
-    return st.lists(st.sampled_from(words), max_size=4).map(lambda words: " ".join(("python", *words)))
-
-
-def runs(parameters: Mapping[str, str]) -> SearchStrategy[types.Run]:
-    """A command, several, or the words of one."""
-    command = commands(parameters)
-    words = st.lists(fillings(parameters), max_size=3).map(lambda words: ("python", *words))
-    return st.one_of(
-        command.map(lambda text: types.Run(shell=text)),
-        st.lists(command, min_size=1, max_size=3).map(lambda several: types.Run(shell=tuple(several))),
-        words.map(lambda argv: types.Run(argv=argv)),
-    )
-
-
-@st.composite
-def roles(draw: st.DrawFn, parameters: Mapping[str, str], first_port: int, most: int = 4) -> types.Role:
-    """A role of at most so many replicas, with ports from a range of its own."""
-    replicas = draw(st.integers(1, most))
-    one = st.integers(first_port, first_port + 900)
-    several = st.lists(one, min_size=replicas, max_size=replicas, unique=True).map(tuple)
-    first = _some({"run": runs(parameters), "env": envs(fillings(parameters)), "resources": resources()}).map(
-        lambda fields: types.First(**fields)
-    )
-    fields = {
-        "run": runs(parameters),
-        "env": envs(fillings(parameters)),
-        "resources": resources(),
-        "port": one | several,
-        "first": first,
+fillings = st.one_of(
+    st.sampled_from(
+        [
+            f"{before}{{{{{space}{name}{space}}}}}"
+            for before in ("", "--x=", "a ")
+            for space in ("", " ")
+            for name in NAMES
+        ]
+    ),
+    texts.filter(lambda text: "{{" not in text),
+)
+_quotes = ("{}", "--x={}", "'{}'", '"{}"', "a{}b", "$(echo {})", '"$(echo {})"', "; echo {}", "&& echo '{}'\necho 'x'")
+_words = ["train.py", "--fast", "'two words'", '"$HOME"', "# {{ comment }}", "| cat", "{{ not a placeholder }}"]
+commands = st.lists(
+    st.sampled_from(_words + [quotes.format(f"{{{{ {name} }}}}") for name in NAMES for quotes in _quotes]), max_size=4
+).map(lambda words: " ".join(("python", *words)))
+runs = st.one_of(
+    commands.map(lambda command: types.Run(shell=command)),
+    st.lists(commands, min_size=1, max_size=3).map(lambda several: types.Run(shell=tuple(several))),
+    st.lists(fillings, max_size=3).map(lambda words: types.Run(argv=("python", *words))),
+)
+resources = _some(
+    {
+        "cpus": st.integers(1, 1_000_000).map(lambda hundredths: hundredths / 100),
+        "memory": amounts,
+        "gpus": st.integers(0, 1000),
     }
-    return types.Role(replicas=replicas, **draw(_some(fields)))
+).map(lambda fields: types.Resources(**fields))
+values = st.one_of(
+    st.builds(lambda value, override: types.Value(value=value, override=override), fillings, st.booleans()),
+    variables.map(lambda name: types.Value(from_=name)),
+)
+envs = st.dictionaries(variables, values, max_size=2)
+firsts = _some({"run": runs, "env": envs, "resources": resources}).map(lambda fields: types.First(**fields))
+_of_its_own = _some({"run": runs, "env": envs, "resources": resources, "first": firsts})
 
 
 @st.composite
-def data(draw: st.DrawFn, parameters: Mapping[str, str], name: str | None) -> types.Data:
-    """A folder, with or without a command that makes it."""
-    return types.Data(
-        path=draw(paths),
-        name=name,
-        volume=draw(maybe(st.just("claim"))),
-        prepare=draw(maybe(runs(parameters))),
-    )
+def _roles(draw: st.DrawFn, first_port: int, most: int = 4) -> types.Role:
+    """A role of at most so many replicas, with ports from a range of its own."""
+    count, port = draw(st.integers(1, most)), draw(st.integers(first_port, first_port + 900))
+    ports = draw(st.sampled_from((None, None, port, tuple(range(port, port + count)))))
+    return types.Role(replicas=count, port=ports, **draw(_of_its_own))
 
 
-@st.composite
-def several_data(draw: st.DrawFn, parameters: Mapping[str, str]) -> types.Data | tuple[types.Data, ...]:
-    """One folder, or several with names."""
-    labels = draw(st.lists(parameter_names, max_size=3, unique_by=lambda name: name.upper().replace("-", "_")))
-    if not labels:
-        return draw(data(parameters, None))
-    return tuple(draw(data(parameters, label)) for label in labels)
-
-
-def restarts() -> SearchStrategy[types.Restart]:
-    """Budgets and backoff."""
-    budget = st.integers(0, 1000)
-    classes = ("budget", "crash", "lost", "preempted", "hang", "rendezvous", "out_of_memory")
-    backoff = st.builds(
-        lambda initial, more, factor: types.Backoff(initial=initial, maximum=initial + more, factor=factor),
-        st.integers(0, 10_000).map(float),
-        st.integers(0, 10_000).map(float),
-        st.integers(100, 10_000).map(lambda hundredths: hundredths / 100),
-    )
-    return _some({**dict.fromkeys(classes, budget), "backoff": backoff}).map(lambda fields: types.Restart(**fields))
-
-
-def timeouts() -> SearchStrategy[types.Timeouts]:
-    """How long to wait."""
-    kinds = ("start", "rendezvous", "grace", "run", "progress")
-    return _some(dict.fromkeys(kinds, seconds)).map(lambda fields: types.Timeouts(**fields))
-
-
-def engines() -> SearchStrategy[types.Engine]:
-    """Options of any engines."""
-    host = _some(
-        {"address": st.just("10.0.0.1"), "port": st.integers(1, 65535), "memory": amounts, "gpus": st.integers(0, 8)}
-    ).map(lambda fields: types.SshHost(host="node", **fields))
-    cluster = _some(dict.fromkeys(("context", "namespace", "image"), names)).map(
-        lambda fields: types.KubernetesOptions(**fields)
-    )
-    fields = {
+lines = _some({"chief": _roles(2000, 1), "worker": _roles(3000), "ps": _roles(4000), "evaluator": _roles(5000, 1)}).map(
+    lambda fields: types.Roles(**fields)
+)
+folders = paths | st.sampled_from(["runs/{{ run }}", *(f"by-{{{{ {name} }}}}" for name in NAMES)])
+data = st.one_of(
+    _some({"volume": st.just("claim"), "prepare": runs}).map(lambda fields: types.Data(path="data", **fields)),
+    st.dictionaries(parameter_names, _some({"volume": st.just("claim"), "prepare": runs}), min_size=1, max_size=3).map(
+        lambda several: tuple(types.Data(path=f"data/{name}", name=name, **fields) for name, fields in several.items())
+    ),
+)
+backoffs = st.builds(
+    lambda initial, more, factor: types.Backoff(initial=initial, maximum=initial + more, factor=factor / 100),
+    st.integers(0, 10_000).map(float),
+    st.integers(0, 10_000).map(float),
+    st.integers(100, 10_000),
+)
+restarts = _some(
+    {
+        **dict.fromkeys(
+            ("budget", "crash", "lost", "preempted", "hang", "rendezvous", "out_of_memory"), st.integers(0, 1000)
+        ),
+        "backoff": backoffs,
+    }
+).map(lambda fields: types.Restart(**fields))
+timeouts = _some(dict.fromkeys(("start", "rendezvous", "grace", "run", "progress"), seconds)).map(
+    lambda fields: types.Timeouts(**fields)
+)
+hosts = _some(
+    {"address": st.just("10.0.0.1"), "port": st.integers(1, 65535), "memory": amounts, "gpus": st.integers(0, 8)}
+).map(lambda fields: types.SshHost(host="node", **fields))
+clusters = _some(dict.fromkeys(("context", "namespace", "image"), names)).map(
+    lambda fields: types.KubernetesOptions(**fields)
+)
+engines = _some(
+    {
         "default": st.sampled_from(("local", "ssh", "kubernetes", "jobset", "tfjob")),
         "local": st.just(types.LocalOptions()),
-        "ssh": st.lists(host, max_size=2).map(lambda hosts: types.SshOptions(hosts=tuple(hosts))),
-        **dict.fromkeys(("kubernetes", "jobset", "tfjob"), cluster),
+        "ssh": st.lists(hosts, max_size=2).map(lambda several: types.SshOptions(hosts=tuple(several))),
+        **dict.fromkeys(("kubernetes", "jobset", "tfjob"), clusters),
     }
-    return _some(fields).map(lambda fields: types.Engine(**fields))
+).map(lambda fields: types.Engine(**fields))
 
 
-@st.composite
-def wild_specs(draw: st.DrawFn) -> Spec:
-    """A spec that the types allow; most pass the rules, some do not."""
-    parameters = draw(st.dictionaries(parameter_names, texts, max_size=3))
-    directories = st.one_of(paths, st.just("runs/{{ run }}"), *(st.just(f"by-{{{{ {name} }}}}") for name in parameters))
-    line = _some(
-        {
-            "chief": roles(parameters, 2000, most=1),
-            "worker": roles(parameters, 3000),
-            "ps": roles(parameters, 4000),
-            "evaluator": roles(parameters, 5000, most=1),
-        }
-    ).map(lambda fields: types.Roles(**fields))
-    fields = {
+_parameters = st.fixed_dictionaries(dict.fromkeys(NAMES, texts), optional={"seed": texts, "PATH": texts})
+_spares = st.sampled_from(("", "seed", "lr", "PATH"))
+_fields = _some(
+    {
         "name": names,
+        "framework": st.sampled_from(("tensorflow", "torch", "jax", "plain")),
         "tensorflow": st.builds(
             lambda when, where: types.TensorFlow(tf_config=when, evaluator_in_cluster=where),
             st.sampled_from(("auto", "always")),
             st.booleans(),
         ),
-        "roles": line,
-        "resources": resources(),
+        "roles": lines,
+        "resources": resources,
         "port": st.integers(1024, 60_000),
-        "env": envs(fillings(parameters)),
-        "output": directories,
-        "checkpoint": directories,
-        "data": several_data(parameters),
-        "restart": restarts(),
-        "timeouts": timeouts(),
+        "env": envs,
+        "output": folders,
+        "checkpoint": folders,
+        "data": data,
+        "restart": restarts,
+        "timeouts": timeouts,
         "success": st.sampled_from(("chief", "all-workers", "worker-0")),
-        "engine": engines(),
+        "engine": engines,
     }
-    return Spec(
-        project=draw(names),
-        run=draw(runs(parameters)),
-        framework=draw(st.sampled_from(("tensorflow", "torch", "jax", "plain"))),
-        parameters=parameters,
-        **draw(_some(fields)),
+)
+
+
+@st.composite
+def wild_specs(draw: st.DrawFn) -> Spec:
+    """A spec that the types allow; most pass the rules, some do not.
+
+    It has the parameters that its placeholders need, and sometimes one more.
+    """
+    spec = Spec(project=draw(names), run=draw(runs), **draw(_fields))
+    text, spare = str(spec), draw(_spares)
+    return spec.with_parameters(
+        {name: value for name, value in draw(_parameters).items() if name in text or name == spare}
     )
 
 

@@ -1,0 +1,72 @@
+"""The rules that span several keys. Their texts stand in `tests/bad_specs.txt`."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+from hypothesis import given
+
+from drumline.cli.load import check_spec
+from drumline.errors import SpecError
+from drumline.plan.make import make_plan
+from drumline.plan.rules import findings
+from drumline.spec.read import read_spec
+from drumline.spec.types import Role, Roles, Run, Spec, Value
+from strategies import specs, texts, to_yaml, wild_specs
+
+SMALL = Spec(project="digits", run=Run(shell="python train.py"))
+
+
+@given(specs())
+def test_a_spec_without_a_problem_can_be_planned(spec: Spec) -> None:
+    read_back, _ = check_spec(to_yaml(spec).encode(), "drumline.yml")
+    assert read_back == spec
+    plan = make_plan(spec)
+    asked = [role for role in (spec.roles.chief, spec.roles.worker, spec.roles.ps, spec.roles.evaluator) if role]
+    assert len(plan.replicas) == (sum(role.replicas for role in asked) or 1)
+    assert all(replica.argv and replica.argv[0] for replica in plan.replicas)
+
+
+@given(wild_specs())
+def test_what_reads_well_is_refused_by_the_rules_alone(spec: Spec) -> None:
+    fatal = [finding for finding in findings(spec) if finding.fatal]
+    with pytest.raises(SpecError) if fatal else nullcontext() as caught:
+        check_spec(to_yaml(spec).encode(), "drumline.yml")
+    assert not caught or len(caught.value.problems) == len(fatal)
+
+
+@given(wild_specs())
+def test_a_finding_names_a_path_that_a_problem_can_stand_at(spec: Spec) -> None:
+    reading = read_spec(to_yaml(spec).encode(), "drumline.yml")
+    for finding in findings(spec):
+        problem = reading.problem(finding.path, finding.message)
+        assert problem.line is not None
+        assert problem.message.isprintable()
+
+
+@given(specs(), texts)
+def test_no_value_of_a_parameter_makes_a_problem(spec: Spec, value: str) -> None:
+    other = spec.with_parameters(dict.fromkeys(spec.parameters, value))
+    assert [finding for finding in findings(other) if finding.fatal] == []
+    make_plan(other)
+
+
+def test_the_smallest_spec_has_nothing_to_be_said_about() -> None:
+    assert list(findings(SMALL)) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "fatal"),
+    [
+        ({"TF_CONFIG": Value(value="x")}, True),
+        ({"TF_CONFIG": Value(value="x", override=True)}, False),
+        ({"A": Value(from_="B")}, False),
+    ],
+)
+def test_a_variable_of_the_rendezvous_needs_an_override_wherever_it_stands(env: dict[str, Value], fatal: bool) -> None:
+    everywhere = [
+        Spec(project="x", run=SMALL.run, env=env),
+        Spec(project="x", run=SMALL.run, roles=Roles(worker=Role(env=env))),
+    ]
+    assert [any(finding.fatal for finding in findings(spec)) for spec in everywhere] == [fatal, fatal]
