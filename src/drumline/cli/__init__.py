@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -67,6 +66,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown one, name the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib  # noqa: PLC0415 - only who mistypes waits for it
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"Did you mean `{near[0]}`?" if near else "`drumline --help` lists them."
             ctx.fail(f"no command `{args[0]}`. {hint}")

@@ -19,10 +19,10 @@ from drumline.view.run import ReplicaRow, RunDetails, run_details
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def look_at_run(home: Path, text: str, form: str) -> Frame:
+def look_at_run(home: str, text: str, form: str) -> Frame:
     """Show the run, or the part of it, that this id names."""
     target = parse_target(text)
-    folder = find_folder(home, target.run)
+    folder = find_folder(Path(home), target.run)
     now = read_clock()
     details = run_details(folder, now)
     meant = set(target.replicas(details.plan))

@@ -14,7 +14,7 @@ import click
 PAUSE_SECONDS = 1.0
 
 _COLOURS = {"FINISHED": "green", "FAILED": "red", "KILLED": "yellow", "RUNNING": "cyan", "RESTARTING": "magenta"}
-_STATE = re.compile(r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FAILED|KILLED)\b")
+_STATE = r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FAILED|KILLED)\b"
 
 
 class Frame(NamedTuple):
@@ -77,7 +77,7 @@ def _draw(text: str, columns: int | None) -> list[str]:
     lines = []
     for line in text.splitlines():
         cut = f"{line[: columns - 1]}…" if columns and len(line) > columns else line
-        lines.append(_STATE.sub(_paint, cut, count=1) if colourful else cut)
+        lines.append(re.sub(_STATE, _paint, cut, count=1) if colourful else cut)
     return lines
 
 

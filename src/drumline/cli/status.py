@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -13,7 +11,7 @@ from drumline.cli.frame import Frame, clean, show, watch
 from drumline.cli.text import count, listed, span, table, utc, warn
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
-from drumline.store.home import home_of, run_ids
+from drumline.store.home import home_dir, run_ids
 from drumline.view.runs import RunRow, recent_runs
 
 
@@ -31,7 +29,7 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
     A project is the folder that its runs were launched from. ID is a run, as 4, or a replica of it, as 4.worker.1
     or 4.chief.
     """
-    home = home_of(os.environ)
+    home = home_dir(os.environ)
     if target is None:
         directory = None if everything else _working_directory()
         look = partial(_look_at_runs, home, directory, limit or None, form)
@@ -48,6 +46,8 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
 
 def run_data(row: RunRow) -> dict[str, object]:
     """A run as what JSON knows."""
+    import json  # noqa: PLC0415
+
     run = row.summary
     return {
         "id": run.id,
@@ -64,7 +64,7 @@ def run_data(row: RunRow) -> dict[str, object]:
         "finished_at": utc(run.finished_at),
         "duration_seconds": row.duration_seconds and round(row.duration_seconds, 3),
         "attempt": run.attempt,
-        "roles": json.loads(run.roles),
+        "roles": run.headcount,
         "parameters": json.loads(run.parameters),
         "supervisor_gone": row.supervisor_gone,
     }
@@ -83,12 +83,15 @@ def note(row: RunRow) -> str:
     return "; ".join(notes)
 
 
-def _look_at_runs(home: Path, directory: str | None, limit: int | None, form: str) -> Frame:
+def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str) -> Frame:
     now = read_clock()
     listing = recent_runs(home, now, directory=directory, limit=limit)
-    for problem in listing.problems:
-        warn(problem)
+    if listing.problems:
+        more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
+        warn(f"{listing.problems[0]}{more}")
     if form == "json":
+        import json  # noqa: PLC0415
+
         data = [run_data(row) for row in listing.runs]
         return Frame(json.dumps(data, indent=2, ensure_ascii=False), is_data=True)
     if not listing.runs:
@@ -114,11 +117,10 @@ def _table(rows: tuple[RunRow, ...], now: Moment) -> str:
 
 
 def _headcount(row: RunRow) -> str:
-    roles: dict[str, int] = json.loads(row.summary.roles)
-    return listed([count(number, role) for role, number in roles.items()])
+    return listed([count(number, role) for role, number in row.summary.headcount.items()])
 
 
-def _nothing(home: Path, *, everywhere: bool) -> str:
+def _nothing(home: str, *, everywhere: bool) -> str:
     if everywhere or not run_ids(home):
         return "no runs yet: `drumline train` starts one"
     return "no runs of this project yet: `drumline train` starts one, `drumline status -a` lists those of others"

@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 try:
     import sqlite3
@@ -19,6 +18,9 @@ except ImportError:  # some Pythons are built without it
     HAS_SQLITE = False
 else:
     HAS_SQLITE = True
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = 1
 PATIENCE_SECONDS = 1.0  # for whoever else writes at this moment
@@ -47,7 +49,7 @@ class Summary(NamedTuple):
     finished_at: float | None
     duration_seconds: float | None
     attempt: int
-    roles: str  # JSON: how many replicas each role has
+    roles: str  # how many replicas each has: `chief=1 worker=3`
     parameters: str  # JSON
     journal_bytes: int
     journal_changed_ns: int
@@ -56,6 +58,11 @@ class Summary(NamedTuple):
     def stamp(self) -> tuple[int, int]:
         """The journal that it was made of."""
         return self.journal_bytes, self.journal_changed_ns
+
+    @property
+    def headcount(self) -> dict[str, int]:
+        """How many replicas each role has."""
+        return {role: int(number) for role, _, number in (part.partition("=") for part in self.roles.split())}
 
 
 class UnusableIndexError(Exception):
@@ -76,9 +83,7 @@ class Index:
         """Every row, or those of one project; the newest first."""
         where, values = ("", ()) if directory is None else ("WHERE directory = ?", (directory,))
         query = f"SELECT {', '.join(Summary._fields)} FROM runs {where} ORDER BY number DESC, id DESC"
-        for row in self._connection.execute(query, values):
-            summary = Summary._make(row)
-            yield summary._replace(is_final=bool(summary.is_final))
+        return map(Summary._make, self._connection.execute(query, values))
 
     def put(self, summaries: Iterable[Summary]) -> None:
         """Write rows, over older ones; what cannot be written now is left to the next who needs it."""
@@ -95,7 +100,7 @@ class Index:
             self._connection.executemany(statement, values)
 
 
-def use_index(home: Path, use: Callable[[Index], T]) -> T:
+def use_index(home: str | Path, use: Callable[[Index], T]) -> T:
     """Call this with the index, once more with an empty one if it turns out to be damaged.
 
     Raise UnusableIndexError where there can be none: a home that is read-only, a file that somebody else has locked.
@@ -117,9 +122,9 @@ def use_index(home: Path, use: Callable[[Index], T]) -> T:
     raise UnusableIndexError(f"{path} cannot be made anew")
 
 
-def index_file(home: Path) -> Path:
+def index_file(home: str | Path) -> str:
     """Where the index is; a file that may be deleted at any time."""
-    return home / "index.sqlite"
+    return f"{home}/index.sqlite"
 
 
 def stamp_of(journal: str | Path) -> tuple[int, int]:
@@ -141,7 +146,7 @@ def clean_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: str) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite would let everybody read it
     connection = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")  # what a power loss takes away is made again
@@ -173,7 +178,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _discard(path: Path) -> None:
-    for name in (f"{path.name}-journal", f"{path.name}-wal", f"{path.name}-shm", path.name):
+def _discard(path: str) -> None:
+    for name in (f"{path}-journal", path):
         with suppress(OSError):
-            path.with_name(name).unlink()
+            os.unlink(name)  # noqa: PTH108

@@ -84,7 +84,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         finished_at=finished.at if finished else None,
         duration_seconds=finished.seconds_since(started) if started and finished else None,
         attempt=state.attempt,
-        roles=json.dumps(Counter(replica.id.role for replica in plan.replicas)),
+        roles=" ".join(f"{role}={number}" for role, number in Counter(each.id.role for each in plan.replicas).items()),
         parameters=json.dumps(dict(plan.parameters)),
         journal_bytes=0,
         journal_changed_ns=0,

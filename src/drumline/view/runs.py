@@ -5,18 +5,18 @@ Whoever only lists finished runs loads nothing of the machine that they went thr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from heapq import merge
 from itertools import islice
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from drumline.errors import DrumlineError, NotFoundError
 from drumline.store.clock import Moment
 from drumline.store.home import JOURNAL, LOCK, RUNS, run_ids
 from drumline.store.index import Index, Summary, UnusableIndexError, spell_directory, stamp_of, use_index
-from drumline.store.lock import is_locked
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class RunRow(NamedTuple):
@@ -35,7 +35,7 @@ class Listing(NamedTuple):
     problems: tuple[str, ...]
 
 
-def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit: int | None = None) -> Listing:
+def recent_runs(home: str | Path, now: Moment, *, directory: str | None = None, limit: int | None = None) -> Listing:
     """The last runs, or the last of one project; the newest first."""
     ids = run_ids(home)
     if not ids:
@@ -46,7 +46,7 @@ def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit:
         rows = use_index(home, lambda index: reader.read_index(index, ids, most))
     except UnusableIndexError:
         rows = reader.read_folders(ids)
-    return Listing(tuple(rows[:limit]), limit is not None and len(rows) > limit, tuple(reader.problems.values()))
+    return Listing(tuple(rows[:limit]), limit is not None and len(rows) > limit, tuple(reader.problems))
 
 
 def make_row(summary: Summary, now: Moment, *, supervised: bool) -> RunRow:
@@ -61,12 +61,12 @@ def make_row(summary: Summary, now: Moment, *, supervised: bool) -> RunRow:
 class _Reader:
     """Reads rows of one project, or of all; remembers which it had to read from their folders."""
 
-    def __init__(self, home: Path, now: Moment, directory: str | None) -> None:
-        self._runs = os.path.join(home, RUNS)  # noqa: PTH118 - there may be thousands, and Path is slow
+    def __init__(self, home: str | Path, now: Moment, directory: str | None) -> None:
+        self._runs = f"{home}/{RUNS}"
         self._now = now
         self._directory = directory
         self._fresh: dict[str, Summary] = {}
-        self.problems: dict[str, str] = {}
+        self.problems: list[str] = []
 
     def read_index(self, index: Index, ids: set[str], most: int | None) -> list[RunRow]:
         """Take what the index has; what it lacks, or has of another journal, is read anew and put right there."""
@@ -86,7 +86,9 @@ class _Reader:
 
     def read_folders(self, ids: Iterable[str]) -> list[RunRow]:
         """Read these runs from their folders."""
-        return sorted((row for run in ids if (row := self._read(run)) is not None), key=_number, reverse=True)
+        return sorted(
+            (row for run in sorted(ids, key=int) if (row := self._read(run)) is not None), key=_number, reverse=True
+        )
 
     def _check(self, summary: Summary) -> RunRow | None:
         # The lock first: a run that ends after this look is seen as over, never as left alone.
@@ -96,6 +98,8 @@ class _Reader:
         return make_row(summary, self._now, supervised=supervised)
 
     def _read(self, run: str) -> RunRow | None:
+        from pathlib import Path  # noqa: PLC0415
+
         from drumline.store.folder import RunFolder  # noqa: PLC0415
         from drumline.store.summary import summarise  # noqa: PLC0415
 
@@ -105,7 +109,7 @@ class _Reader:
         except NotFoundError:
             return None  # it was never started, or has just been removed
         except DrumlineError as error:
-            self.problems[run] = error.message
+            self.problems.append(error.message)
             return None
         self._fresh[run] = summary
         if self._directory not in (None, summary.directory):
@@ -113,6 +117,10 @@ class _Reader:
         return make_row(summary, self._now, supervised=supervised)
 
     def _is_supervised(self, run: str) -> bool:
+        from pathlib import Path  # noqa: PLC0415
+
+        from drumline.store.lock import is_locked  # noqa: PLC0415
+
         return is_locked(Path(self._runs, run, LOCK))
 
 
