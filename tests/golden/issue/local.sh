@@ -1,0 +1,82 @@
+#!/bin/sh
+# digits, run 4: each replica with the environment that `drumline train` gives it.
+# Start every replica in a terminal of its own: sh THIS-FILE REPLICA
+set -eu
+
+cd /
+
+common() {
+    mkdir -p /home/me/.local/share/drumline/runs/4/output /home/me/.local/share/drumline/runs/4/output/checkpoint
+    export PYTHONUNBUFFERED=1
+    export PYTHONFAULTHANDLER=1
+    export no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}${NO_PROXY:+,$NO_PROXY}"
+    export DRUMLINE_RUN=4
+    export DRUMLINE_ATTEMPT=0
+    export OUTPUT_DIR=/home/me/.local/share/drumline/runs/4/output
+    export CHECKPOINT_DIR=/home/me/.local/share/drumline/runs/4/output/checkpoint
+    export GRPC_FAIL_FAST=use_caller
+    export LAYERS=2
+    export LR=0.001
+}
+
+case "${1-}" in
+chief.0)
+    common
+    export OMP_NUM_THREADS=2
+    export TF_NUM_INTRAOP_THREADS=2
+    export DRUMLINE_ROLE=chief
+    export DRUMLINE_INDEX=0
+    export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "chief", "index": 0}}'
+    exec python train.py --layers 2 --lr 0.001
+    ;;
+worker.0)
+    common
+    export OMP_NUM_THREADS=2
+    export TF_NUM_INTRAOP_THREADS=2
+    export DRUMLINE_ROLE=worker
+    export DRUMLINE_INDEX=0
+    export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "worker", "index": 0}}'
+    exec python train.py --layers 2 --lr 0.001
+    ;;
+worker.1)
+    common
+    export OMP_NUM_THREADS=2
+    export TF_NUM_INTRAOP_THREADS=2
+    export DRUMLINE_ROLE=worker
+    export DRUMLINE_INDEX=1
+    export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "worker", "index": 1}}'
+    exec python train.py --layers 2 --lr 0.001
+    ;;
+worker.2)
+    common
+    export OMP_NUM_THREADS=2
+    export TF_NUM_INTRAOP_THREADS=2
+    export DRUMLINE_ROLE=worker
+    export DRUMLINE_INDEX=2
+    export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "worker", "index": 2}}'
+    exec python train.py --layers 2 --lr 0.001
+    ;;
+ps.0)
+    common
+    export OMP_NUM_THREADS=1
+    export TF_NUM_INTRAOP_THREADS=1
+    export DRUMLINE_ROLE=ps
+    export DRUMLINE_INDEX=0
+    export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "ps", "index": 0}}'
+    exec python train.py --layers 2 --lr 0.001
+    ;;
+ps.1)
+    common
+    export OMP_NUM_THREADS=1
+    export TF_NUM_INTRAOP_THREADS=1
+    export DRUMLINE_ROLE=ps
+    export DRUMLINE_INDEX=1
+    export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "ps", "index": 1}}'
+    exec python train.py --layers 2 --lr 0.001
+    ;;
+*)
+    echo "usage: sh $0 REPLICA, one of:" >&2
+    echo "  chief.0 worker.0 worker.1 worker.2 ps.0 ps.1" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,46 @@
+"""A spec, and beside it what it must become, form by form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.protocol import Site
+from drumline.engine.registry import open_engine
+from drumline.plan.bind import bind
+from drumline.plan.make import make_plan
+from drumline.plan.rules import findings
+from drumline.spec.read import read_spec
+
+HERE = Path(__file__).parent
+CASES = sorted(path.parent.name for path in HERE.glob("*/drumline.yml"))
+FORMS = {"shell": "local.sh", "json": "local.json", "yaml": "local.yaml"}
+
+# Nothing of the machine on which the tests run; `/` is a folder everywhere.
+SITE = Site(directory=Path("/"), home=Path("/home/me/.local/share/drumline"), cores=8)
+
+
+def render(case: str, form: str) -> str:
+    reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml")
+    assert not reading.problems
+    assert not [finding for finding in findings(reading.spec) if finding.fatal]
+    engine = open_engine("local", SITE)
+    plan = make_plan(reading.spec, run="4")
+    assert all(replica.port for replica in plan.replicas), "a picked port would be another one each time"
+    return engine.render(plan, bind(plan, engine.place(plan)), form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_spec_becomes_what_stands_beside_it(case: str, form: str, *, update: bool) -> None:
+    expected = HERE / case / FORMS[form]
+    rendered = render(case, form)
+    if update:
+        expected.write_text(rendered, "utf-8")
+    assert rendered == expected.read_text("utf-8")
+
+
+def test_every_file_here_belongs_to_a_case() -> None:
+    beside = {path.name for case in CASES for path in (HERE / case).iterdir()}
+    assert beside == {"drumline.yml", *FORMS.values()}
