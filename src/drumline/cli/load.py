@@ -80,7 +80,7 @@ def _read_file(file: str | None) -> tuple[str, bytes, Path]:
             stream = getattr(sys.stdin, "buffer", None)
             if stream is None:
                 raise OSError("it is closed")
-            return source, stream.read(MAX_BYTES + 1), Path.cwd()
+            return source, stream.read(MAX_BYTES + 1), _here()
         with path.open("rb") as stream:
             return source, stream.read(MAX_BYTES + 1), path.parent.absolute()
     except FileNotFoundError:
@@ -91,6 +91,13 @@ def _read_file(file: str | None) -> tuple[str, bytes, Path]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{source}: cannot be read: {reason}") from None
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise InputError("the folder you are in is gone", hint="`cd` to another") from None
 
 
 def _with_parameters(spec: Spec, given: Sequence[str]) -> Spec:
