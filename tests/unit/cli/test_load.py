@@ -1,0 +1,79 @@
+"""From a file's name to a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline.cli.load import load
+from drumline.errors import InputError, SpecError
+
+GOOD = "project: digits\nrun: train {{ lr }} {{ layers }}\nparameters: {lr: 1e-6, layers: 2}\n"
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "drumline.yml"
+    file.write_text(GOOD)
+    return file
+
+
+@pytest.mark.parametrize("name", ["drumline.yml", "drumline.yaml"])
+def test_the_spec_of_this_folder_is_found_by_either_name(spec: Path, name: str) -> None:
+    spec.rename(spec.with_name(name))
+    loaded = load(None)
+    assert (loaded.source, loaded.site.directory, loaded.plan.name) == (name, spec.parent, "digits")
+
+
+def test_paths_begin_in_the_folder_of_the_spec(spec: Path) -> None:
+    (spec.parent / "below").mkdir()
+    file = spec.rename(spec.parent / "below" / "other.yml")
+    assert load("below/other.yml").site.directory == file.parent
+
+
+def test_a_parameter_is_given_on_the_command_line_as_it_stands(spec: Path) -> None:
+    loaded = load(None, given=["lr=a=b {{ layers }}", "layers=", "layers=4"])
+    assert loaded.plan.parameters == {"lr": "a=b {{ layers }}", "layers": "4"}
+    assert loaded.plan.replicas[0].argv == ("train", "a=b {{ layers }}", "4")
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "hint"),
+    [
+        ("lr", "-p lr: expected NAME=VALUE", ""),
+        ("layer=3", "-p layer=3: the spec has no parameter `layer`", "did you mean `layers`?"),
+        ("x=1", "-p x=1: the spec has no parameter `x`", "the spec has: lr, layers"),
+        ("lr=\udcff", "-p lr=\\udcff: the value is not UTF-8", ""),
+        ("\x1b=\n", "-p \\x1b=\\n: the spec has no parameter `\\x1b`", "the spec has: lr, layers"),
+    ],
+)
+def test_a_parameter_that_cannot_be_given_is_refused(spec: Path, given: str, message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(None, given=[given])
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_problems_of_the_spec_are_told_before_those_of_the_command_line(spec: Path) -> None:
+    spec.write_text(GOOD + "port: 0\n")
+    with pytest.raises(SpecError, match=r"^drumline.yml:4: port: "):
+        load(None, given=["nothing"])
+
+
+def test_a_name_on_the_command_line_wins(spec: Path) -> None:
+    spec.write_text(GOOD + "name: morning\n")
+    assert load(None).plan.name == "morning"
+    assert load(None, name="evening").plan.name == "evening"
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "x" * 64, "a\n"])
+def test_a_name_that_is_none_is_refused(spec: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"^--name .*: expected a name of at most 63 letters"):
+        load(None, name=name)
+
+
+def test_an_engine_on_the_command_line_wins(spec: Path) -> None:
+    spec.write_text(GOOD + "engine: ssh\n")
+    assert load(None).plan.engine == "ssh"
+    assert load(None, on="kubernetes").plan.engine == "kubernetes"
