@@ -175,5 +175,5 @@ def show_next(directory: Path, written: list[str]) -> None:
     if directory.absolute() != Path.cwd():
         click.echo(f"  cd {shlex.quote(str(directory))}")
     click.echo("  drumline check     name every mistake, or show who would run")
-    click.echo("  drumline render    print exactly what would run")
+    click.echo("  drumline train     train with everyone, here")
     click.echo("  python train.py    train alone, as one process")

@@ -103,7 +103,7 @@ def test_what_was_written_is_said_and_what_to_do_next(tmp_path: Path, capsys: Ca
     assert said.err == ""
     for name in FILES:
         assert f"wrote {folder / name}\n" in said.out
-    for command in (f"cd '{folder}'", "drumline check", "drumline render", "python train.py"):
+    for command in (f"cd '{folder}'", "drumline check", "drumline train", "python train.py"):
         assert f"\n  {command}" in said.out
 
 
