@@ -1,0 +1,143 @@
+"""A terminal in which a page's commands are typed one after another, and what they print is compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+COMMAND_SECONDS = 60
+
+# What differs from one time to the next, and what stands for it while texts are compared.
+_CHANGING = (
+    (re.compile(r"(\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\dZ?"), "TIME"),
+    (re.compile(r"(127\.0\.0\.1:|MASTER_PORT=)\d+"), r"\1PORT"),
+    (re.compile(r"process \d+"), "process PID"),
+    (re.compile(r"(?<![\w.])(\d+(\.\d+)?(ms|s|m|h|d))+(?![\w.])"), "DURATION"),
+    (re.compile(r"drumline \d+\.\d+\.\d+\S*"), "drumline VERSION"),
+    (re.compile(r"_THREADS=\d+"), "_THREADS=CORES"),
+)
+# A line of `logs` or of `events`: whose it is.
+_STREAMED = re.compile(r"(\[TIME\] )?(?P<id>\d+(\.[a-z]+\.\d+)?)(?(1) | *\| )")
+_ANYTHING = "..."
+
+
+class Command(NamedTuple):
+    """A command as it is typed, what should be printed, and whether its exit code is looked at next."""
+
+    text: str
+    output: str
+    may_fail: bool
+
+
+def read_commands(block: str) -> Iterator[Command]:
+    """The commands of a console block; lines that begin `> ` go on with the command before."""
+    typed: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            typed.append((line[2:], []))
+        elif line.startswith("> ") and not typed[-1][1]:
+            typed[-1] = (f"{typed[-1][0]}\n{line[2:]}", [])
+        else:
+            typed[-1][1].append(line)
+    for (text, output), following in zip(typed, [*(text for text, _ in typed[1:]), ""], strict=True):
+        yield Command(text, "".join(f"{line}\n" for line in output), following == "echo $?")
+
+
+class Terminal:
+    """Keeps folder, variables and the last exit code from one command to the next, as a shell does."""
+
+    def __init__(self, folder: Path) -> None:
+        self._home = folder / "home" / "you"
+        self._home.mkdir(parents=True)
+        self._state = folder / "state"
+        self._state.write_text(f"cd {shlex.quote(str(self._home))}\n")
+        self._code = 0
+        self._env = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(self._home),
+            "DRUMLINE_HOME": str(self._home / ".local" / "share" / "drumline"),
+            "LANG": "C.UTF-8",
+        }
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file where the terminal stands."""
+        self.type(f"cat > {shlex.quote(name)}", given=text)
+
+    def type(self, command: str, *, given: str = "") -> tuple[str, int]:
+        """Run a command; return what it printed, with the home folder as `/home/you`, and its exit code."""
+        state = shlex.quote(str(self._state))
+        script = (
+            f"set -o pipefail; . {state}; (exit {self._code})\n{command}\n"
+            f'code=$?; {{ export -p; echo "cd $(printf %q "$PWD")"; }} > {state}; exit $code'
+        )
+        done = subprocess.run(
+            ["bash", "-c", script],
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._env,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        self._code = done.returncode
+        return done.stdout.replace(str(self._home), "/home/you"), done.returncode
+
+    def close(self) -> None:
+        """End every run that was started here."""
+        runs = sorted((self._home / ".local" / "share" / "drumline" / "runs").glob("*"))
+        if runs:
+            self.type("drumline kill --force " + " ".join(run.name for run in runs))
+
+
+def differences(shown: str, printed: str) -> list[str]:
+    """What a page shows otherwise than a command printed it; `...` on a line of its own stands for any lines.
+
+    Between the lines of two replicas no order is promised: each replica's are compared by themselves.
+    """
+    wanted, had = _by_replica(_normalise(shown)), _by_replica(_normalise(printed))
+    streamed = len(wanted) > 1
+    partial = streamed and _ANYTHING in wanted[""]
+    if partial:
+        wanted = {name: _loosen(lines) for name, lines in wanted.items()}
+    unlike = [name for name, lines in wanted.items() if not _is_like(lines, had.get(name, []))]
+    unshown = [] if partial else [name for name in had if name not in wanted]
+    return [
+        line
+        for name in (*unlike, *unshown)
+        for line in (
+            *(f"shown    {each}" for each in wanted.get(name, [])),
+            *(f"printed  {each}" for each in had.get(name, [])),
+        )
+    ]
+
+
+def _normalise(text: str) -> list[str]:
+    for pattern, word in _CHANGING:
+        text = pattern.sub(word, text)
+    # Columns are as wide as what stands in them.
+    return [re.sub(r" {2,}", "  ", re.sub(r" +\|", " |", line)).rstrip() for line in text.splitlines()]
+
+
+def _by_replica(lines: list[str]) -> dict[str, list[str]]:
+    """Lines by the replica in front of them; those with none under no name."""
+    found: dict[str, list[str]] = {"": []}
+    for line in lines:
+        match = _STREAMED.match(line)
+        found.setdefault(match["id"] if match else "", []).append(line)
+    return found
+
+
+def _loosen(lines: list[str]) -> list[str]:
+    return [_ANYTHING, *(each for line in lines for each in (line, _ANYTHING))]
+
+
+def _is_like(wanted: list[str], had: list[str]) -> bool:
+    pattern = "".join("(?:.*\\n)*?" if line == _ANYTHING else f"{re.escape(line)}\\n" for line in wanted)
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in had)) is not None

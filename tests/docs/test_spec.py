@@ -1,0 +1,89 @@
+"""docs/spec.md has every key of the spec with its default, and every YAML block of the pages is a spec that passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from docs.pages import PAGES, ROOT, Block, read_blocks, read_table, sections
+from drumline.cli import run
+from drumline.spec import types
+from drumline.spec.quantity import parse_seconds
+
+MINIMAL = {"project": "project: digits\n", "run": "run: python train.py\n", "roles": "roles: {worker: 2}\n"}
+
+# The tables of a section, in their order: one per type of the spec.
+TABLES: dict[str, tuple[type[types.Block], ...]] = {
+    "The file": (types.Spec,),
+    "Commands": (types.Run,),
+    "Roles": (types.Roles, types.Role),
+    "First": (types.First,),
+    "Resources": (types.Resources,),
+    "Variables and secrets": (types.Value,),
+    "TensorFlow": (types.TensorFlow,),
+    "Data": (types.Data,),
+    "Restart": (types.Restart,),
+    "Backoff": (types.Backoff,),
+    "Timeouts": (types.Timeouts,),
+    "Engine": (types.Engine,),
+    "ssh": (types.SshOptions, types.SshHost),
+    "kubernetes, jobset, tfjob": (types.KubernetesOptions,),
+}
+BLOCKS = [
+    pytest.param(block, id=block.place) for page in PAGES for block in read_blocks(page) if block.language == "yaml"
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_yaml_that_is_shown_passes_check(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
+    Path("drumline.yml").write_text(complete(block.text) if "fragment" in block.marks else block.text)
+    code = run(["check"])
+    said = capfd.readouterr().err
+    assert (code, "warning:" in said) == ((2, False) if "broken" in block.marks else (0, False)), said
+
+
+def complete(fragment: str) -> str:
+    """A whole spec around a few keys."""
+    own = yaml.safe_load(fragment)
+    return "".join(line for key, line in MINIMAL.items() if key not in own) + fragment
+
+
+def test_every_type_of_the_spec_has_a_table() -> None:
+    blocks = {
+        each
+        for each in vars(types).values()
+        if isinstance(each, type) and issubclass(each, types.Block) and each not in (types.Block, types.LocalOptions)
+    }
+    assert blocks == {block for several in TABLES.values() for block in several}
+
+
+@pytest.mark.parametrize("section", TABLES)
+def test_the_tables_of_a_section_have_every_key_and_its_default(section: str) -> None:
+    rows = read_table(sections(ROOT / "docs" / "spec.md")[section])
+    fields = [field for block in TABLES[section] for field in msgspec.structs.fields(block)]
+    assert [row[0].strip("`") for row in rows] == [field.encode_name for field in fields]
+    wrong = [row[0] for row, field in zip(rows, fields, strict=True) if not says_default(row[1], field)]
+    assert not wrong
+
+
+def says_default(shown: str, field: msgspec.structs.FieldInfo) -> bool:
+    """Whether a cell shows a field's default; one that is worked out elsewhere is told in words, or not at all."""
+    text = shown.strip("`")
+    if field.required:
+        return text == "required"
+    match field.default:
+        case bool() as default:
+            return text == str(default).lower()
+        case float() as default:
+            return parse_seconds(text) == default
+        case int() | str() as default:
+            return text == str(default)
+        case _:
+            return text != "required"

@@ -1,0 +1,54 @@
+"""What the pages list is what there is: variables, targets, commands, links."""
+
+from __future__ import annotations
+
+import re
+
+from docs.pages import PAGES, ROOT, read_table, sections
+from drumline.plan.bind import CONTRACT
+
+README = sections(ROOT / "README.md")
+ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
+
+
+def test_readme_has_every_variable_of_the_contract() -> None:
+    shown = {row[0].strip("`") for row in read_table(README["What a training script is given"])}
+    assert shown == CONTRACT
+
+
+def test_readme_has_every_target_of_the_makefile() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    shown = [row[0].strip("`").removeprefix("make ") for row in read_table(README["Working on drumline"])]
+    assert sorted(shown) == sorted(targets)
+
+
+def test_every_link_of_the_pages_leads_somewhere() -> None:
+    dead = []
+    for page in (*PAGES, *ADRS, ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            name, _, anchor = target.partition("#")
+            path = page.parent / name if name else page
+            if "://" not in target and not (path.exists() and (not anchor or anchor in anchors(path.read_text()))):
+                dead.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not dead
+
+
+def anchors(text: str) -> set[str]:
+    """What a link to a heading of this page is called."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_index_names_every_page_and_every_decision() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [page for page in (*PAGES, *ADRS) if page.parent != ROOT and page.name != "README.md"]
+    assert not [page.name for page in pages if f"{page.relative_to(ROOT / 'docs')})" not in index]
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [adr.name[:4] for adr in ADRS] == [f"{number:04}" for number in range(1, len(ADRS) + 1)]
+
+
+def test_the_changelog_has_a_place_for_what_comes_next() -> None:
+    headings = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "Unreleased"
