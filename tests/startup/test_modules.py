@@ -1,0 +1,71 @@
+"""The commands that people type most load next to nothing: held by module names, which no busy machine can blur."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {
+    "asyncio",
+    "asyncssh",
+    "importlib.metadata",
+    "lightkube",
+    "logging",
+    "msgspec",
+    "psutil",
+    "rich",
+    "starlette",
+    "yaml",
+}
+CORE = ("drumline.engine", "drumline.plan", "drumline.spec")
+
+TELL_MODULES = """
+import sys
+before = set(sys.modules)
+from drumline.cli import run
+code = run(sys.argv[1:])
+print("code", code, *sorted(set(sys.modules) - before), file=sys.stderr)
+"""
+
+
+def modules_of(argv: list[str], home: Path) -> set[str]:
+    """What this command loads beyond a bare interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", TELL_MODULES, *argv],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=home,
+        env={"PATH": "/usr/bin:/bin", "DRUMLINE_HOME": str(home)},
+    )
+    _, code, *modules = done.stderr.splitlines()[-1].split()
+    assert code == "0"
+    assert {"drumline.cli", "click"} <= set(modules)
+    return set(modules)
+
+
+@pytest.mark.parametrize(
+    ("command", "forbidden"),
+    [
+        ("--help", CORE),
+        ("--version", CORE),
+        ("completion bash", CORE),
+        ("completion zsh", CORE),
+        ("completion fish", CORE),
+        ("status", CORE),
+    ],
+)
+def test_a_light_command_loads_nothing_heavy(command: str, forbidden: tuple[str, ...], tmp_path: Path) -> None:
+    modules = modules_of(command.split(), tmp_path)
+    assert not modules & HEAVY
+    assert not [module for module in modules if module.startswith(forbidden)]
+
+
+def test_what_is_loaded_is_really_seen(tmp_path: Path) -> None:
+    (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
+    modules = modules_of(["check"], tmp_path)
+    assert {"yaml", "msgspec"} <= modules
+    assert {module for module in CORE if module not in modules} == set()

@@ -1,0 +1,127 @@
+"""``drumline render``, as it is typed: the result on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drumline.cli import run
+
+SPEC = "project: digits\nrun: python train.py --lr {{ lr }}\nparameters: {lr: 0.1}\nport: 2222\nroles: {worker: 2}\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRUMLINE_HOME", "/home/me")
+    (tmp_path / "drumline.yml").write_text(SPEC)
+    return tmp_path
+
+
+def test_a_script_is_printed_unless_another_form_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render"]) == 0
+    out, err = capfd.readouterr()
+    assert out.startswith("#!/bin/sh\n")
+    assert "exec python train.py --lr 0.1\n" in out
+    assert err == ""
+    assert run(["render", "-o", "shell"]) == 0
+    assert capfd.readouterr().out == out
+
+
+def test_json_and_yaml_are_the_same_data(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "-o", "json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert run(["render", "-o", "yaml"]) == 0
+    assert yaml.safe_load(capfd.readouterr().out) == data
+    assert [replica["id"] for replica in data["replicas"]] == ["worker.0", "worker.1"]
+
+
+def test_parameters_and_the_runs_number_can_be_given(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "-p", "lr=it's 0.5", "--run-id", "7.2", "-o", "json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert data["run"] == "7.2"
+    assert data["replicas"][0]["argv"] == ["python", "train.py", "--lr", "it's 0.5"]
+    assert data["replicas"][0]["env"]["OUTPUT_DIR"] == "/home/me/runs/7.2/output"
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", ".5", "5.", "1.2.3", "٣", "../4", "1" * 10])
+def test_a_runs_number_that_is_none_is_refused(number: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", f"--run-id={number}"]) == 2
+    assert capfd.readouterr().err == f"error: --run-id {number}: expected a number such as 4, or 7.2 in a sweep\n"
+
+
+def test_warnings_do_not_disturb_the_result(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "drumline.yml").write_text(SPEC.replace("{lr: 0.1}", "{lr: 0.1, idle: 2}"))
+    assert run(["render", "-o", "json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["name"] == "digits"
+    assert err.startswith("warning: drumline.yml:3: parameters.idle: ")
+
+
+def test_a_spec_with_problems_is_not_rendered(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "drumline.yml").write_text("project: digits\n")
+    assert run(["render"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("drumline.yml:1: run: is missing")
+
+
+def test_an_engine_that_is_still_to_come_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "--on", "kubernetes"]) == 3
+    out, err = capfd.readouterr()
+    assert (out, err) == (
+        "",
+        "error: this version of drumline cannot run on `kubernetes` yet\nhint: it can run on: local\n",
+    )
+
+
+def test_a_spec_may_come_from_stdin(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "drumline.yml").unlink()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SPEC.encode())))
+    assert run(["render", "-", "-o", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["replicas"][0]["workdir"] == str(folder)
+
+
+def test_ports_that_clash_are_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "drumline.yml").write_text(SPEC.replace("port: 2222", "").replace("2}", "{replicas: 2, port: [7, 7]}}"))
+    assert run(["render"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "port 7 is given to worker.0 and to worker.1" in err
+
+
+def test_what_is_too_long_to_start_is_rendered_with_a_warning(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "drumline.yml").write_text(SPEC + f"env: {{LONG: {'x' * 140_000}}}\n")
+    assert run(["render", "-o", "json"]) == 0
+    out, err = capfd.readouterr()
+    assert len(json.loads(out)["replicas"]) == 2
+    assert err.startswith("warning: LONG of worker.0 has 140,005 bytes")
+
+
+def test_any_bytes_in_a_folders_name_and_any_encoding_of_the_terminal_are_fine(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff \xc3\xa9"
+    os.mkdir(folder)  # noqa: PTH102
+    Path(os.fsdecode(folder), "drumline.yml").write_text(
+        "project: digits\nrun: echo 'été →' | cat\nport: 2222\n", "utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "drumline", "render"],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"cd '" + folder + b"'\n" in done.stdout
+    assert "été →".encode() in done.stdout
+    ran = subprocess.run(["sh", "-s", "worker.0"], input=done.stdout, capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout.decode()) == (0, "été →\n")

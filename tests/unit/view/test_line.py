@@ -1,0 +1,30 @@
+"""A plan as rows: replicas that are alike stand together."""
+
+from __future__ import annotations
+
+from drumline.view.line import LineRow, line_rows, role_counts
+from plans import plan_of
+
+
+def test_neighbours_that_are_alike_are_one_row() -> None:
+    plan = plan_of("roles: {chief: 1, worker: 3, ps: {replicas: 2, resources: {cpus: 1, memory: 1GiB, gpus: 0}}}")
+    command = "python train.py"
+    assert line_rows(plan) == [
+        LineRow("chief.0", 1, command, None, None, None),
+        LineRow("worker.0-2", 3, command, None, None, None),
+        LineRow("ps.0-1", 2, command, 1.0, 1024**3, 0),
+    ]
+
+
+def test_a_first_that_differs_has_a_row_of_its_own() -> None:
+    plan = plan_of("roles: {worker: {replicas: 3, first: {run: python lead.py}}}")
+    assert [(row.replicas, row.size, row.command) for row in line_rows(plan)] == [
+        ("worker.0", 1, "python lead.py"),
+        ("worker.1-2", 2, "python train.py"),
+    ]
+
+
+def test_roles_are_counted_in_the_order_of_the_line() -> None:
+    plan = plan_of("roles: {evaluator: 1, ps: 2, worker: 3, master: 1}")
+    assert role_counts(plan) == [("chief", 1), ("worker", 3), ("ps", 2), ("evaluator", 1)]
+    assert role_counts(plan_of("")) == [("worker", 1)]
