@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,11 +62,6 @@ class RunFolder:
         return self.path / "control"
 
     @property
-    def request_file(self) -> Path:
-        """A request left while no supervisor lived."""
-        return self.path / "request"
-
-    @property
     def output_dir(self) -> Path:
         """The shared folder of a run whose spec names none."""
         return self.path / "output"
@@ -87,24 +84,30 @@ def runs_dir(home: Path) -> Path:
 def create_folder(home: Path) -> RunFolder:
     """Make a folder for the next run; its number is this user's next, however many launch at once."""
     runs = runs_dir(home)
-    counter = home / "last-run"
     try:
-        runs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        home.chmod(0o700)
-        number = max(_read_number(counter), max(numbers(home), default=0)) + 1
-        while True:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runs.mkdir(exist_ok=True, mode=0o700)
+        with _counter(home) as counter:
+            number = max(_read_number(counter), max(numbers(home), default=0)) + 1
             path = runs / str(number)
-            try:
-                path.mkdir(mode=0o700)
-                break
-            except FileExistsError:
-                number += 1
-        counter.write_text(f"{number}\n")
+            path.mkdir(mode=0o700)
+            os.pwrite(counter, f"{number:<20}\n".encode(), 0)
     except OSError as error:
         raise EngineError(
             f"cannot keep runs in {home}: {error.strerror}", hint="set DRUMLINE_HOME to a folder that you may write to"
         ) from None
     return RunFolder(path)
+
+
+@contextmanager
+def _counter(home: Path) -> Iterator[int]:
+    """The file with the last number that was given, ours alone for as long as we look; no number is given twice."""
+    file = os.open(home / "last-run", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)
 
 
 def find_folder(home: Path, run: str) -> RunFolder:
@@ -129,8 +132,8 @@ def numbers(home: Path) -> Iterator[int]:
     yield from map(int, run_ids(home))
 
 
-def _read_number(counter: Path) -> int:
+def _read_number(counter: int) -> int:
     try:
-        return int(counter.read_text())
-    except (FileNotFoundError, ValueError):
+        return int(os.pread(counter, 32, 0))
+    except ValueError:
         return 0

@@ -75,7 +75,7 @@ def _parse(line: bytes) -> Record | None:
         if data.pop("v") != VERSION:
             return None
         return Record(data.pop("at"), data.pop("up"), data.pop("boot"), event_from_data(data))
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError):
         return None
 
 

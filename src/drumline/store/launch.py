@@ -30,10 +30,10 @@ def add_facts(folder: RunFolder, **facts: object) -> None:
 def read_facts(folder: RunFolder) -> dict[str, Any]:
     """The facts of the launch; none for a folder without."""
     try:
-        facts: dict[str, Any] = json.loads(folder.facts_file.read_bytes())
+        facts = json.loads(folder.facts_file.read_bytes())
     except (OSError, ValueError):
         return {}
-    return facts
+    return facts if isinstance(facts, dict) else {}
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -44,8 +44,6 @@ def read_history(folder: RunFolder) -> History:
                 finished = moment_of(record)
     except OSError as error:
         raise EngineError(f"run {folder.id} cannot be read: {error.strerror}") from None
-    except KeyError as error:
-        raise EngineError(f"the journal of run {folder.id} is not that of its plan: {error}") from None
     return History(plan, records, state, started, finished)
 
 

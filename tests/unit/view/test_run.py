@@ -1,0 +1,176 @@
+"""One run in detail."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from drumline.errors import EngineError
+from drumline.plan.types import ReplicaId
+from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.store.clock import Moment
+from drumline.store.launch import add_facts
+from drumline.store.lock import take_lock
+from drumline.view.run import ReplicaRow, run_details
+from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
+
+
+def two_workers_of_which_one_fails() -> list[tuple[Moment, Event]]:
+    accepted, started, fell, ended = moments()
+    return [
+        (accepted, RunAccepted()),
+        (accepted, AttemptPlaced(0, ("127.0.0.1:20000", "127.0.0.1:20001"))),
+        (started, ReplicaStarted(WORKER, 0)),
+        (started, ReplicaStarted(SECOND, 0)),
+        (fell, ReplicaExited(SECOND, 0, 0, Exit(signal=9), fell.since_boot)),
+        (ended, ReplicaExited(WORKER, 0, 0, Exit(signal=15), ended.since_boot)),
+    ]
+
+
+def by_id(rows: tuple[ReplicaRow, ...]) -> dict[str, ReplicaRow]:
+    return {str(row.id): row for row in rows}
+
+
+def test_every_replica_has_its_state_its_times_and_its_end(tmp_path: Path) -> None:
+    details = run_details(write_run(tmp_path, 4, two_workers_of_which_one_fails(), spec=TWO_WORKERS), NOW)
+    first, second = details.replicas
+    assert (first.id, first.phase, first.reason, first.exit) == (WORKER, "KILLED", "PeerFailed", Exit(signal=15))
+    assert (first.started_at, first.duration_seconds) == (NOON + 10, 20.0)
+    assert (second.id, second.phase, second.reason, second.exit) == (SECOND, "FAILED", "Signalled", Exit(signal=9))
+    assert (second.started_at, second.duration_seconds) == (NOON + 10, 10.0)
+    assert (details.run.summary.phase, details.run.duration_seconds) == ("FAILED", 20.0)
+    assert details.run.summary.message == "4.worker.1: killed by signal 9 (KILL)"
+
+
+def test_whoever_is_chief_is_marked_under_any_name(tmp_path: Path) -> None:
+    workers = run_details(write_run(tmp_path, 1, spec=TWO_WORKERS), NOW)
+    assert [row.id for row in workers.replicas if row.is_chief] == [WORKER]
+    chief = run_details(write_run(tmp_path, 2, spec="framework: plain\nroles: {chief: 1, worker: 1}"), NOW)
+    assert [row.id for row in chief.replicas if row.is_chief] == [ReplicaId("chief", 0)]
+
+
+def test_a_replica_that_runs_counts_on_and_one_that_has_not_started_counts_nothing(tmp_path: Path) -> None:
+    details = run_details(write_run(tmp_path, 4, two_workers_of_which_one_fails()[:3], spec=TWO_WORKERS), NOW)
+    first, second = details.replicas
+    assert (first.phase, first.duration_seconds) == ("RUNNING", 90.0)
+    assert (second.phase, second.started_at, second.duration_seconds) == ("STARTING", None, None)
+
+
+def test_replicas_of_a_run_that_was_only_created_are_as_far_as_it_is(tmp_path: Path) -> None:
+    details = run_details(write_run(tmp_path, 4, spec=TWO_WORKERS), NOW)
+    assert [(row.phase, row.exit) for row in details.replicas] == [("CREATED", None), ("CREATED", None)]
+
+
+def test_a_replica_ended_when_its_keeper_saw_it_and_not_when_it_was_written_down(tmp_path: Path) -> None:
+    accepted, started, fell, _ = moments()
+    much_later = Moment(NOON + 7200, 7700.0, "boot-a")
+    history = [
+        *running(accepted, started),
+        (much_later, ReplicaExited(WORKER, 0, 0, Exit(0), fell.since_boot)),
+    ]
+    (row,) = run_details(write_run(tmp_path, 4, history), NOW).replicas
+    assert row.duration_seconds == 10.0
+
+
+@pytest.mark.parametrize("stamp", [0.0, 9999.0], ids=["before it began", "after it was written down"])
+def test_a_stamp_that_cannot_be_is_not_believed(tmp_path: Path, stamp: float) -> None:
+    accepted, started, _, ended = moments()
+    history = [*running(accepted, started), (ended, ReplicaExited(WORKER, 0, 0, Exit(0), stamp))]
+    (row,) = run_details(write_run(tmp_path, 4, history), NOW).replicas
+    assert row.duration_seconds == 20.0
+
+
+def test_a_clock_set_back_gives_no_negative_duration(tmp_path: Path) -> None:
+    accepted, started, _, ended = moments()
+    set_back = ended._replace(at=NOON - 86_400)
+    history = [*running(accepted, started), (set_back, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))]
+    details = run_details(write_run(tmp_path, 4, history), NOW)
+    assert (details.run.duration_seconds, details.replicas[0].duration_seconds) == (20.0, 20.0)
+
+
+def test_another_boot_in_between_gives_the_time_on_the_wall(tmp_path: Path) -> None:
+    accepted, started, *_ = moments()
+    rebooted = Moment(NOON + 3610, 3.0, "boot-b")
+    history = [*running(accepted, started), (rebooted, ReplicaExited(WORKER, 0, 0, Exit(), 3.0))]
+    details = run_details(write_run(tmp_path, 4, history), NOW)
+    assert (details.run.duration_seconds, details.replicas[0].duration_seconds) == (3600.0, 3600.0)
+
+
+def test_earlier_attempts_are_told_with_their_cause_and_only_the_last_is_shown(tmp_path: Path) -> None:
+    accepted, started, fell, ended = moments()
+    history: list[tuple[Moment, Event]] = [
+        *running(accepted, started),
+        (fell, ReplicaExited(WORKER, 0, 0, Exit(7), fell.since_boot)),
+        (fell, AttemptPlaced(1, ("127.0.0.1:20000",))),
+        (fell, ReplicaStarted(WORKER, 1)),
+        (ended, ReplicaExited(WORKER, 1, 0, Exit(0), ended.since_boot)),
+    ]
+    details = run_details(write_run(tmp_path, 4, history, spec="framework: plain\nrestart: 1"), NOW)
+    assert [(cause.attempt, cause.replica, cause.message) for cause in details.causes] == [
+        (0, WORKER, "4.worker.0: exit code 7")
+    ]
+    (row,) = details.replicas
+    assert (row.attempt, row.phase, row.started_at, row.duration_seconds) == (1, "FINISHED", NOON + 20, 10.0)
+
+
+def test_the_output_is_in_the_store_unless_the_spec_names_a_folder(tmp_path: Path) -> None:
+    own = write_run(tmp_path, 1)
+    assert run_details(own, NOW).output_dir == str(own.path / "output")
+    named = write_run(tmp_path, 2, spec="framework: plain\noutput: ./out/../results", directory="/project")
+    assert run_details(named, NOW).output_dir == "/project/results"
+
+
+def test_the_revision_is_shown_where_it_is_known(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4)
+    assert (run_details(folder, NOW).revision, run_details(folder, NOW).is_dirty) == (None, None)
+    add_facts(folder, revision="3558874", dirty=True)
+    assert (run_details(folder, NOW).revision, run_details(folder, NOW).is_dirty) == ("3558874", True)
+
+
+@pytest.mark.parametrize("facts", [b"", b"{", b"[]", json.dumps({"revision": 4, "dirty": "no"}).encode()])
+def test_a_launch_that_cannot_be_read_takes_only_itself_away(tmp_path: Path, facts: bytes) -> None:
+    folder = write_run(tmp_path, 4, finished())
+    folder.facts_file.write_bytes(facts)
+    details = run_details(folder, NOW)
+    assert (details.run.summary.phase, details.run.summary.created_at) == ("FINISHED", NOON)
+    assert (details.revision, details.is_dirty) == (None, None)
+
+
+def test_whether_the_supervisor_is_gone_is_a_matter_of_its_lock(tmp_path: Path) -> None:
+    accepted, started, *_ = moments()
+    folder = write_run(tmp_path, 4, running(accepted, started))
+    assert run_details(folder, NOW).run.supervisor_gone
+    lock = take_lock(folder.lock_file)
+    assert lock is not None
+    try:
+        assert not run_details(folder, NOW).run.supervisor_gone
+    finally:
+        os.close(lock)
+    append(folder, finished()[-1:])
+    assert not run_details(folder, NOW).run.supervisor_gone
+
+
+def test_lines_of_the_journal_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, finished()[:-1])
+    with folder.journal_file.open("ab") as journal:
+        journal.write(b'\xff\xfe\n[1]\n"x"\n{"v": 99}\n')
+    append(folder, finished()[-1:])
+    assert run_details(folder, NOW).run.summary.phase == "FINISHED"
+
+
+def test_a_plan_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4)
+    folder.plan_file.write_bytes(b"\xff{")
+    with pytest.raises(EngineError, match="the plan of run 4 cannot be read"):
+        run_details(folder, NOW)
+
+
+def test_by_name_the_rows_are_those_of_the_line(tmp_path: Path) -> None:
+    spec = "framework: plain\nroles: {chief: 1, worker: {replicas: 2, resources: {cpus: 2, memory: 1GiB}}, ps: 1}"
+    rows = by_id(run_details(write_run(tmp_path, 4, spec=spec), NOW).replicas)
+    assert list(rows) == ["chief.0", "worker.0", "worker.1", "ps.0"]
+    assert (rows["worker.1"].resources.cpus, rows["worker.1"].resources.memory_bytes) == (2.0, 1 << 30)
+    assert rows["ps.0"].resources.cpus is None
