@@ -1,0 +1,94 @@
+"""Plans of 100, 1,000 and 10,000 replicas: made, placed, bound and written down.
+
+Run as `python -m bench.plan` from the checkout. Seconds are of the processor, the least of several repetitions in this
+one run; `per replica` sets what one replica costs against one among 100, so 1.0 throughout is perfectly linear.
+`naive` is the same with the cluster repeated in each replica's TF_CONFIG, where ours has it once.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from drumline.engine.protocol import Site
+from drumline.engine.registry import open_engine
+from drumline.plan.bind import bind
+from drumline.plan.make import make_plan
+from drumline.plan.types import Shared
+from drumline.spec.read import read_spec
+
+SIZES = (100, 1_000, 10_000)
+FORMS = ("shell", "json")
+SPEC = """
+project: digits
+run: python train.py --layers {{ layers }} --lr {{ lr }}
+parameters: {layers: 2, lr: 0.001}
+port: 2222
+roles: {chief: 1, worker: %d}
+resources: {cpus: 2, memory: 4GiB}
+"""
+
+T = TypeVar("T")
+
+
+class Figures(NamedTuple):
+    """What a line of one size costs."""
+
+    seconds: dict[str, float]
+    written_bytes: dict[str, int]
+
+
+def main() -> None:
+    measured = {size: measure(size) for size in SIZES}
+    for title, index, form in (("seconds", 0, "14.4f"), ("bytes", 1, "14,")):
+        print(f"{title:<12}" + "".join(f"{size:14,}" for size in SIZES) + "    per replica")
+        for name in measured[SIZES[0]][index]:
+            values = [measured[size][index][name] for size in SIZES]
+            print(f"{name:<12}" + "".join(format(value, form) for value in values) + "    " + per_replica(values))
+        print()
+
+
+def measure(size: int) -> Figures:
+    """Plan, place, bind and render a line of so many replicas."""
+    spec = read_spec((SPEC % (size - 1)).encode(), "drumline.yml").spec
+    engine = open_engine("local", Site(Path("/"), Path("/home/me"), 8))
+    repetitions = max(5, 10_000 // size)
+    seconds, written = {}, {}
+    seconds["make"], plan = least(partial(make_plan, spec, run="4"), repetitions)
+    seconds["place"], placement = least(partial(engine.place, plan), repetitions)
+    seconds["bind"], launches = least(partial(bind, plan, placement), repetitions)
+    for form in FORMS:
+        seconds[form], text = least(partial(engine.render, plan, launches, form), repetitions)
+        written[form] = len(text)
+    seconds["all"] = sum(seconds.values())
+    configs = [launch.env["TF_CONFIG"] for launch in launches]
+    repeated = sum(len(config.text) for config in configs if isinstance(config, Shared))
+    for form in FORMS:
+        written[f"naive {form}"] = written[form] + repeated
+    return Figures(seconds, written)
+
+
+def least(call: Callable[[], T], repetitions: int) -> tuple[float, T]:
+    """The shortest time that a call took, and what it returned."""
+    times = []
+    gc.collect()
+    gc.disable()
+    for _ in range(repetitions):
+        before = time.process_time()
+        result = call()
+        times.append(time.process_time() - before)
+    gc.enable()
+    return min(times), result
+
+
+def per_replica(values: Sequence[float]) -> str:
+    one = values[0] / SIZES[0]
+    return " ".join(f"{value / size / one:6.2f}" for value, size in zip(values, SIZES, strict=True))
+
+
+if __name__ == "__main__":
+    main()
