@@ -1,0 +1,40 @@
+"""What a replica that is started here gets: the environment of whoever launches, and above it its launch."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.engine.local.environment import complete
+from drumline.errors import EngineError
+from drumline.plan.bind import bind
+from drumline.plan.types import Launch
+from plans import place_of, plan_of
+
+
+def launch_of(text: str) -> Launch:
+    plan = plan_of(text)
+    (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan, python_dir="/venv/bin")})
+    return launch
+
+
+def test_a_launch_stands_above_what_whoever_launches_has() -> None:
+    env = complete(launch_of("env: {A: spec}"), {"A": "mine", "B": "mine"})
+    assert (env["A"], env["B"], env["DRUMLINE_ROLE"]) == ("spec", "mine", "worker")
+
+
+@pytest.mark.parametrize(("path", "expected"), [({}, "/venv/bin"), ({"PATH": "/bin"}, "/venv/bin:/bin")])
+def test_the_python_that_launches_comes_first_in_path(path: dict[str, str], expected: str) -> None:
+    assert complete(launch_of(""), path)["PATH"] == expected
+
+
+def test_a_secret_is_what_whoever_launches_has_under_that_name() -> None:
+    env = complete(launch_of("env: {TOKEN: {from: MINE}, MINE: other}"), {"MINE": "s3cret"})
+    assert (env["TOKEN"], env["MINE"]) == ("s3cret", "other")
+
+
+@pytest.mark.parametrize("environ", [{}, {"MINE": ""}])
+def test_a_secret_that_is_not_there_is_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(EngineError) as refused:
+        complete(launch_of("env: {TOKEN: {from: MINE}}"), environ)
+    assert refused.value.message == "worker.0 needs the secret TOKEN from the variable MINE, which is not set"
+    assert refused.value.hint == "set it where you launch: `export MINE=…`"
