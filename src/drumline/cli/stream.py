@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from drumline.run.state import Phase
 from drumline.store.folder import RunFolder
 from drumline.store.lock import is_locked
 from drumline.supervise.control import connect
@@ -18,6 +19,7 @@ from drumline.view.feed import Change, Feed, Item, Lines
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _QUICK, _SLOW = 0.01, 0.2
+_BIRTH = 5.0  # the time that a run may take from its number to its supervisor
 
 
 class Screen:
@@ -95,9 +97,13 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
     """
     pause = _QUICK
     connection = None
+    alone_since = None  # when we first saw that no supervisor is there
     try:
         while True:
-            items = feed.poll(time.time())
+            connection = connection or connect(folder.socket_file)
+            supervised = connection or is_locked(folder.lock_file)
+            alone_since = None if supervised else alone_since or time.monotonic()
+            items = feed.poll(time.time())  # after the look at the supervisor, which writes before it leaves
             screen.show(items, feed.unfinished())
             if items:
                 pause = _QUICK
@@ -105,8 +111,7 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
             if feed.is_over:
                 screen.show((), {})
                 return
-            connection = connection or connect(folder.socket_file)
-            if connection is None and not is_locked(folder.lock_file) and not feed.poll(time.time()):
+            if alone_since and (feed.state.phase is not Phase.CREATED or time.monotonic() > alone_since + _BIRTH):
                 raise supervisor_gone(folder)
             if select.select([connection] if connection else [], [], [], pause)[0] and connection:
                 connection.close()

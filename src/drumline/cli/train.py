@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 
 import click
 
@@ -13,14 +12,13 @@ from drumline.cli.check import headcount, show_plan
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
 from drumline.cli.stream import Screen, follow
 from drumline.engine.registry import open_engine
-from drumline.errors import EngineError, InputError
-from drumline.plan.types import Plan
+from drumline.errors import InputError
+from drumline.plan.types import Plan, Secret
 from drumline.run.state import Phase
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
-from drumline.supervise.detach import detach
-from drumline.supervise.main import supervise
-from drumline.supervise.reach import stop_run
+from drumline.supervise.detach import held_interrupts
+from drumline.supervise.reach import stop_run, take_up
 from drumline.view.feed import Feed
 
 _SECOND_THOUGHT_SECONDS = 3.0
@@ -60,36 +58,49 @@ def command(
         show_plan(loaded)
         return
     show_warnings(loaded)
+    _require_secrets(loaded.plan)
     engine = open_engine(loaded.plan.engine, loaded.site)
     engine.place(loaded.plan)  # what cannot be placed is refused before there is a run
     engine.close()
-    folder = create_folder(loaded.site.home)
-    plan = loaded.plan_as(folder.id)
-    write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
-    word = detach(folder.supervisor_log, partial(supervise, folder, loaded.site))
-    if word != "ok":
-        raise EngineError(f"run {folder.id} could not be started", hint=f"see {folder.supervisor_log}")
-    click.echo(f"drumline: run {folder.id} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
-    if in_background:
-        click.echo(folder.id)
-        return
-    ctx.exit(watch(folder, plan, partial(stop_run, folder, loaded.site, force=False), kill=kill_on_interrupt))
-
-
-def watch(folder: RunFolder, plan: Plan, kill_run: Callable[[], object], *, kill: bool) -> int:
-    """Show a run until it ends, and return its exit code; an interrupt leaves it, or ends it if told so."""
-    ids = [folder.id, *(f"{folder.id}.{replica.id}" for replica in plan.replicas)]
-    feed, screen = Feed(folder), Screen(ids)
+    folder = None
     try:
-        follow(feed, screen, folder)
+        with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
+            folder = create_folder(loaded.site.home)
+            plan = loaded.plan_as(folder.id)
+            write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
+            take_up(folder, loaded.site)
+            click.echo(f"drumline: run {folder.id} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
+            if in_background:
+                click.echo(folder.id)
+                return
+        ctx.exit(_watch(folder))
     except KeyboardInterrupt:
-        if not kill and _leave(folder):
-            return 130
-        click.echo(f"\ndrumline: ending run {folder.id}", err=True)
-        kill_run()
-        follow(feed, screen, folder)
-        return 130
+        if folder is None:
+            raise
+        if kill_on_interrupt or not _leave(folder):
+            click.echo(f"\ndrumline: ending run {folder.id}", err=True)
+            state = stop_run(folder, loaded.site, force=False)
+            click.echo(f"drumline: run {folder.id}: {state.phase}", err=True)
+        ctx.exit(130)
+
+
+def _watch(folder: RunFolder) -> int:
+    """Show a run until it ends, and return its exit code."""
+    feed = Feed(folder)
+    ids = [folder.id, *(f"{folder.id}.{replica.id}" for replica in feed.plan.replicas)]
+    follow(feed, Screen(ids), folder)
     return 0 if feed.state.phase is Phase.FINISHED else 1
+
+
+def _require_secrets(plan: Plan) -> None:
+    """Refuse a run that could not be started for want of a secret."""
+    for replica in plan.replicas:
+        for name, value in replica.env.items():
+            if isinstance(value, Secret) and not os.environ.get(value.variable):
+                raise InputError(
+                    f"{replica.id} needs the secret {name} from the variable {value.variable}, which is not set",
+                    hint=f"set it where you launch: `export {value.variable}=…`",
+                )
 
 
 def _leave(folder: RunFolder) -> bool:

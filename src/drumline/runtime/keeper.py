@@ -2,8 +2,9 @@
 
 A keeper lives in a session of its own, so that no signal meant for the replica's group reaches it, and is the
 subreaper of everything the replica starts. Its trace is one file that it holds locked: a line when the process
-is about to become the replica, a line with how that ended. Unlocked and without the second line, nobody saw the
-end. It leaves only when nothing of the replica is alive.
+is about to become the replica, a line with how that ended, a last one when nothing of it is alive; only then it
+leaves. Unlocked and without the second line, nobody saw the end; without the last, somebody may be left. The file
+has its full length before anything starts, so that no full disk keeps an end from being written.
 """
 
 from __future__ import annotations
@@ -16,20 +17,37 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 LEFTOVER_GRACE_SECONDS = 1.0
 
 _PR_SET_CHILD_SUBREAPER = 36
-_OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
+_OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Process(NamedTuple):
+    """A living process of this machine, who started it, and the session it is in."""
+
+    pid: int
+    parent: int
+    session: int
 
 
 def now() -> float:
     """Seconds of a clock that never goes back, counts sleep, and is the same in every process until the next boot."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
+
+
+def boot_id() -> str:
+    """Which boot of this machine it is; processes of another are gone."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:  # noqa: PTH123
+            return stream.read().strip()
+    except OSError:
+        return ""
 
 
 def become_subreaper() -> None:
@@ -47,6 +65,7 @@ def keep(
     argv: Sequence[str],
     env: Mapping[str, str],
     workdir: str,
+    boot: str = "",
     held: Sequence[int] = (),
     file_limits: tuple[int, int] | None = None,
 ) -> NoReturn:
@@ -56,26 +75,34 @@ def keep(
     descriptors in `held` stay open for as long as the keeper lives: claims, which end with the replica. A
     supervisor that raised its own limit of open files says in `file_limits` what the replica is to have.
     """
-    os.setsid()
-    _close_all_but(trace, log, news, *held)
-    _write_line(trace, {"keeper": os.getpid()})
-    for number in _OWN_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    become_subreaper()
-    if file_limits:
-        resource.setrlimit(resource.RLIMIT_NOFILE, file_limits)
-    pid = os.fork()
-    if pid == 0:
-        _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir)
-    os.close(log)
-    os.close(news)
-    status = _wait_for(pid)
-    _write_line(trace, {"code": _code(status), "signal": _signal(status), "at": now()})
-    _end_leftovers(gently=_signal(status) != signal.SIGKILL)
-    os._exit(0)
+    try:
+        os.setsid()
+        _close_all_but(trace, log, news, *held)
+        _write_line(trace, {"keeper": os.getpid(), "boot": boot})
+        for number in (*_OWN_SIGNALS, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        become_subreaper()
+        if file_limits:
+            resource.setrlimit(resource.RLIMIT_NOFILE, file_limits)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _write(log, f"drumline: cannot start a process: {error.strerror}\n".encode())
+            _write_line(trace, {"code": 126, "at": now(), "over": True})
+            os._exit(1)
+        if pid == 0:
+            _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir)
+        os.close(log)
+        os.close(news)
+        status = _wait_for(pid)
+        _write_line(trace, {"code": _code(status), "signal": _signal(status), "at": now()})
+        _end_leftovers(gently=_signal(status) != signal.SIGKILL)
+        _write_line(trace, {"over": True})
+    finally:
+        os._exit(0)  # whatever happens, this fork must not go on as its supervisor
 
 
 def _become_replica(
@@ -91,7 +118,9 @@ def _become_replica(
         os.dup2(log, 2)
         pid = os.getpid()
         _write_line(trace, {"pid": pid, "ticks": start_ticks(pid)})
-        os.write(news, f"{name} {pid}\n".encode())
+        _write(news, f"{name} {pid}\n".encode())  # nobody may be there to hear it
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs expect that nobody does
+            signal.signal(number, signal.SIG_DFL)
         try:
             os.chdir(workdir)
         except OSError as error:
@@ -99,22 +128,37 @@ def _become_replica(
             os._exit(126)
         try:
             os.execvpe(argv[0], list(argv), dict(env))
-        except OSError as error:
-            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-            reason = "no such command" if missing else error.strerror
-            _write(log, f"drumline: cannot run {argv[0]}: {reason}\n".encode())
+        except (OSError, ValueError) as error:
+            missing = isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR)
+            _write(log, f"drumline: cannot run {argv[0]}: {_reason(error, argv[0])}\n".encode(errors="replace"))
             os._exit(127 if missing else 126)
     finally:
         os._exit(125)
 
 
+def _reason(error: OSError | ValueError, command: str) -> str:
+    """Why a command could not be run, in words."""
+    if not isinstance(error, OSError):
+        return str(error)
+    if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+        return error.strerror or str(error)
+    # The kernel says the same of a script whose first line names an interpreter that is not there.
+    return "its interpreter does not exist" if "/" in command and os.path.exists(command) else "no such command"  # noqa: PTH110
+
+
 def start_ticks(pid: int) -> int | None:
     """When a process started, in ticks since boot: with the pid and the boot it names a process for good."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _stat(pid: int | str) -> list[bytes]:
+    """What the kernel says of a process, from its state on; nothing if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
-            return int(stat.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
+            return stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def _wait_for(pid: int) -> int:
@@ -126,18 +170,20 @@ def _wait_for(pid: int) -> int:
 
 
 def _end_leftovers(*, gently: bool) -> None:
-    """End what the replica left behind, in whatever session it hides; return when nothing is alive."""
+    """End what the replica left behind, in whatever session it hides; return when nothing that we may end is alive."""
     deadline = now() + (LEFTOVER_GRACE_SECONDS if gently else 0.0)
     asked: set[int] = set()
     pause = 0.001
-    while True:
-        if not _reap():
-            return
+    while _reap():
         harsh = now() >= deadline
-        for pid in descendants(os.getpid()):
+        left = descendants([os.getpid()])
+        for pid in left:
             if harsh or pid not in asked:
                 asked.add(pid)
-                _signal_process(pid, signal.SIGKILL if harsh else signal.SIGTERM)
+                may = signal_process(pid, signal.SIGKILL if harsh else signal.SIGTERM)
+                left = left if may else left - {pid}
+        if harsh and not left:
+            return  # somebody else's now, as after `sudo`
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
 
@@ -152,31 +198,36 @@ def _reap() -> bool:
     return True
 
 
-def descendants(root: int) -> list[int]:
-    """Every process below this one, parents first."""
-    found: list[int] = []
-    waiting = [root]
+def processes() -> Iterator[Process]:
+    """Every process of this machine that has not ended."""
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdecimal() and (fields := _stat(entry)) and fields[0] not in (b"Z", b"X"):
+            yield Process(int(entry), int(fields[1]), int(fields[3]))
+
+
+def descendants(roots: Iterable[int], among: Iterable[Process] | None = None) -> set[int]:
+    """Every process below these."""
+    children: dict[int, list[int]] = {}
+    for process in processes() if among is None else among:
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
     while waiting:
-        for child in _children(waiting.pop()):
-            found.append(child)
-            waiting.append(child)
+        below = [pid for pid in children.get(waiting.pop(), ()) if pid not in found]
+        found.update(below)
+        waiting.extend(below)
     return found
 
 
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
+def signal_process(pid: int, number: int) -> bool:
+    """Send a signal; False if that is not for us to do."""
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with open(f"/proc/{pid}/task/{task}/children", "rb") as listing:  # noqa: PTH123
-                children.extend(int(child) for child in listing.read().split())
-    except (OSError, ValueError):
-        pass  # it has just ended
-    return children
-
-
-def _signal_process(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
         os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it has just ended
+    except PermissionError:
+        return False
+    return True
 
 
 def _close_all_but(*kept: int) -> None:

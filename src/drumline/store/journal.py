@@ -23,28 +23,68 @@ class Record(NamedTuple):
     event: Event
 
 
-class Journal:
-    """Appends to a run's journal. A line that a power loss cut in half is dropped before the first append."""
+Reserve = Callable[[int, int, int], bool]  # of a file, from where, how much
 
-    def __init__(self, path: Path, *, boot: str, wall: Callable[[], float], since_boot: Callable[[], float]) -> None:
-        self._boot = boot
+
+class Journal:
+    """Appends to a run's journal. A line that a power loss cut in half is dropped before the first append.
+
+    With `reserve` the file has up to twice `reserve_bytes` of room, so that what happens on a full disk can still be
+    written down. When half of that is used and no more is to be had, the journal is tight: time to end the run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        boot: str,
+        wall: Callable[[], float],
+        since_boot: Callable[[], float],
+        reserve: Reserve = lambda *_: True,
+        reserve_bytes: int = 0,
+    ) -> None:
+        self.is_tight = False
+        self.boot = boot
         self._wall = wall
         self._since_boot = since_boot
+        self._reserve = reserve
+        self._reserve_bytes = reserve_bytes
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        _drop_torn_tail(self._file)
+        self._size = _drop_torn_tail(self._file)
+        self._reserved = self._size  # up to here there is room
+        self._unwritten = b""
+        self._keep_reserve()
 
-    def append(self, events: Iterable[Event]) -> list[Record]:
-        """Write events down; they are in the kernel's hands when this returns. Raise OSError if they cannot be."""
-        records = [Record(self._wall(), self._since_boot(), self._boot, event) for event in events]
-        data = "".join(f"{json.dumps(_to_data(record), ensure_ascii=False)}\n" for record in records).encode()
+    def append(self, events: Iterable[Event]) -> None:
+        """Write events down; they are in the kernel's hands when this returns.
+
+        Raise OSError if they cannot be; they then go before the next ones. There is never half a line.
+        """
+        records = [Record(self._wall(), self._since_boot(), self.boot, event) for event in events]
+        lines = (f"{json.dumps(_to_data(record), ensure_ascii=False)}\n" for record in records)
+        self._unwritten += "".join(lines).encode("utf-8", "backslashreplace")
         written = 0
-        while written < len(data):
-            written += os.write(self._file, data[written:])
-        return records
+        try:
+            while written < len(self._unwritten):
+                written += os.write(self._file, self._unwritten[written:])
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += written
+        self._unwritten = b""
+        self._keep_reserve()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Give the file back, and the room that it did not need."""
+        os.ftruncate(self._file, self._size)
         os.close(self._file)
+
+    def _keep_reserve(self) -> None:
+        if self._reserved - self._size < self._reserve_bytes:
+            length = 2 * self._reserve_bytes
+            self.is_tight = not self._reserve(self._file, self._size, length)
+            if not self.is_tight:
+                self._reserved = self._size + length
 
 
 def read_journal(path: Path) -> Iterator[Record]:
@@ -75,7 +115,7 @@ def _parse(line: bytes) -> Record | None:
         if data.pop("v") != VERSION:
             return None
         return Record(data.pop("at"), data.pop("up"), data.pop("boot"), event_from_data(data))
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
 
 
@@ -89,11 +129,16 @@ def _to_data(record: Record) -> dict[str, object]:
     }
 
 
-def _drop_torn_tail(file: int) -> None:
-    size = os.fstat(file).st_size
-    if size == 0:
-        return
-    data = os.pread(file, min(size, 65536), max(0, size - 65536))
-    whole = data.rfind(b"\n") + 1
-    if whole != len(data):
-        os.ftruncate(file, size - len(data) + whole)
+def _drop_torn_tail(file: int) -> int:
+    """Cut the file behind its last whole line; return how long it is then."""
+    size = end = os.fstat(file).st_size
+    while end:
+        start = max(0, end - 65536)
+        whole = os.pread(file, end - start, start).rfind(b"\n") + 1
+        if whole:
+            end = start + whole
+            break
+        end = start
+    if end != size:
+        os.ftruncate(file, end)
+    return end

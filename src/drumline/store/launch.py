@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
 from drumline.store.folder import RunFolder
 
 
 def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float) -> None:
-    """Keep the plan, a copy of the spec, and the facts of the launch with the run."""
-    _write(folder.plan_file, plan_to_json(plan).encode())
-    _write(folder.spec_file, spec)
-    _write(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
+    """Keep the plan, a copy of the spec, and the facts of the launch with the run; all of them, or there is no run."""
+    try:
+        _write(folder.spec_file, spec)
+        _write(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
+        _write(folder.plan_file, plan_to_json(plan).encode())
+    except OSError as error:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise EngineError(f"cannot keep run {folder.id} in {folder.path}: {error.strerror}") from None
 
 
 def add_facts(folder: RunFolder, **facts: object) -> None:

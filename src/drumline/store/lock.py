@@ -5,11 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
 def take_lock(path: Path) -> int | None:
-    """Lock a file and return its descriptor; None if somebody else holds it. Close it in every fork."""
+    """Lock a file and return its descriptor; None if somebody else holds it. Close it in every fork.
+
+    The holder's pid is written into it, for people; who holds it is what the lock alone says.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(20):
         try:
@@ -17,6 +21,9 @@ def take_lock(path: Path) -> int | None:
         except BlockingIOError:
             time.sleep(0.005)  # `is_locked` holds it for the moment in which it looks
         else:
+            with suppress(OSError):  # a full disk
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"{os.getpid()}\n".encode())
             return descriptor
     os.close(descriptor)
     return None

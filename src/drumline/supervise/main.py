@@ -9,12 +9,12 @@ import time
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.run.event import StopRequested
-from drumline.runtime.keeper import now
-from drumline.store.clock import boot_id
+from drumline.runtime.keeper import boot_id, now
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Journal, read_journal
 from drumline.store.lock import take_lock
-from drumline.supervise.control import ControlServer, parse_request
+from drumline.store.reserve import reserve_room
+from drumline.supervise.control import ControlServer
 from drumline.supervise.detach import Acknowledge
 from drumline.supervise.loop import EventLoop
 from drumline.supervise.marks import Marker
@@ -22,9 +22,16 @@ from drumline.supervise.supervisor import Supervisor
 
 TICK_SECONDS = 0.25
 
+# What the end of a run takes in its journal at most.
+RESERVE_BYTES = 4096
+RESERVE_BYTES_PER_REPLICA = 512
 
-def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge) -> None:
-    """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end."""
+
+def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge, *, asked: StopRequested | None = None) -> None:
+    """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
+
+    `asked` is what whoever calls this wants of it; nothing needs to be written for that.
+    """
     lock = take_lock(folder.lock_file)
     if lock is None:
         acknowledge("busy")
@@ -32,15 +39,23 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge) -> None:
     loop = EventLoop()
     plan = folder.plan()
     engine = open_engine(plan.engine, site)
-    journal = Journal(folder.journal_file, boot=boot_id(), wall=time.time, since_boot=now)
+    journal = Journal(
+        folder.journal_file,
+        boot=boot_id(),
+        wall=time.time,
+        since_boot=now,
+        reserve=reserve_room,
+        reserve_bytes=RESERVE_BYTES + RESERVE_BYTES_PER_REPLICA * len(plan.replicas),
+    )
     supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file), loop)
-    engine.watch(folder.path, loop, supervisor.take)
-    _take_left_request(folder, supervisor)
-    supervisor.begin()
     control = ControlServer(folder.socket_file, loop, supervisor.take)
-    acknowledge("ok")
     _heed_signals(loop, supervisor)
-    marker = Marker()
+    engine.watch(folder.path, loop, supervisor.take)
+    if asked:
+        supervisor.take(asked)
+    supervisor.begin()
+    acknowledge("ok")
+    marker = Marker(returned=not supervisor.is_new)
 
     def tick() -> None:
         marker.mark(engine.traces())
@@ -51,6 +66,7 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge) -> None:
         loop.turn()
         supervisor.settle()
     marker.mark(engine.traces())
+    supervisor.leave()
     control.close()
     journal.close()
     _record(folder)
@@ -61,17 +77,6 @@ def _record(folder: RunFolder) -> None:
     from drumline.store.summary import record_run  # noqa: PLC0415
 
     record_run(folder)
-
-
-def _take_left_request(folder: RunFolder, supervisor: Supervisor) -> None:
-    """Heed what was asked while no supervisor lived."""
-    try:
-        asked = parse_request(folder.request_file.read_bytes())
-    except OSError:
-        return
-    if asked:
-        supervisor.take(asked)
-    folder.request_file.unlink(missing_ok=True)
 
 
 def _heed_signals(loop: EventLoop, supervisor: Supervisor) -> None:

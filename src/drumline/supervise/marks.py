@@ -15,17 +15,32 @@ MARK = struct.Struct("<dQ")  # when (UTC, seconds), how many bytes there were by
 
 
 class Marker:
-    """Appends a mark to every log that has grown since the last time."""
+    """Appends a mark to every log that has grown since the last time.
 
-    def __init__(self) -> None:
+    A supervisor that `returned` cannot know when what it finds was written; its first marks say so.
+    """
+
+    def __init__(self, *, returned: bool = False) -> None:
         self._sizes: dict[Path, int] = {}
+        self._late = returned
 
     def mark(self, folders: Iterable[Path]) -> None:
         """Look at each log once. A log whose mark cannot be written keeps its lines; only their time is less exact."""
+        at = time.time()
         for folder in folders:
             with suppress(OSError):
                 size = os.stat(folder / LOG).st_size  # noqa: PTH116
                 if size > self._sizes.get(folder, 0):
+                    _append(folder / MARKS, -at if self._late else at, size)
                     self._sizes[folder] = size
-                    with (folder / MARKS).open("ab") as marks:
-                        marks.write(MARK.pack(time.time(), size))
+        self._late = False
+
+
+def _append(path: Path, at: float, size: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        whole = os.fstat(file).st_size // MARK.size * MARK.size
+        os.ftruncate(file, whole)  # a full disk may have taken only a part of the one before
+        os.write(file, MARK.pack(at, size))
+    finally:
+        os.close(file)

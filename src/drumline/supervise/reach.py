@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
+from contextlib import suppress
 from functools import partial
 
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError
+from drumline.run.event import StopRequested
 from drumline.run.machine import fold
 from drumline.run.state import RunState
 from drumline.store.folder import RunFolder
@@ -30,14 +31,13 @@ def stop_run(folder: RunFolder, site: Site, *, force: bool) -> RunState:
     while not (state := read_state(folder)).phase.is_final:
         connection = connect(folder.socket_file)
         if connection is not None:
-            with connection:
+            with connection, suppress(OSError):  # it may leave at any moment
                 request_stop(connection, force=force)
                 wait_closed(connection)
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)  # it is just coming or going
         else:
-            folder.request_file.write_text(json.dumps({"do": "stop", "force": force}) + "\n")
-            take_up(folder, site)
+            take_up(folder, site, asked=StopRequested(force=force))
     return state
 
 
@@ -55,11 +55,15 @@ def wait_for_end(folder: RunFolder) -> RunState:
     return state
 
 
-def take_up(folder: RunFolder, site: Site) -> None:
-    """Give a run a supervisor, new or again; one that has one keeps it."""
-    word = detach(folder.supervisor_log, partial(supervise, folder, site))
+def take_up(folder: RunFolder, site: Site, *, asked: StopRequested | None = None) -> None:
+    """Give a run a supervisor, new or again, and tell it what is asked; one that has one keeps it."""
+    word = detach(folder.supervisor_log, partial(supervise, folder, site, asked=asked))
     if word not in ("ok", "busy"):
-        raise EngineError(f"run {folder.id} could not be given a supervisor", hint=f"see {folder.supervisor_log}")
+        raise EngineError(
+            f"the supervisor of run {folder.id} could not start: {word or 'it was killed'}",
+            hint=f"see {folder.supervisor_log}; `drumline supervise {folder.id}` tries again,"
+            f" `drumline kill {folder.id}` ends what runs",
+        )
 
 
 def supervisor_gone(folder: RunFolder) -> EngineError:

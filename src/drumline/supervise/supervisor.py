@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import assert_never
 
 from drumline.engine.protocol import Engine
@@ -43,9 +47,10 @@ class Supervisor:
         self._loop = loop
         self._news: deque[Event] = deque()
         self._addresses: dict[int, tuple[str, ...]] = {}
-        self._began = now()
+        self._unwritten = False
+        history = list(history)
+        self._began = now() - _seconds_lived(history, journal.boot)
         for record in history:
-            self._began = min(self._began, record.since_boot)
             self._note(record.event)
             self.state, _ = step(plan, self.state, record.event)
         self.is_new = not self._addresses and self.state == RunState()
@@ -62,14 +67,36 @@ class Supervisor:
     def settle(self) -> None:
         """Write down and act upon everything that has happened, and upon what follows from that."""
         while self._news:
-            events = list(self._news)
-            self._news.clear()
-            self._journal.append(events)
+            events = [self._news.popleft() for _ in range(len(self._news))]  # a signal may add to them at any moment
+            self._write_down(events)
             for event in events:
                 self._note(event)
                 self.state, actions = step(self.plan, self.state, event)
                 for action in actions:
                     self._perform(action)
+
+    def leave(self) -> None:
+        """Write down what could not be written before, if it can be now; else say so in the supervisor's log."""
+        try:
+            self._journal.append([])
+        except OSError as error:
+            print(f"the end of the run is not in its journal: {error.strerror}", file=sys.stderr)  # noqa: T201
+
+    def _write_down(self, events: Sequence[Event]) -> None:
+        """Add to the journal. A run whose journal cannot be kept is ended, not left unseen."""
+        try:
+            self._journal.append(events)
+            full = self._journal.is_tight
+        except OSError as error:
+            self._end_unwritten(error.strerror or str(error))
+        else:
+            if full:
+                self._end_unwritten(os.strerror(errno.ENOSPC))
+
+    def _end_unwritten(self, why: str) -> None:
+        if not self._unwritten:
+            self._unwritten = True
+            self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {why}"))
 
     def _note(self, event: Event) -> None:
         if isinstance(event, AttemptPlaced):
@@ -107,9 +134,20 @@ class Supervisor:
             placement = self._engine.place(self.plan)
             addresses = tuple(placement[replica.id].address for replica in self.plan.replicas)
             placed = AttemptPlaced(attempt, addresses)
-            self._journal.append([placed])
+            self._write_down([placed])
             self._note(placed)
             self.state, actions = step(self.plan, self.state, placed)
             for action in actions:
                 self._perform(action)
         return placement
+
+
+def _seconds_lived(history: Sequence[Record], boot: str) -> float:
+    """How long a run has gone on by now; between two boots it did not."""
+    lived = 0.0
+    for _, records in groupby(history, key=lambda record: record.boot):
+        times = [record.since_boot for record in records]
+        lived += times[-1] - times[0]
+    if history and history[-1].boot == boot:
+        lived += max(0.0, now() - history[-1].since_boot)
+    return lived

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from drumline.engine.local.claim import PortClaim
@@ -14,6 +15,7 @@ from drumline.engine.local.render import render
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId, Shared
+from drumline.runtime.keeper import boot_id
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN).
 LONGEST_STRING_BYTES = 131_071
@@ -53,20 +55,21 @@ class LocalEngine:
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
-        self._processes = Processes(run_dir, loop=loop, tell=tell)
+        self._processes = Processes(run_dir, boot=boot_id(), loop=loop, tell=tell)
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""
         for objection in self.objections(launches):
             raise EngineError(objection)
-        environments = [complete(launch, self._environ) for launch in launches]
         for folder in {
             folder for launch in launches for folder in (launch.place.output_dir, launch.place.checkpoint_dir)
         }:
             _make_folder(folder)
         held = {replica: claim.descriptors for replica, claim in self._claims.items()}
-        self._running.start(launches, environments, held)
-        self.close()
+        try:
+            self._running.start(launches, partial(complete, environ=self._environ), held)
+        finally:
+            self.close()
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
         """Begin to stop these; each end is told."""

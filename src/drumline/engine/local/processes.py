@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from drumline.engine.local.stray import find_strays
 from drumline.engine.local.trace import Trace, is_kept, open_trace, read_trace
 from drumline.engine.protocol import Loop, Tell
+from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime import keeper
 
 MARK = "DRUMLINE_MARK"
+_MOMENT_SECONDS = 0.005
 
 
 class Life(NamedTuple):
@@ -36,6 +39,7 @@ class _Kept:
 
     life: Life
     path: Path
+    keeper: int | None = None
     watched: int | None = None  # readable when the keeper has gone
     told_start: bool = False
     looked_at: bool = False
@@ -45,11 +49,13 @@ class _Kept:
 class Processes:
     """Starts, stops and watches the replicas of one run; owns the descriptors that tell of them."""
 
-    def __init__(self, run_dir: Path, *, loop: Loop, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, *, boot: str, loop: Loop, tell: Tell) -> None:
         self._run_dir = run_dir
+        self._boot = boot
         self._loop = loop
         self._tell = tell
         self._kept: dict[Life, _Kept] = {}
+        self._heard = b""
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))  # a descriptor per replica
         keeper.become_subreaper()
@@ -57,45 +63,70 @@ class Processes:
     def start(
         self,
         launches: Sequence[Launch],
-        environments: Sequence[Mapping[str, str]],
+        env_of: Callable[[Launch], Mapping[str, str]],
         held: Mapping[ReplicaId, Sequence[int]],
     ) -> None:
-        """Start every life that has not begun before, and watch all; what happens to them is told as events."""
+        """Start every life that has not begun before, and watch all; what happens to them is told as events.
+
+        Raise EngineError if one cannot be started; those before it have been. An environment is asked for only
+        where it is needed: a supervisor that came back may lack the secrets of a line that runs.
+        """
         news, tidings = os.pipe()
-        for launch, env in zip(launches, environments, strict=True):
-            life = Life(launch.replica.id, launch.attempt)
-            folder = self._run_dir / trace_dir(*life)
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            trace = open_trace(folder / TRACE)
-            if trace is None:
-                self._adopt(life)
-                continue
+        try:
+            for launch in launches:
+                self._start_one(launch, env_of, tidings, held.get(launch.replica.id, ()))
+        except OSError as error:
+            raise EngineError(f"{launch.replica.id} cannot be started: {error.strerror}") from None
+        finally:
+            os.close(tidings)
+            self._loop.on_readable(news, lambda: self._hear(news))
+
+    def _start_one(
+        self, launch: Launch, env_of: Callable[[Launch], Mapping[str, str]], tidings: int, held: Sequence[int]
+    ) -> None:
+        life = Life(launch.replica.id, launch.attempt)
+        folder = self._run_dir / trace_dir(*life)
+        for each in (folder.parent.parent, folder.parent, folder):
+            each.mkdir(exist_ok=True, mode=0o700)
+        trace = open_trace(folder / TRACE)
+        if trace is None:
+            self._adopt(life)
+            return
+        try:
+            env = {**env_of(launch), MARK: self._mark_of(life)}
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            pid = os.fork()
-            if pid == 0:
-                keeper.keep(
-                    trace,
-                    log,
-                    tidings,
-                    name=f"{life.replica} {life.attempt} {life.incarnation}",
-                    argv=launch.replica.argv,
-                    env={**env, MARK: self._mark_of(life)},
-                    workdir=launch.place.workdir,
-                    held=held.get(launch.replica.id, ()),
-                    file_limits=self._limits,
-                )
+            try:
+                pid = os.fork()
+                if pid == 0:
+                    keeper.keep(
+                        trace,
+                        log,
+                        tidings,
+                        name=f"{life.replica} {life.attempt} {life.incarnation}",
+                        argv=launch.replica.argv,
+                        env=env,
+                        workdir=launch.place.workdir,
+                        boot=self._boot,
+                        held=held,
+                        file_limits=self._limits,
+                    )
+            finally:
+                os.close(log)
+        finally:
             os.close(trace)
-            os.close(log)
-            self._watch(_Kept(life, folder / TRACE), pid)
-        os.close(tidings)
-        self._loop.on_readable(news, lambda: self._hear(news))
+        self._watch(_Kept(life, folder / TRACE), pid)
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
         """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""
         for replica in replicas:
             life = Life(replica, attempt)
             kept = self._kept.get(life) or self._adopt(life)
-            if kept is None or kept.watched is None:
+            if kept is None:
+                self._loop.call_later(
+                    _MOMENT_SECONDS, partial(self.stop, (replica,), attempt, grace_seconds=grace_seconds)
+                )
+                continue
+            if kept.watched is None:
                 continue
             if grace_seconds > 0 and not kept.stopping:
                 self._signal(kept, signal.SIGTERM)
@@ -115,12 +146,13 @@ class Processes:
         return f"{self._run_dir}/{trace_dir(*life)}"
 
     def _watch(self, kept: _Kept, keeper_pid: int) -> None:
+        watched = os.pidfd_open(keeper_pid)
+        kept.keeper, kept.watched = keeper_pid, watched
         self._kept[kept.life] = kept
-        kept.watched = os.pidfd_open(keeper_pid)
-        self._loop.on_readable(kept.watched, lambda: self._keeper_gone(kept))
+        self._loop.on_readable(watched, lambda: self._keeper_gone(kept))
 
     def _adopt(self, life: Life) -> _Kept | None:
-        """Take up a life that an earlier supervisor began; tell what has become of it."""
+        """Take up a life that an earlier supervisor began; tell what has become of it. None if it is too young yet."""
         if life in self._kept:
             return self._kept[life]
         path = self._run_dir / trace_dir(*life) / TRACE
@@ -128,7 +160,7 @@ class Processes:
         trace = read_trace(path)
         if is_kept(path):
             if trace.keeper is None:  # the fork is so young that it has not written its first line
-                self._loop.call_later(0.005, lambda: self._adopt(life))
+                self._loop.call_later(_MOMENT_SECONDS, lambda: self._adopt(life))
                 return None
             with suppress(ProcessLookupError):
                 self._watch(kept, trace.keeper)
@@ -146,8 +178,9 @@ class Processes:
             self._loop.forget(news)
             os.close(news)
             return
-        for line in data.decode().splitlines():
-            replica, attempt, incarnation, pid = line.split()
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            replica, attempt, incarnation, pid = line.decode().split()
             kept = self._kept.get(Life(ReplicaId.parse(replica), int(attempt), int(incarnation)))
             if kept:
                 self._told_start(kept, Trace(pid=int(pid)))
@@ -165,41 +198,34 @@ class Processes:
         self._conclude(kept, read_trace(kept.path))
 
     def _conclude(self, kept: _Kept, trace: Trace) -> None:
-        """Tell how a life ended; one whose keeper was killed is ended first, wherever it hides."""
+        """Tell how a life ended; what a killed keeper left behind is ended first, wherever it hides."""
         self._told_start(kept, trace)
         _reap()
-        if trace.exit is not None:
+        if not trace.over and self._end_strays(kept, trace):
+            self._loop.call_later(_MOMENT_SECONDS, partial(self._conclude, kept, trace))
+        elif trace.exit is not None:
             self._tell(ReplicaExited(*kept.life, trace.exit, trace.at_seconds))
-            return
-        left = list(marked(f"{MARK}={self._mark_of(kept.life)}"))
-        if left:
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._loop.call_later(0.005, partial(self._conclude, kept, trace))
-            return
-        message = "its keeper is gone" if trace.keeper else "it was never started"
-        self._tell(ReplicaExited(*kept.life, Exit(message=message), keeper.now()))
+        else:
+            message = "its keeper is gone" if trace.keeper else "it was never started"
+            self._tell(ReplicaExited(*kept.life, Exit(message=message), keeper.now()))
+
+    def _end_strays(self, kept: _Kept, trace: Trace) -> bool:
+        """Kill everybody of a life without keeper; say whether somebody may still be there."""
+        keepers = {each.keeper for each in self._kept.values() if each.watched is not None and each.keeper}
+        mark = f"{MARK}={self._mark_of(kept.life)}"
+        strays = find_strays(trace, boot=self._boot, mark=mark, log=kept.path.with_name(LOG), keepers=keepers)
+        ended = [keeper.signal_process(pid, signal.SIGKILL) for pid in strays]
+        return any(ended)
 
     def _signal(self, kept: _Kept, number: int) -> None:
         if kept.watched is None:
             return
         trace = read_trace(kept.path)
         if trace.pid is None:
-            self._loop.call_later(0.005, lambda: self._signal(kept, number))
+            self._loop.call_later(_MOMENT_SECONDS, lambda: self._signal(kept, number))
         elif trace.exit is None and keeper.start_ticks(trace.pid) == trace.ticks:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(trace.pid, number)
-
-
-def marked(mark: str) -> Iterator[int]:
-    """Every process of ours whose environment has this variable."""
-    wanted = mark.encode()
-    for entry in os.listdir("/proc"):  # noqa: PTH208
-        if entry.isdecimal():
-            with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as environ:  # noqa: PTH123
-                if wanted in environ.read().split(b"\0"):
-                    yield int(entry)
 
 
 def _reap() -> None:

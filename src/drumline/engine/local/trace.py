@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,28 +11,42 @@ from typing import Any, NamedTuple
 
 from drumline.run.event import Exit
 
+# More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
+_ROOM = b"\n" * 512
+
 
 class Trace(NamedTuple):
     """Who keeps it, which process it is or was, and how that ended, as far as it was written down."""
 
     keeper: int | None = None
+    boot: str | None = None
     pid: int | None = None
     ticks: int | None = None
     exit: Exit | None = None
     at_seconds: float = 0.0
+    over: bool = False  # nothing that it started was left
 
 
 def open_trace(path: Path) -> int | None:
-    """Create and lock a new trace; None if this life has begun before and must not begin again."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    """Create and lock a new trace; None if this life has begun before and must not begin again.
+
+    Raise OSError if there is no room for it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
-    if os.fstat(descriptor).st_size:
+    try:
+        if os.pread(descriptor, 1, 0).strip():
+            os.close(descriptor)
+            return None
+        if os.pwrite(descriptor, _ROOM, 0) < len(_ROOM):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
         os.close(descriptor)
-        return None
+        raise
     return descriptor
 
 
@@ -65,8 +80,10 @@ def read_trace(path: Path) -> Trace:
     ended = "code" in known or "signal" in known
     return Trace(
         keeper=known.get("keeper"),
+        boot=known.get("boot"),
         pid=known.get("pid"),
         ticks=known.get("ticks"),
         exit=Exit(known.get("code"), known.get("signal")) if ended else None,
         at_seconds=known.get("at", 0.0),
+        over=known.get("over", False),
     )

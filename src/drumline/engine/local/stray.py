@@ -1,0 +1,52 @@
+"""Who is left of a replica whose keeper was killed: the tree that nobody holds together any more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from drumline.engine.local.trace import Trace
+from drumline.runtime.keeper import descendants, processes, start_ticks
+
+
+def find_strays(trace: Trace, *, boot: str, mark: str, log: Path, keepers: Collection[int]) -> set[int]:
+    """Everybody of this life: who carries its mark, is of its session, writes to its log or came to us, and all below.
+
+    A supervisor's children are its keepers; whoever else is one was below a keeper that died.
+    """
+    everyone = list(processes())
+    sessions = _sessions(trace) if trace.boot == boot else set()
+    us = os.getpid()
+    found = {
+        process.pid
+        for process in everyone
+        if (process.parent == us and process.pid not in keepers)
+        or process.session in sessions
+        or _is_marked(process.pid, mark.encode())
+        or _writes_to(process.pid, str(log))
+    }
+    return (found | descendants(found, everyone)) - {us, *keepers}
+
+
+def _sessions(trace: Trace) -> set[int]:
+    """The sessions that can only be this life's: a number stays taken while anybody is left in its session."""
+    sessions = set()
+    if trace.keeper is not None and start_ticks(trace.keeper) is None:
+        sessions.add(trace.keeper)
+    if trace.pid is not None and start_ticks(trace.pid) in (None, trace.ticks):
+        sessions.add(trace.pid)
+    return sessions
+
+
+def _is_marked(pid: int, mark: bytes) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
+        return mark in environ.read().split(b"\0")
+    return False
+
+
+def _writes_to(pid: int, log: str) -> bool:
+    with suppress(OSError):
+        return log in (os.readlink(f"/proc/{pid}/fd/{number}") for number in (1, 2))  # noqa: PTH115
+    return False

@@ -1,0 +1,336 @@
+"""Real runs of a house of their own: a home, a project, every process that was started there, and none left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple, TypeVar
+
+from drumline.engine.local.trace import Trace, read_trace
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.machine import fold
+from drumline.run.state import Cause, Phase, RunState
+from drumline.run.traces import LOG, TRACE, trace_dir
+from drumline.store.folder import RunFolder
+from drumline.store.journal import Record, read_journal
+
+PATIENCE_SECONDS = 30.0
+COMMAND = (sys.executable, "-m", "drumline")
+# What a run that is over may leave in its folder.
+LEFT_BY_A_RUN = {
+    "plan.json",
+    "launch.json",
+    "drumline.yml",
+    "events.jsonl",
+    "supervisor.lock",
+    "supervisor.log",
+    "attempts",
+    "output",
+}
+
+Found = TypeVar("Found")
+
+
+def wait_until(look: Callable[[], Found | None], seconds: float = PATIENCE_SECONDS) -> Found:
+    """Look again and again until there is something, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s")
+        time.sleep(0.005)
+    return found
+
+
+class Answer(NamedTuple):
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+
+class House:
+    """A home and a project folder; everything started here is known by its environment, its folder or its files."""
+
+    def __init__(self, path: Path, *, home: Path | None = None) -> None:
+        self.path = path
+        self.home = home or path / "home"
+        self.project = path / "project"
+        self.project.mkdir(parents=True)
+        self.before: Sequence[str] = ()  # words in front of every command
+        self.env: dict[str, str] = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")},
+            "DRUMLINE_HOME": str(self.home),
+            "HERE": str(self.project),
+        }
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file of the project."""
+        path = self.project / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def command(
+        self,
+        *words: str,
+        env: Mapping[str, str] = {},
+        stdout: int | IO[str] = subprocess.PIPE,
+        pass_fds: Sequence[int] = (),
+    ) -> subprocess.Popen[str]:
+        """Start a command of drumline in the project."""
+        return subprocess.Popen(
+            (*self.before, *COMMAND, *words),
+            cwd=self.project,
+            env={**self.env, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+            pass_fds=pass_fds,
+        )
+
+    def run(self, *words: str, env: Mapping[str, str] = {}, seconds: float = PATIENCE_SECONDS) -> Answer:
+        """Run a command of drumline to its end."""
+        command = self.command(*words, env=env)
+        try:
+            out, err = command.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            command.kill()
+            out, err = command.communicate()
+            raise AssertionError(f"{words} did not end: {out[-2000:]}{err[-2000:]}") from None
+        assert "Traceback" not in err, err
+        return Answer(command.returncode, out, err)
+
+    def train(self, spec: str, *words: str, env: Mapping[str, str] = {}) -> Run:
+        """Start a run in the background."""
+        self.write_spec(spec)
+        answer = self.run("train", "-d", *words, env=env)
+        assert answer.code == 0, answer.err
+        return Run(self, answer.out.strip())
+
+    def write_spec(self, spec: str) -> None:
+        """Write the project's spec."""
+        self.write("drumline.yml", "project: bad-day\nframework: plain\n" + textwrap.dedent(spec))
+
+    def runs(self) -> list[Run]:
+        """All runs of this home."""
+        folders = (self.home / "runs").iterdir() if (self.home / "runs").is_dir() else ()
+        return [Run(self, folder.name) for folder in folders if folder.name.isdecimal()]
+
+    def exists(self, name: str) -> bool:
+        """Whether a file of the project is there: how replicas say that they have come to a point."""
+        return (self.project / name).exists()
+
+    def numbers(self, name: str) -> list[int]:
+        """The whole lines of a file of the project, as numbers; pids."""
+        with suppress(FileNotFoundError):
+            return [int(line) for line in (self.project / name).read_text().split("\n")[:-1]]
+        return []
+
+    def wait_numbers(self, name: str, count: int) -> list[int]:
+        """Wait until there are so many, and return them."""
+        wait_until(lambda: len(self.numbers(name)) >= count)
+        return self.numbers(name)
+
+    def processes(self) -> dict[int, str]:
+        """Everybody who was started in this house and lives."""
+        mark = f"DRUMLINE_HOME={self.home}".encode()
+        roots = (str(self.path), str(self.home))
+        return {
+            pid: name
+            for pid in pids()
+            if pid != os.getpid() and (name := name_of(pid)) and (_has(pid, mark) or _is_inside(pid, roots))
+        }
+
+    def leave(self) -> None:
+        """Assert that nothing is left; end what is."""
+        try:
+            wait_until(lambda: not self.processes(), 10)
+        except AssertionError:
+            left = self.processes()
+            raise AssertionError(f"left alive: {left}") from None
+        finally:
+            self.clear()
+        for run in self.runs():
+            assert run.state.phase.is_final, f"run {run.id} is {run.state.phase}"
+            found = {entry.name for entry in run.path.iterdir()}
+            assert found <= LEFT_BY_A_RUN, f"run {run.id} left {found - LEFT_BY_A_RUN}"
+
+    def clear(self) -> None:
+        """End everything, however it was left."""
+        while left := self.processes():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+class Run:
+    """A run of a house, seen from outside."""
+
+    def __init__(self, house: House, number: str) -> None:
+        self.house = house
+        self.id = number
+        self.path = house.home / "runs" / number
+        self.folder = RunFolder(self.path)
+
+    @property
+    def records(self) -> list[Record]:
+        """The journal."""
+        return list(read_journal(self.folder.journal_file))
+
+    @property
+    def events(self) -> list[Event]:
+        """What happened."""
+        return [record.event for record in self.records]
+
+    @property
+    def state(self) -> RunState:
+        """Where it stands."""
+        return fold(self.folder.plan(), self.events)
+
+    def replica_phase(self, replica: str) -> Phase:
+        """Where a replica stands."""
+        return self.state.replicas[ReplicaId.parse(replica)].phase
+
+    def wait_for(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> RunState:
+        """Wait until the journal says this phase."""
+        try:
+            wait_until(lambda: self.state.phase is phase, seconds)
+        except AssertionError:
+            raise AssertionError(f"not {phase}: {self.state}\n{self.said()}") from None
+        return self.state
+
+    def wait_started(self) -> None:
+        """Wait until every replica of the attempt has started once."""
+        everyone = {replica.id for replica in self.folder.plan().replicas}
+
+        def all_started() -> bool:
+            attempt = self.state.attempt
+            started = {e.replica for e in self.events if isinstance(e, ReplicaStarted) and e.attempt == attempt}
+            return started == everyone
+
+        wait_until(all_started)
+
+    def exits(self, attempt: int = 0) -> list[ReplicaExited]:
+        """The ends of an attempt's replicas, in the order of the journal."""
+        return [event for event in self.events if isinstance(event, ReplicaExited) and event.attempt == attempt]
+
+    def log(self, replica: str, attempt: int = 0) -> bytes:
+        """What a replica wrote."""
+        path = self.trace_dir(replica, attempt) / LOG
+        return path.read_bytes() if path.exists() else b""
+
+    def exit(self, replica: str) -> Exit:
+        """How a replica ended in the last attempt."""
+        end = self.state.replicas[ReplicaId.parse(replica)].exit
+        assert end is not None
+        return end
+
+    @property
+    def cause(self) -> Cause:
+        """Why it ended."""
+        ending = self.state.ending
+        assert ending is not None
+        assert ending.cause is not None
+        return ending.cause
+
+    def trace_dir(self, replica: str, attempt: int = 0) -> Path:
+        """Where the traces of a replica's life lie."""
+        return self.path / trace_dir(ReplicaId.parse(replica), attempt)
+
+    def trace(self, replica: str, attempt: int = 0) -> Trace:
+        """What its keeper wrote down."""
+        return read_trace(self.trace_dir(replica, attempt) / TRACE)
+
+    def is_over(self, replica: str, attempt: int = 0) -> bool:
+        """Whether its keeper has seen the last of it."""
+        return self.trace(replica, attempt).over
+
+    def pid(self, replica: str, attempt: int = 0) -> int:
+        """A replica's process."""
+        return wait_until(lambda: self.trace(replica, attempt).pid)
+
+    def keeper(self, replica: str, attempt: int = 0) -> int:
+        """A replica's keeper."""
+        return wait_until(lambda: self.trace(replica, attempt).keeper)
+
+    def supervisor(self) -> int | None:
+        """Who holds the run's lock."""
+        return lock_holder(self.folder.lock_file)
+
+    def kill_supervisor(self) -> None:
+        """End the supervisor as the kernel does when memory is short."""
+        kill_and_wait(wait_until(self.supervisor))
+
+    def said(self) -> str:
+        """The supervisor's own log."""
+        path = self.folder.supervisor_log
+        return path.read_text() if path.exists() else ""
+
+
+def lock_holder(path: Path) -> int | None:
+    """Who holds this file's lock, as the kernel says; the writer's lock, not a glance at it."""
+    try:
+        inode = path.stat().st_ino
+    except FileNotFoundError:
+        return None
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()
+        if "->" not in words and words[3] == "WRITE" and words[5].endswith(f":{inode}"):
+            return int(words[4])
+    return None
+
+
+def kill_and_wait(*pids: int) -> None:
+    """KILL processes and wait until they are gone."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(map(lives, pids)))
+
+
+def pids() -> list[int]:
+    """All processes of this machine."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def name_of(pid: int) -> str:
+    """What a living process is called; nothing for one that has ended."""
+    try:
+        _, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+    return "" if rest.split()[0] in "ZX" else words[:200] or "?"
+
+
+def lives(pid: int) -> bool:
+    """Whether a process lives."""
+    return bool(name_of(pid))
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    with suppress(OSError):
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+def _is_inside(pid: int, roots: Sequence[str]) -> bool:
+    """Whether a process works below one of these folders or has a file of them open."""
+    links = [Path(f"/proc/{pid}/cwd")]
+    with suppress(OSError):
+        links.extend(Path(f"/proc/{pid}/fd").iterdir())
+    for link in links:
+        with suppress(OSError):
+            target = str(link.readlink())
+            if any(target == root or target.startswith(f"{root}/") for root in roots):
+                return True
+    return False

@@ -1,0 +1,300 @@
+"""KILL for anybody, at any time: the run ends as it should, is taken up again, and nobody is orphaned."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+
+import pytest
+
+from drumline.plan.types import ReplicaId
+from drumline.run.event import SupervisorReturned
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+
+LINE = """
+roles: {chief: 1, worker: 2, ps: 1}
+run: echo $$ >> $HERE/up; exec sleep 1000
+timeouts: {grace: 1}
+"""
+# A chief that ends when told to, others that would train on.
+LINGERING = """
+roles:
+  chief: {run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
+  worker: {replicas: 2, run: echo $$ >> $HERE/up; exec sleep 1000}
+  ps: {run: exec sleep 1000}
+timeouts: {grace: 1}
+"""
+# Replicas that do not heed TERM, and say when they were asked.
+STUBBORN = """
+roles: {worker: 2}
+run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done
+timeouts: {grace: 1}
+"""
+FIRST_WORKER, SECOND_WORKER = ReplicaId("worker", 0), ReplicaId("worker", 1)
+
+
+def start(house: House, spec: str, up: int) -> Run:
+    run = house.train(spec)
+    run.wait_started()
+    house.wait_numbers("up", up)
+    return run
+
+
+@pytest.mark.parametrize("victim", ["chief.0", "worker.1", "ps.0"])
+def test_a_replica_that_is_killed_takes_the_line_along_and_is_named(house: House, victim: str) -> None:
+    run = start(house, LINE, up=4)
+    os.kill(run.pid(victim), signal.SIGKILL)
+    state = run.wait_for(Phase.FAILED)
+    assert str(run.cause.replica) == victim
+    assert run.cause.exit.signal == signal.SIGKILL
+    others = [each for name, each in state.replicas.items() if str(name) != victim]
+    assert {(each.phase, each.reason) for each in others} == {(Phase.KILLED, "PeerFailed")}
+    assert house.run("wait", run.id).code == 1
+
+
+def test_a_killed_evaluator_does_not_end_the_training(house: House) -> None:
+    run = house.train("""
+        roles:
+          worker: {run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
+          evaluator: {run: exec sleep 1000}
+    """)
+    run.wait_started()
+    os.kill(run.pid("evaluator.0"), signal.SIGKILL)
+    wait_until(lambda: run.replica_phase("evaluator.0") is Phase.FAILED)
+    house.write("done", "")
+    assert run.wait_for(Phase.FINISHED).warnings == ("evaluator.0 failed; the training goes on without it",)
+
+
+def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(house: House) -> None:
+    run = start(house, STUBBORN, up=2)
+    asker = house.command("kill", run.id)
+    house.wait_numbers("asked", 2)
+    os.kill(run.pid("worker.0"), signal.SIGKILL)
+    out, _ = asker.communicate(timeout=20)
+    assert out == f"killed run {run.id}; nothing of it is alive\n"
+    assert {each.phase for each in run.state.replicas.values()} == {Phase.KILLED}
+
+
+def test_a_replica_that_is_killed_after_the_run_has_succeeded_changes_nothing(house: House) -> None:
+    run = start(house, LINGERING, up=2)
+    house.write("done", "")
+    wait_until(lambda: run.state.lingering)
+    os.kill(run.pid("worker.1"), signal.SIGKILL)
+    state = run.wait_for(Phase.FINISHED)
+    assert (state.replicas[SECOND_WORKER].phase, state.replicas[SECOND_WORKER].reason) == (Phase.FINISHED, "RunOver")
+
+
+def test_a_replica_whose_keeper_is_killed_is_ended_and_counts_as_lost(house: House) -> None:
+    run = start(house, LINE, up=4)
+    replica = run.pid("worker.0")
+    kill_and_wait(run.keeper("worker.0"))
+    run.wait_for(Phase.FAILED)
+    assert (run.cause.replica, run.cause.reason) == (FIRST_WORKER, "ExitUnknown")
+    assert not lives(replica)
+
+
+def test_the_whole_tree_of_a_killed_keeper_is_found(house: House) -> None:
+    house.write("tree.py", TREE)
+    run = house.train("run: {argv: [python, tree.py]}\ntimeouts: {grace: 1}")
+    tree = house.wait_numbers("tree", 4)
+    assert all(map(lives, tree))
+    kill_and_wait(run.keeper("worker.0"))
+    run.wait_for(Phase.FAILED)
+    assert [pid for pid in tree if lives(pid)] == []
+
+
+# A replica, a child in its group, one with a session of its own, and one that forked twice and knows nothing any more.
+TREE = """
+import os, sys, time
+def note():
+    with open(os.environ["HERE"] + "/tree", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+if os.fork() == 0:
+    note()
+elif os.fork() == 0:
+    os.setsid()
+    note()
+elif os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        note()
+        null = os.open("/dev/null", os.O_RDWR)
+        for number in (0, 1, 2): os.dup2(null, number)
+        os.chdir("/")
+        os.execve("/bin/sleep", ["sleep", "1000"], {})
+    os._exit(0)
+else:
+    os.wait()
+    note()
+time.sleep(1000)
+"""
+
+
+def test_a_keeper_killed_by_the_first_act_of_its_replica_leaves_nobody(house: House) -> None:
+    run = house.train("run: echo $$ > $HERE/up; kill -9 $PPID; exec sleep 1000")
+    assert run.wait_for(Phase.FAILED).ending
+    assert not lives(house.numbers("up")[0])
+
+
+def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(house: House) -> None:
+    run = start(house, STUBBORN, up=2)
+    asker = house.command("kill", run.id)
+    house.wait_numbers("asked", 2)
+    os.kill(run.keeper("worker.1"), signal.SIGKILL)
+    out, _ = asker.communicate(timeout=20)
+    assert out == f"killed run {run.id}; nothing of it is alive\n"
+
+
+def test_a_keeper_killed_after_success_leaves_the_run_finished(house: House) -> None:
+    run = start(house, LINGERING, up=2)
+    house.write("done", "")
+    wait_until(lambda: run.state.lingering)
+    os.kill(run.keeper("worker.0"), signal.SIGKILL)
+    run.wait_for(Phase.FINISHED)
+
+
+def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_lost(house: House) -> None:
+    run = house.train("""
+        roles:
+          worker:
+            replicas: 2
+            run: until [ -e $HERE/go ]; do sleep 0.01; done; echo after $DRUMLINE_INDEX; exit $DRUMLINE_INDEX
+    """)
+    run.wait_started()
+    run.kill_supervisor()
+    house.write("go", "")
+    wait_until(lambda: run.is_over("worker.0") and run.is_over("worker.1"))
+    assert run.log("worker.0") == b"after 0\n"
+    assert run.state.phase is Phase.RUNNING
+    waiting = house.run("wait", run.id)
+    assert waiting.code == 3
+    assert f"`drumline supervise {run.id}` takes the run up again" in waiting.err
+
+    assert house.run("supervise", run.id) == (0, f"run {run.id} is looked after again\n", "")
+    run.wait_for(Phase.FAILED)
+    assert (run.exit("worker.0").code, run.exit("worker.1").code) == (0, 1)
+
+
+def test_a_supervisor_killed_before_everybody_was_started_is_replaced_and_the_line_is_completed(house: House) -> None:
+    # The first replica kills the supervisor, its keeper's parent, while that still starts the others.
+    house.write_spec("""
+        roles:
+          worker:
+            replicas: 24
+            run: until [ -e $HERE/go ]; do sleep 0.05; done
+            first: {run: sh assassin.sh}
+    """)
+    house.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
+    answer = house.run("train", "-d")
+    house.wait_numbers("killed", 1)
+    (run,) = house.runs()
+    if answer.code != 0:  # it was killed before it could say that all is well
+        assert answer.code == 3
+        assert f"`drumline supervise {run.id}` tries again" in answer.err
+    house.write("go", "")
+    assert "is looked after again" in house.run("supervise", run.id).out
+    state = run.wait_for(Phase.FINISHED)
+    assert {each.exit.code for each in state.replicas.values() if each.exit} == {0}
+    pids = [run.pid(f"worker.{index}") for index in range(24)]
+    assert len(set(pids)) == 24
+
+
+def test_a_supervisor_killed_while_the_line_is_stopped_is_replaced_and_the_line_still_ends(house: House) -> None:
+    run = start(house, STUBBORN, up=2)
+    os.kill(wait_until(run.supervisor), signal.SIGTERM)
+    house.wait_numbers("asked", 2)
+    run.kill_supervisor()
+    assert all(lives(pid) for pid in house.numbers("up"))
+    assert house.run("supervise", run.id).code == 0
+    assert run.wait_for(Phase.KILLED)
+
+
+def test_a_supervisor_killed_after_success_is_replaced_and_the_run_is_a_success(house: House) -> None:
+    run = start(house, LINGERING, up=2)
+    house.write("done", "")
+    wait_until(lambda: run.state.lingering)
+    run.kill_supervisor()
+    assert house.run("supervise", run.id).code == 0
+    state = run.wait_for(Phase.FINISHED)
+    assert state.replicas[FIRST_WORKER].reason == "RunOver"
+
+
+@pytest.mark.parametrize("words", [[], ["--force"]])
+def test_kill_works_without_a_supervisor(house: House, words: list[str]) -> None:
+    run = start(house, LINE, up=4)
+    run.kill_supervisor()
+    assert house.run("kill", *words, run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert [pid for pid in house.numbers("up") if lives(pid)] == []
+    assert run.state.phase is Phase.KILLED
+
+
+def test_kill_works_when_the_supervisor_and_all_keepers_are_gone(house: House) -> None:
+    house.write("family.sh", "setsid sh -c 'echo $$ >> $HERE/up; exec sleep 1000' & echo $$ >> $HERE/up; wait")
+    run = start(house, "roles: {worker: 2}\nrun: sh family.sh", up=4)
+    family = house.numbers("up")
+    run.kill_supervisor()
+    kill_and_wait(run.keeper("worker.0"), run.keeper("worker.1"))
+    assert all(map(lives, family))
+    assert house.run("kill", run.id).code == 0
+    assert [pid for pid in family if lives(pid)] == []
+    assert run.state.phase is Phase.KILLED
+
+
+def test_a_replica_that_forgot_its_environment_is_found_when_everybody_above_it_is_gone(house: House) -> None:
+    run = start(house, "run: echo $$ >> $HERE/up; exec env -i sleep 1000", up=1)
+    run.kill_supervisor()
+    kill_and_wait(run.keeper("worker.0"))
+    assert lives(house.numbers("up")[0])
+    assert house.run("kill", run.id).code == 0
+    assert not lives(house.numbers("up")[0])
+
+
+def test_a_run_of_which_nobody_is_left_ends_as_lost(house: House) -> None:
+    run = start(house, LINE, up=4)
+    run.kill_supervisor()
+    keepers = [run.keeper(name) for name in ("chief.0", "worker.0", "worker.1", "ps.0")]
+    kill_and_wait(*keepers, *house.numbers("up"))
+    assert house.run("supervise", run.id).code == 0
+    run.wait_for(Phase.FAILED)
+    assert run.cause.reason == "ExitUnknown"
+
+
+def test_a_supervisor_that_comes_back_keeps_to_the_budget_of_restarts(house: House) -> None:
+    run = house.train("""
+        run: echo $$ >> $HERE/up; exec sleep 1000
+        restart: 1
+    """)
+    for attempt in (0, 1):
+        house.wait_numbers("up", attempt + 1)
+        run.kill_supervisor()
+        kill_and_wait(run.pid("worker.0", attempt))
+        wait_until(partial(run.is_over, "worker.0", attempt))
+        assert house.run("supervise", run.id).code == 0
+    state = run.wait_for(Phase.FAILED)
+    assert state.attempt == 1
+    assert len(house.numbers("up")) == 2
+
+
+def test_many_who_take_a_run_up_at_once_give_it_one_supervisor(house: House) -> None:
+    run = start(house, LINE, up=4)
+    run.kill_supervisor()
+    commands = [house.command("supervise", run.id) for _ in range(6)]
+    answers = [command.communicate(timeout=30) for command in commands]
+    assert {command.returncode for command in commands} == {0}
+    assert sum("is looked after again" in out for out, _ in answers) >= 1
+    wait_until(run.supervisor)
+    assert [type(event) for event in run.events].count(SupervisorReturned) == 1
+    assert len(house.numbers("up")) == 4
+    assert house.run("kill", run.id).code == 0
+
+
+def test_a_supervisor_killed_again_and_again_leaves_the_run_as_it_was(house: House) -> None:
+    run = start(house, LINGERING, up=2)
+    for _ in range(4):
+        run.kill_supervisor()
+        assert house.run("supervise", run.id).code == 0
+    house.write("done", "")
+    run.wait_for(Phase.FINISHED)
+    assert len(house.numbers("up")) == 2
