@@ -14,7 +14,7 @@ from drumline.store.journal import Journal
 from drumline.store.launch import write_launch
 from plans import plan_of
 
-NOON = 1_800_000_000.0  # UTC
+NOON = 1_704_110_400.0  # 2024-01-01T12:00:00Z
 WORKER, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
 NOW = Moment(NOON + 100, 600.0, "boot-a")
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from drumline.store.summary import record_run
+from past import finished, write_run
+
 HEAVY = {
     "asyncio",
     "asyncssh",
@@ -59,6 +62,26 @@ def modules_of(argv: list[str], home: Path) -> set[str]:
     ],
 )
 def test_a_light_command_loads_nothing_heavy(command: str, forbidden: tuple[str, ...], tmp_path: Path) -> None:
+    modules = modules_of(command.split(), tmp_path)
+    assert not modules & HEAVY
+    assert not [module for module in modules if module.startswith(forbidden)]
+
+
+@pytest.mark.parametrize(
+    ("command", "forbidden"),
+    [
+        ("status -a", (*CORE, "drumline.run", "pathlib", "subprocess")),
+        ("status -a -n 0 -o json", (*CORE, "drumline.run", "pathlib", "subprocess")),
+        ("status 1", ("drumline.engine", "drumline.spec", "subprocess")),
+        ("status 1.chief -o json", ("drumline.engine", "drumline.spec", "subprocess")),
+        ("events 1", ("drumline.engine", "drumline.spec", "subprocess")),
+    ],
+)
+def test_looking_at_finished_runs_loads_no_more_than_it_takes(
+    command: str, forbidden: tuple[str, ...], tmp_path: Path
+) -> None:
+    for number in (1, 2, 3):
+        record_run(write_run(tmp_path, number, finished()))
     modules = modules_of(command.split(), tmp_path)
     assert not modules & HEAVY
     assert not [module for module in modules if module.startswith(forbidden)]

@@ -1,0 +1,104 @@
+"""`drumline events`: a journal in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drumline.cli import run
+from drumline.run.event import (
+    AttemptPlaced,
+    DelayChosen,
+    EngineFailed,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    StopRequested,
+    SupervisorReturned,
+    TimerFired,
+)
+from past import SECOND, TWO_WORKERS, WORKER, append, moments, write_run
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that the command finds."""
+    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (RunAccepted(), "4 was accepted"),
+        (AttemptPlaced(0, ("a:1",)), "4 was placed for attempt 0: 1 replica at a:1"),
+        (AttemptPlaced(1, ("a:1", "a:2")), "4 was placed for attempt 1: 2 replicas at a:1 to a:2"),
+        (ReplicaStarted(WORKER, 0, pid=77), "4.worker.0 started as process 77"),
+        (ReplicaStarted(WORKER, 0), "4.worker.0 started"),
+        (ReplicaExited(SECOND, 0, 0, Exit(signal=9), 1.0), "4.worker.1 exited: killed by signal 9 (KILL)"),
+        (ReplicaExited(SECOND, 0, 0, Exit(0), 1.0), "4.worker.1 exited: exit code 0"),
+        (StopRequested(), "4 was asked to stop"),
+        (StopRequested(force=True), "4 was asked to stop at once"),
+        (TimerFired("linger", 0), "4 waited long enough: linger of attempt 0"),
+        (DelayChosen(1, 2.5), "4 waits 2.5s before attempt 1"),
+        (EngineFailed(0, "no free port\x1b[2J"), "4 could not go on: no free port\\x1b[2J"),
+        (SupervisorReturned(), "4 has a supervisor again"),
+    ],
+)
+def test_every_event_is_a_line_with_its_time_and_its_id(home: Path, capsys: Captured, event: Event, line: str) -> None:
+    write_run(home, 4, [(moments()[0], event)], spec=TWO_WORKERS)
+    assert run(["events", "4"]) == 0
+    assert capsys.readouterr() == (f"[2024-01-01T12:00:00Z] {line}\n", "")
+
+
+def test_a_replicas_events_are_its_own(home: Path, capsys: Captured) -> None:
+    accepted, started, _, ended = moments()
+    write_run(
+        home,
+        4,
+        [
+            (accepted, RunAccepted()),
+            (started, ReplicaStarted(WORKER, 0)),
+            (started, ReplicaStarted(SECOND, 0)),
+            (ended, ReplicaExited(SECOND, 0, 0, Exit(1), ended.since_boot)),
+        ],
+        spec=TWO_WORKERS,
+    )
+    assert run(["events", "4.worker.1"]) == 0
+    assert capsys.readouterr().out == (
+        "[2024-01-01T12:00:10Z] 4.worker.1 started\n[2024-01-01T12:00:30Z] 4.worker.1 exited: exit code 1\n"
+    )
+
+
+def test_events_are_there_as_json(home: Path, capsys: Captured) -> None:
+    write_run(home, 4, [(moments()[0], RunAccepted()), (moments()[1], ReplicaStarted(WORKER, 0, pid=77))])
+    assert run(["events", "4", "-o", "json"]) == 0
+    accepted, started = json.loads(capsys.readouterr().out)
+    assert accepted == {"at": "2024-01-01T12:00:00Z", "id": "4", "event": "RunAccepted"}
+    assert (started["at"], started["id"], started["event"]) == ("2024-01-01T12:00:10Z", "4.worker.0", "ReplicaStarted")
+    assert started["pid"] == 77
+
+
+def test_a_torn_line_is_no_event(home: Path, capsys: Captured) -> None:
+    folder = write_run(home, 4, [(moments()[0], RunAccepted()), (moments()[1], StopRequested())])
+    folder.journal_file.write_bytes(folder.journal_file.read_bytes()[:-3])
+    assert run(["events", "4"]) == 0
+    assert capsys.readouterr().out == "[2024-01-01T12:00:00Z] 4 was accepted\n"
+
+
+def test_a_run_to_which_nothing_has_happened_has_no_events(home: Path, capsys: Captured) -> None:
+    append(write_run(home, 4), [])
+    assert run(["events", "4"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_wrong_id_says_what_exists(home: Path, capsys: Captured) -> None:
+    write_run(home, 4)
+    assert run(["events", "9"]) == 4
+    assert capsys.readouterr() == ("", "error: there is no run 9\nhint: there are runs 4\n")

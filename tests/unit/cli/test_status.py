@@ -1,0 +1,337 @@
+"""`drumline status` of runs written by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.cli import run
+from drumline.run.event import AttemptPlaced, Exit, ReplicaExited, ReplicaStarted
+from past import NOON, ONE_WORKER, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, and a project to be in."""
+    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "home"
+
+
+def status(*words: str) -> int:
+    return run(["status", *words])
+
+
+def data(capsys: Captured, *words: str) -> Any:
+    assert status(*words, "-o", "json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def cells(text: str) -> list[list[str]]:
+    """A table without its headings, cells apart by two blanks or more."""
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()[1:]]
+
+
+def test_without_runs_it_says_how_to_begin(home: Path, capsys: Captured) -> None:
+    assert status() == 0
+    assert capsys.readouterr() == ("", "no runs yet: `drumline train` starts one\n")
+    assert data(capsys) == []
+    assert not home.exists()
+
+
+def test_a_project_without_runs_points_to_those_of_others(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished(), directory="/elsewhere")
+    assert status() == 0
+    out, err = capsys.readouterr()
+    assert (out, "drumline status -a" in err) == ("", True)
+
+
+def test_runs_are_listed_newest_first_with_what_went_wrong(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished(), directory=Path.cwd())
+    write_run(home, 2, finished(code=3), directory=Path.cwd(), spec=f"{ONE_WORKER}\nname: second-try")
+    write_run(home, 3, finished(), directory="/elsewhere")
+    assert status() == 0
+    out, err = capsys.readouterr()
+    assert out.split("\n", 1)[0].split() == ["ID", "PROJECT", "NAME", "STATE", "AGE", "DURATION", "REPLICAS", "NOTE"]
+    rows = [[cell for cell in row if not cell.endswith("d")] for row in cells(out)]  # the age depends on today
+    assert [row[0] for row in rows] == ["2", "1"]
+    assert "FAILED" in rows[0]
+    assert rows[0][-3:] == ["20s", "1 worker", "2.worker.0: exit code 3"]
+    assert "FINISHED" in rows[1]
+    assert err == ""
+
+
+def test_all_projects_are_listed_when_asked_for(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished(), directory=Path.cwd())
+    write_run(home, 2, finished(), directory="/elsewhere")
+    assert [run["id"] for run in data(capsys)] == ["1"]
+    assert [(run["id"], run["directory"]) for run in data(capsys, "-a")] == [
+        ("2", "/elsewhere"),
+        ("1", str(Path.cwd())),
+    ]
+
+
+def test_ten_runs_are_listed_unless_another_number_is_given(home: Path, capsys: Captured) -> None:
+    for number in range(1, 13):
+        write_run(home, number, finished(), directory=Path.cwd())
+    assert status() == 0
+    out, err = capsys.readouterr()
+    assert (len(cells(out)), err) == (10, "there are older ones: `-n 0` lists all\n")
+    assert len(data(capsys, "-n", "3")) == 3
+    assert len(data(capsys, "-n", "0")) == 12
+
+
+def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -> None:
+    write_run(home, 4, finished(code=3), directory=Path.cwd(), spec=f"{ONE_WORKER}\nparameters: {{lr: 0.1}}")
+    expected = {
+        "id": "4",
+        "project": "digits",
+        "name": "digits",
+        "directory": str(Path.cwd()),
+        "framework": "plain",
+        "engine": "local",
+        "state": "FAILED",
+        "reason": "Exited",
+        "message": "4.worker.0: exit code 3",
+        "created_at": "2024-01-01T12:00:00Z",
+        "started_at": "2024-01-01T12:00:10Z",
+        "finished_at": "2024-01-01T12:00:30Z",
+        "duration_seconds": 20.0,
+        "attempt": 0,
+        "roles": {"worker": 1},
+        "parameters": {"lr": "0.1"},
+        "supervisor_gone": False,
+    }
+    assert data(capsys) == [expected]
+    assert data(capsys, "4") == {
+        **expected,
+        "output_dir": str(home / "runs" / "4" / "output"),
+        "folder": str(home / "runs" / "4"),
+        "revision": None,
+        "dirty": None,
+        "causes": [],
+        "warnings": [],
+        "replicas": [
+            {
+                "id": "4.worker.0",
+                "state": "FAILED",
+                "is_chief": True,
+                "attempt": 0,
+                "started_at": "2024-01-01T12:00:10Z",
+                "duration_seconds": 20.0,
+                "exit_code": 3,
+                "signal": None,
+                "reason": "Exited",
+                "message": "",
+                "resources": {"cpus": None, "memory_bytes": None, "gpus": None},
+            }
+        ],
+    }
+
+
+def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
+    spec = """\
+        framework: plain
+        parameters: {lr: 0.1, note: two words}
+        output: results
+        resources: {cpus: 2, memory: 1.5GiB, gpus: 1}
+    """
+    accepted, started, _, ended = moments()
+    exited = ReplicaExited(WORKER, 0, 0, Exit(signal=9), ended.since_boot)
+    write_run(home, 4, [*running(accepted, started), (ended, exited)], spec=spec, directory="/project")
+    assert status("4") == 0
+    head, table = capsys.readouterr().out.split("\n\n")
+    facts = dict(line.split(":", 1) for line in head.splitlines())
+    assert {name: value.strip() for name, value in facts.items() if name != "Started"} == {
+        "Run": "4 (digits), plain on local",
+        "State": "FAILED: 4.worker.0: killed by signal 9 (KILL)",
+        "Duration": "20s",
+        "Parameters": "lr=0.1 note='two words'",
+        "Directory": "/project",
+        "Output": "/project/results",
+    }
+    assert facts["Started"].strip().startswith("2024-01-01T12:00:10Z, ")
+    assert table.splitlines()[0].split() == [
+        "REPLICA", "STATE", "STARTED", "DURATION", "EXIT", "REASON", "CPUS", "MEMORY", "GPUS",
+    ]  # fmt: skip
+    assert cells(table) == [
+        ["4.worker.0 (chief)", "FAILED", "12:00:10Z", "20s", "9 (KILL)", "Signalled", "2", "1.5GiB", "1"]
+    ]
+
+
+def test_why_earlier_attempts_ended_is_on_the_page(home: Path, capsys: Captured) -> None:
+    accepted, started, fell, ended = moments()
+    history = [
+        *running(accepted, started),
+        (fell, ReplicaExited(WORKER, 0, 0, Exit(7), fell.since_boot)),
+        (fell, AttemptPlaced(1, ("127.0.0.1:20000",))),
+        (fell, ReplicaStarted(WORKER, 1)),
+        (ended, ReplicaExited(WORKER, 1, 0, Exit(0), ended.since_boot)),
+    ]
+    write_run(home, 4, history, spec=f"{ONE_WORKER}\nrestart: 1")
+    assert status("4") == 0
+    out = capsys.readouterr().out
+    assert "FINISHED: attempt 1\n" in out
+    assert "attempt 0: 4.worker.0: exit code 7\n" in out
+
+
+def test_a_page_of_the_usual_line_fits_into_eighty_columns(home: Path, capsys: Captured) -> None:
+    spec = "framework: plain\nroles: {chief: 1, worker: 2, ps: 1}\nresources: {cpus: 16, memory: 64GiB}"
+    write_run(home, 4321, finished(), spec=spec, directory="/project")
+    assert status("4321") == 0
+    table = capsys.readouterr().out.split("\n\n")[1]
+    assert max(len(line) for line in table.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("target", ["4.worker.1", "4.chief", "4.master", "4.worker"])
+def test_a_part_of_a_run_is_named_by_its_id(home: Path, capsys: Captured, target: str) -> None:
+    write_run(home, 4, spec=TWO_WORKERS)
+    meant = {"4.worker.1": ["4.worker.1"], "4.worker": ["4.worker.0", "4.worker.1"]}
+    found = [replica["id"] for replica in data(capsys, target)["replicas"]]
+    assert found == meant.get(target, ["4.worker.0"])
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "message", "hint"),
+    [
+        ("9", 4, "there is no run 9", "there are runs 4"),
+        ("7.2", 4, "there is no run 7.2", "there are runs 4"),
+        ("4.worker.7", 4, "run 4 has no worker.7", "it has 4.worker.0, 4.worker.1"),
+        ("4.ps", 4, "run 4 has no ps", "it has 4.worker.0, 4.worker.1"),
+        ("4.chef", 2, "`4.chef`: `chef` is not a role", "roles are chief, worker, ps, evaluator"),
+        ("four", 2, "`four` is not a run's id", "ids look like 4, 4.worker.1 or 4.chief"),
+        ("../4", 2, "`../4` is not a run's id", "ids look like 4, 4.worker.1 or 4.chief"),
+    ],
+)
+def test_a_wrong_id_says_what_exists(
+    home: Path, capsys: Captured, target: str, code: int, message: str, hint: str
+) -> None:
+    write_run(home, 4, spec=TWO_WORKERS)
+    assert status(target) == code
+    assert capsys.readouterr() == ("", f"error: {message}\nhint: {hint}\n")
+
+
+def test_a_run_without_a_supervisor_says_how_to_get_one(home: Path, capsys: Captured) -> None:
+    accepted, started, *_ = moments()
+    write_run(home, 4, running(accepted, started), directory=Path.cwd())
+    assert status() == 0
+    assert "supervisor gone; drumline supervise 4" in capsys.readouterr().out
+    assert status("4") == 0
+    assert "RUNNING: supervisor gone; drumline supervise 4\n" in capsys.readouterr().out
+    assert data(capsys, "4")["supervisor_gone"] is True
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def fill_with_garbage(path: Path) -> None:
+    path.write_bytes(b"garbage" * 5000)
+
+
+def change_schema(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+        connection.execute("ALTER TABLE runs DROP COLUMN phase")
+
+
+@pytest.mark.parametrize("damage", [remove, make_folder, truncate, fill_with_garbage, change_schema])
+def test_whatever_happens_to_the_index_the_list_is_the_same(
+    home: Path, capsys: Captured, damage: Callable[[Path], None]
+) -> None:
+    for number in range(1, 6):
+        write_run(home, number, finished(code=number % 2), directory=Path.cwd())
+    before = data(capsys)
+    assert len(before) == 5
+    damage(home / "index.sqlite")
+    for _ in range(2):
+        assert data(capsys) == before
+
+
+def test_a_torn_journal_is_read_up_to_the_tear(home: Path, capsys: Captured) -> None:
+    folder = write_run(home, 4, finished(), directory=Path.cwd())
+    assert [run["state"] for run in data(capsys)] == ["FINISHED"]
+    folder.journal_file.write_bytes(folder.journal_file.read_bytes()[:-7])
+    assert [run["state"] for run in data(capsys)] == ["RUNNING"]
+    assert data(capsys, "4")["replicas"][0]["state"] == "RUNNING"
+
+
+def test_a_clock_set_back_gives_no_negative_times(home: Path, capsys: Captured) -> None:
+    tomorrow = 4_000_000_000.0
+    accepted, started, _, ended = moments(at=tomorrow)
+    set_back = ended._replace(at=NOON)
+    write_run(home, 4, running(accepted, started), directory=Path.cwd(), at=tomorrow)
+    append(write_run(home, 5, running(accepted, started), directory=Path.cwd(), at=tomorrow), [])
+    append(
+        write_run(home, 6, running(accepted, started), directory=Path.cwd(), at=tomorrow),
+        [(set_back, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))],
+    )
+    assert status() == 0
+    assert "-" not in "".join(cell for row in cells(capsys.readouterr().out) for cell in row[3:5])
+    assert data(capsys, "6")["duration_seconds"] == 20.0
+    assert all(run["duration_seconds"] >= 0 for run in data(capsys))
+
+
+def test_a_home_that_cannot_be_read_is_a_sentence(home: Path, capsys: Captured) -> None:
+    home.mkdir()
+    (home / "runs").write_text("not a folder")
+    for words in ((), ("-a",), ("4",)):
+        assert status(*words) == 3
+        out, err = capsys.readouterr()
+        assert (out, err.splitlines()[0]) == ("", f"error: cannot read the runs in {home}: Not a directory")
+
+
+def test_a_run_that_cannot_be_read_is_named_beside_the_others(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished(), directory=Path.cwd())
+    for number in (2, 3):
+        write_run(home, number, finished(), directory=Path.cwd()).plan_file.write_text("{}")
+    assert status() == 0
+    out, err = capsys.readouterr()
+    assert [row[0] for row in cells(out)] == ["1"]
+    assert err.startswith("warning: the plan of run 2 cannot be read: ")
+    assert err.endswith(", and 1 more run\n")
+    assert status("3") == 3
+
+
+def test_a_folder_that_was_deleted_under_us_is_a_sentence(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished(), directory=Path.cwd())
+    shutil.rmtree(Path.cwd())
+    assert status() == 2
+    assert "error: the folder that you are in has been deleted" in capsys.readouterr().err
+    assert [run["id"] for run in data(capsys, "-a")] == ["1"]
+
+
+def test_what_a_terminal_might_obey_is_spelled_out(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished(), spec=f'{ONE_WORKER}\nparameters: {{bell: "\\a\\e[2J"}}', directory="/a\x1b[31mb")
+    assert status("1") == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\a" not in out
+    assert "/a\\x1b[31mb" in out
+
+
+def test_watching_a_run_that_is_over_shows_it_once(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished())
+    assert status("1") == 0
+    once = capsys.readouterr().out
+    assert status("1", "-w") == 0
+    assert capsys.readouterr().out == once
