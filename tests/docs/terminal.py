@@ -102,8 +102,7 @@ def differences(shown: str, printed: str) -> list[str]:
     Between the lines of two replicas no order is promised: each replica's are compared by themselves.
     """
     wanted, had = _by_replica(_normalise(shown)), _by_replica(_normalise(printed))
-    streamed = len(wanted) > 1
-    partial = streamed and _ANYTHING in wanted[""]
+    partial = len(had) > 1 and _ANYTHING in wanted[""]
     if partial:
         wanted = {name: _loosen(lines) for name, lines in wanted.items()}
     unlike = [name for name, lines in wanted.items() if not _is_like(lines, had.get(name, []))]
