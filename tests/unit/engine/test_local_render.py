@@ -296,7 +296,7 @@ def test_data_is_prepared_once_and_appears_whole_or_not_at_all(engine: Engine, t
 def test_a_preparation_that_is_interrupted_leaves_no_data(
     engine: Engine, tmp_path: Path, number: signal.Signals
 ) -> None:
-    plan = plan_of("data: {path: set, prepare: 'touch \"$DATA_DIR/half\"; echo half; cat'}")
+    plan = plan_of("data: {path: set, prepare: 'touch \"$DATA_DIR/half\"; cat'}")
     script = tmp_path / "script"
     script.write_text(engine.render(plan, launch_all(engine, plan), "shell"))
     with subprocess.Popen(
@@ -307,8 +307,11 @@ def test_a_preparation_that_is_interrupted_leaves_no_data(
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
+        assert process.stdin
         assert process.stdout
-        assert process.stdout.readline() == b"half\n"
+        process.stdin.write(b"in the middle\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"in the middle\n"
         os.killpg(process.pid, number)
         assert process.wait(timeout=60) != 0
     assert not (tmp_path / "set").exists()
