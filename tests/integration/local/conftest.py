@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from integration.local.runs import House
+
+STRANGER = 61234  # nobody has this number
 
 
 @pytest.fixture
@@ -19,3 +23,20 @@ def house(tmp_path: Path) -> Iterator[House]:
         place.leave()
     finally:
         place.clear()
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[House]:
+    """The house of another user, who may enter nobody else's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    with TemporaryDirectory(prefix="stranger-") as folder:
+        os.chown(folder, STRANGER, STRANGER)
+        place = House(Path(folder) / "house", owner=STRANGER)
+        if place.run("--version").code != 0:
+            pytest.skip("this Python is for its owner alone")
+        try:
+            yield place
+            place.leave()
+        finally:
+            place.clear()

@@ -60,12 +60,16 @@ class Answer(NamedTuple):
 class House:
     """A home and a project folder; everything started here is known by its environment, its folder or its files."""
 
-    def __init__(self, path: Path, *, home: Path | None = None) -> None:
+    def __init__(self, path: Path, *, owner: int | None = None) -> None:
         self.path = path
-        self.home = home or path / "home"
+        self.home = path / "home"
         self.project = path / "project"
         self.project.mkdir(parents=True)
-        self.before: Sequence[str] = ()  # words in front of every command
+        self.before: tuple[str, ...] = ()  # words in front of every command
+        if owner is not None:
+            for folder in (path, self.project):
+                os.chown(folder, owner, owner)
+            self.before = ("setpriv", f"--reuid={owner}", f"--regid={owner}", "--clear-groups")
         self.env: dict[str, str] = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")},
             "DRUMLINE_HOME": str(self.home),
@@ -150,6 +154,10 @@ class House:
             for pid in pids()
             if pid != os.getpid() and (name := name_of(pid)) and (_has(pid, mark) or _is_inside(pid, roots))
         }
+
+    def working_folder(self, pid: int) -> str:
+        """Where a process is."""
+        return str(Path(f"/proc/{pid}/cwd").readlink())
 
     def leave(self) -> None:
         """Assert that nothing is left; end what is."""

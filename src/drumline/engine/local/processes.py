@@ -226,6 +226,7 @@ class Processes:
         elif trace.exit is None and keeper.start_ticks(trace.pid) == trace.ticks:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(trace.pid, number)
+                os.killpg(trace.pid, signal.SIGCONT)  # who is stopped hears nothing
 
 
 def _reap() -> None:

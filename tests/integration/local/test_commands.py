@@ -1,0 +1,121 @@
+"""Commands that cannot run, or end before they have said anything."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.runs import House, wait_until
+
+
+def test_an_exit_before_the_first_line_is_an_end_like_any_other(house: House) -> None:
+    run = house.train("run: exit 7")
+    run.wait_for(Phase.FAILED)
+    assert (run.log("worker.0"), run.exit("worker.0").code, run.cause.exit.code) == (b"", 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "line"),
+    [
+        ("nowhere-to-be-found", 127, "drumline: cannot run nowhere-to-be-found: no such command\n"),
+        ("./missing", 127, "drumline: cannot run ./missing: no such command\n"),
+        ("./data.txt", 126, "drumline: cannot run ./data.txt: Permission denied\n"),
+        (".", 126, "drumline: cannot run .: Permission denied\n"),
+        ("./data.txt/x", 127, "drumline: cannot run ./data.txt/x: no such command\n"),
+        ("./stranger.sh", 127, "drumline: cannot run ./stranger.sh: its interpreter does not exist\n"),
+        ("./noise", 126, "drumline: cannot run ./noise: Exec format error\n"),
+    ],
+)
+def test_a_command_that_cannot_run_says_so_in_one_line(house: House, command: str, code: int, line: str) -> None:
+    house.write("data.txt", "")
+    house.write("stranger.sh", "#!/no/such/interpreter\n").chmod(0o755)
+    house.write("noise", "\1\2\3").chmod(0o755)
+    run = house.train(f"run: {{argv: ['{command}']}}")
+    run.wait_for(Phase.FAILED)
+    assert (run.exit("worker.0").code, run.log("worker.0").decode()) == (code, line)
+    assert run.cause.reason == "CannotExecute"
+
+
+def test_a_workdir_that_has_gone_is_named(house: House) -> None:
+    (house.project / "work").mkdir()
+    run = house.train("""
+        run: if [ $DRUMLINE_ATTEMPT = 0 ]; then rmdir $HERE/work; exit 1; fi
+        workdir: work
+        restart: {crash: 1}
+    """)
+    state = run.wait_for(Phase.FAILED)
+    assert state.attempt == 1
+    assert f"workdir `work` is not a folder in {house.project}" in house.run("logs", run.id).out
+
+
+def test_a_workdir_that_may_not_be_entered_is_named(stranger: House) -> None:
+    work = stranger.project / "work"
+    work.mkdir(mode=0)
+    run = stranger.train("run: 'true'\nworkdir: work")
+    run.wait_for(Phase.FAILED)
+    assert run.exit("worker.0").code == 126
+    assert run.log("worker.0").decode() == f"drumline: cannot work in {work}: Permission denied\n"
+
+
+def test_a_workdir_that_is_not_there_is_refused_before_there_is_a_run(house: House) -> None:
+    house.write_spec("run: 'true'\nworkdir: nowhere")
+    answer = house.run("train")
+    assert answer.code == 2
+    assert "workdir `nowhere` is not a folder" in answer.err
+    assert house.runs() == []
+
+
+def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_them(house: House) -> None:
+    run = house.train("run: {argv: [sh, -c, 'grep SigIgn /proc/self/status; ls /proc/self/fd; umask; ulimit -n']}")
+    run.wait_for(Phase.FINISHED)
+    words = run.log("worker.0").decode().split()
+    assert words[:2] == ["SigIgn:", "0000000000000000"]
+    assert words[2:6] == ["0", "1", "2", "3"]  # the last is the folder that ls reads
+    ours = subprocess.run(["sh", "-c", "umask; ulimit -n"], capture_output=True, text=True, check=True)
+    assert words[6:] == ours.stdout.split()
+
+
+def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(house: House) -> None:
+    # The first replica kills the supervisor; the others become replicas when nobody hears them any more.
+    house.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
+    house.write_spec("""
+        roles: {worker: {replicas: 16, run: echo up, first: {run: sh assassin.sh}}}
+    """)
+    house.run("train", "-d")
+    (run,) = house.runs()
+    house.wait_numbers("killed", 1)
+    house.run("supervise", run.id)
+    state = run.wait_for(Phase.FINISHED)
+    assert {(each.exit.code, each.exit.signal) for each in state.replicas.values() if each.exit} == {(0, None)}
+
+
+def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(stranger: House) -> None:
+    stranger.before = ("prlimit", "--nproc=12", *stranger.before)
+    stranger.write_spec("roles: {worker: {replicas: 30, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
+    stranger.run("train", "-d")
+    (run,) = stranger.runs()
+    state = run.wait_for(Phase.FAILED)
+    assert "Resource temporarily unavailable" in f"{state.ending}{[run.log(f'worker.{i}') for i in range(30)]}"
+    assert "Traceback" not in run.said()
+
+
+def test_a_replica_may_end_by_any_signal(house: House) -> None:
+    run = house.train("run: kill -SEGV $$")
+    run.wait_for(Phase.FAILED)
+    assert run.exit("worker.0").signal == signal.SIGSEGV
+    said = house.run("logs", run.id).out
+    assert "killed by signal 11 (SEGV)" in said
+
+
+def test_a_nested_run_ends_with_the_replica_that_started_it(house: House) -> None:
+    house.write("inner.yml", "project: inner\nframework: plain\nrun: echo $$ > $HERE/inner; exec sleep 1000\n")
+    run = house.train(f"run: {sys.executable} -m drumline train inner.yml")
+    house.wait_numbers("inner", 1)
+    assert house.run("kill", run.id).code == 0
+    inner = next(each for each in house.runs() if each.id != run.id)
+    wait_until(lambda: not house.processes())
+    assert house.run("kill", inner.id).code == 0  # its supervisor was killed before it could write the end down
