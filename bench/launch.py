@@ -255,7 +255,7 @@ def _timed(launcher: Launcher, text: str, number: int, *, to: str) -> float:
             with subprocess.Popen(
                 command, cwd=folder, env=_environment(folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             ) as process:
-                while process.stdout and process.stdout.read1(1 << 20):
+                while process.stdout and os.read(process.stdout.fileno(), 1 << 20):
                     pass
         return time.monotonic() - begin
 

@@ -44,6 +44,10 @@ def to_data(value: object) -> object:
         }
     if isinstance(value, Mapping):
         return {key: to_data(item) for key, item in value.items()}
+    if _is_record(type(value)):
+        defaults = type(value)._field_defaults  # type: ignore[attr-defined]
+        items = zip(type(value)._fields, cast("tuple[object, ...]", value), strict=True)  # type: ignore[attr-defined]
+        return {name: to_data(item) for name, item in items if name not in defaults or item != defaults[name]}
     if isinstance(value, tuple):
         return [to_data(item) for item in value]
     return value
@@ -64,7 +68,7 @@ def from_data(kind: Any, data: Any) -> object:
         return tuple(from_data(arguments[0], item) for item in _checked(list, data))
     if origin is Mapping:
         return {key: from_data(arguments[1], item) for key, item in _checked(dict, data).items()}
-    if is_dataclass(kind):
+    if is_dataclass(kind) or _is_record(kind):
         hints = _hints(cast("type", kind))
         unknown = _checked(dict, data).keys() - hints.keys()
         if unknown:
@@ -73,6 +77,10 @@ def from_data(kind: Any, data: Any) -> object:
     if kind is float and type(data) is int:
         return float(data)
     return _checked(kind, data)
+
+
+def _is_record(kind: type) -> bool:
+    return hasattr(kind, "_fields")
 
 
 def _checked(kind: type, data: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 
 from drumline.plan import types
@@ -129,7 +128,6 @@ def _preparation(spec: Spec, variable: str, data: Data, command: Run, values: Ma
         path=path,
         argv=argv,
         env={**{variable_name(name): value for name, value in values.items()}, **_env(spec.env, values)},
-        digest=hashlib.sha256("\0".join((path, variable, *argv)).encode()).hexdigest()[:16],
     )
 
 

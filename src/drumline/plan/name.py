@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+from zlib import crc32
 
 LIMIT = 63
 
@@ -17,5 +17,5 @@ def replica_name(name: str, run: str, role: str, index: int) -> str:
         label = f"r{label}"  # a Service's name must begin with a letter
     if label == name and len(label) + len(end) <= LIMIT:
         return label + end
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    digest = f"{crc32(name.encode()):08x}"
     return f"{label[: LIMIT - len(end) - len(digest) - 1].rstrip('-')}-{digest}{end}"

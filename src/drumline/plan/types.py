@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 COMPUTING = ("chief", "worker")
@@ -30,8 +31,7 @@ class ReplicaId:
         return cls(role, int(index))
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(NamedTuple):
     """A value taken from the environment of whoever launches, when a replica starts; never kept."""
 
     variable: str
@@ -40,8 +40,7 @@ class Secret:
         return f"${{{self.variable}:?}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """A value with a long part that every replica's has in common.
 
     Ten thousand replicas repeat one cluster ten thousand times; the text is one object here, and whoever
@@ -83,8 +82,7 @@ Value = str | Secret
 LaunchValue = str | Secret | Shared | Extended
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(NamedTuple):
     """What a replica claims; None is nothing claimed."""
 
     cpus: float | None = None
@@ -92,8 +90,7 @@ class Resources:
     gpus: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(NamedTuple):
     """One process of the line, before anybody knows where."""
 
     id: ReplicaId
@@ -105,8 +102,7 @@ class Replica:
     port_fixed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
+class Preparation(NamedTuple):
     """A command that makes a data folder once, before any replica starts; the variable names the folder."""
 
     name: str
@@ -114,11 +110,9 @@ class Preparation:
     path: str
     argv: tuple[str, ...]
     env: Mapping[str, Value]
-    digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(NamedTuple):
     """A folder given to every replica, and the variable that names it."""
 
     variable: str
@@ -126,8 +120,7 @@ class Data:
     volume: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(NamedTuple):
     """How often the line may start again, by class of failure, and how long it waits in between."""
 
     crash: int = 0
@@ -141,8 +134,7 @@ class Restart:
     backoff_maximum_seconds: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     """How long to wait, and for what; None is for ever."""
 
     start_seconds: float = 600.0
@@ -152,8 +144,7 @@ class Timeouts:
     progress_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """Who will run: every replica with its command, variables and resources; no addresses yet."""
 
     run: str
@@ -166,7 +157,7 @@ class Plan:
     workdir: str = "."
     output: str | None = None
     checkpoint: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = MappingProxyType({})
     data: tuple[Data, ...] = ()
     preparations: tuple[Preparation, ...] = ()
     restart: Restart = Restart()
@@ -205,8 +196,7 @@ class Place(NamedTuple):
 Placement = Mapping[ReplicaId, Place]
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """A replica that can be started: its environment is complete, but for secrets."""
 
     replica: Replica

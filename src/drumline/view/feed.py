@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId, Restart
@@ -57,7 +56,7 @@ class Feed:
         self, folder: RunFolder, *, replicas: Collection[ReplicaId] | None = None, attempt: int | None = None
     ) -> None:
         self.plan = folder.plan()
-        self._without_restart = replace(self.plan, restart=Restart())
+        self._without_restart = self.plan._replace(restart=Restart())
         self.state = RunState()
         self._folder = folder
         self._replicas = replicas

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -282,7 +281,7 @@ def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) ->
 
 def without_own_variables(plan: Plan) -> Plan:
     """The same line without the variables of its spec, which may override anything."""
-    return replace(plan, replicas=tuple(replace(each, env={}) for each in plan.replicas))
+    return plan._replace(replicas=tuple(each._replace(env={}) for each in plan.replicas))
 
 
 def assert_in_order(plan: Plan) -> None:

@@ -55,7 +55,6 @@ def test_what_is_left_at_its_default_is_not_written() -> None:
             }
         ],
         "success": "all-workers",
-        "parameters": {},
     }
 
 

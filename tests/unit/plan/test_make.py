@@ -165,16 +165,7 @@ def test_data_is_named_by_variables_and_prepared_with_the_specs_variables() -> N
         path="a",
         argv=("make-data", "--size", "10"),
         env={"SIZE": "10", "TOKEN": Secret("TOKEN")},
-        digest=preparation.digest,
     )
-
-
-def test_the_digest_of_a_preparation_changes_with_what_it_does() -> None:
-    def digest(path: str, command: str) -> str:
-        return plan_of(f"data: {{path: {path}, prepare: {command}}}").preparations[0].digest
-
-    assert digest("a", "make-data") == digest("a", "make-data")
-    assert len({digest("a", "make-data"), digest("b", "make-data"), digest("a", "make-other")}) == 3
 
 
 @pytest.mark.parametrize(

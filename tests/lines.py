@@ -1,0 +1,41 @@
+"""Lines to try the machine on: plans of a few replicas that never run."""
+
+from __future__ import annotations
+
+from drumline.plan.types import ROLES, Plan, Replica, ReplicaId, Resources, Restart, Timeouts
+
+BUDGETS = set(Restart._fields)
+
+
+def line(text: str) -> Plan:
+    """`chief worker*2 ps success=worker-0 crash=2 run=60`: roles, budgets, seconds of timeouts."""
+    counts: dict[str, int] = {}
+    restart: dict[str, float] = {}
+    timeouts: dict[str, float] = {}
+    success = None
+    for word in text.split():
+        name, _, value = word.partition("=")
+        role, _, number = word.partition("*")
+        if role in ROLES:
+            counts[role] = int(number or 1)
+        elif name == "success":
+            success = value
+        elif name in BUDGETS:
+            restart[name] = float(value) if name.endswith(("seconds", "factor")) else int(value)
+        else:
+            timeouts[f"{name}_seconds"] = float(value)
+    return Plan(
+        run="4",
+        project="digits",
+        name="digits",
+        framework="plain",
+        engine="local",
+        replicas=tuple(
+            Replica(ReplicaId(role, index), f"digits-{role}-{index}", ("true",), {}, Resources())
+            for role in ROLES
+            for index in range(counts.get(role, 0))
+        ),
+        success=success or ("chief" if "chief" in counts else "all-workers"),
+        restart=Restart(**restart),  # type: ignore[arg-type]
+        timeouts=Timeouts(**timeouts),
+    )
