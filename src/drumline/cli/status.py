@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from drumline.cli.frame import Frame, clean, show, watch
-from drumline.cli.text import count, listed, span, table, utc, warn
+from drumline.cli.text import count, listed, span, table, utc
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
@@ -86,18 +86,21 @@ def note(row: RunRow) -> str:
 def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str) -> Frame:
     now = read_clock()
     listing = recent_runs(home, now, directory=directory, limit=limit)
+    talk = []
     if listing.problems:
         more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
-        warn(f"{listing.problems[0]}{more}")
+        talk.append(f"warning: {listing.problems[0]}{more}")
     if form == "json":
         import json  # noqa: PLC0415
 
         data = [run_data(row) for row in listing.runs]
-        return Frame(json.dumps(data, indent=2, ensure_ascii=False), is_data=True)
+        return Frame(json.dumps(data, indent=2, ensure_ascii=False), "\n".join(talk), is_data=True)
     if not listing.runs:
-        return Frame(talk=_nothing(home, everywhere=directory is None))
-    older = "there are older ones: `-n 0` lists all" if listing.has_more else ""
-    return Frame(_table(listing.runs, now), talk=older, is_table=True)
+        talk.append(_nothing(home, everywhere=directory is None))
+        return Frame(talk="\n".join(talk))
+    if listing.has_more:
+        talk.append("there are older ones: `-n 0` lists all")
+    return Frame(_table(listing.runs, now), "\n".join(talk), is_table=True)
 
 
 def _table(rows: tuple[RunRow, ...], now: Moment) -> str:

@@ -46,7 +46,7 @@ def recent_runs(home: str | Path, now: Moment, *, directory: str | None = None, 
         rows = use_index(home, lambda index: reader.read_index(index, ids, most))
     except UnusableIndexError:
         rows = reader.read_folders(ids)
-    return Listing(tuple(rows[:limit]), limit is not None and len(rows) > limit, tuple(reader.problems))
+    return Listing(tuple(rows[:limit]), limit is not None and len(rows) > limit, tuple(reader.problems.values()))
 
 
 def make_row(summary: Summary, now: Moment, *, supervised: bool) -> RunRow:
@@ -66,17 +66,15 @@ class _Reader:
         self._now = now
         self._directory = directory
         self._fresh: dict[str, Summary] = {}
-        self.problems: list[str] = []
+        self.problems: dict[str, str] = {}
 
     def read_index(self, index: Index, ids: set[str], most: int | None) -> list[RunRow]:
         """Take what the index has; what it lacks, or has of another journal, is read anew and put right there."""
         known = index.ids()
         missing = self.read_folders(ids - known)
-        checked = (
-            row
-            for summary in index.rows(self._directory)
-            if summary.id in ids and (row := self._check(summary)) is not None
-        )
+        there = known & ids  # and not what somebody puts into the index while we look
+        kept = (summary for summary in index.rows(self._directory) if summary.id in there)
+        checked = (row for summary in kept if (row := self._check(summary)) is not None)
         rows = list(islice(merge(missing, checked, key=_number, reverse=True), most))
         if self._fresh:
             index.put(self._fresh.values())
@@ -85,10 +83,9 @@ class _Reader:
         return rows
 
     def read_folders(self, ids: Iterable[str]) -> list[RunRow]:
-        """Read these runs from their folders."""
-        return sorted(
-            (row for run in sorted(ids, key=int) if (row := self._read(run)) is not None), key=_number, reverse=True
-        )
+        """Read these runs from their folders, the newest first."""
+        newest_first = sorted(ids, key=int, reverse=True)
+        return [row for run in newest_first if (row := self._read(run)) is not None]
 
     def _check(self, summary: Summary) -> RunRow | None:
         # The lock first: a run that ends after this look is seen as over, never as left alone.
@@ -109,7 +106,7 @@ class _Reader:
         except NotFoundError:
             return None  # it was never started, or has just been removed
         except DrumlineError as error:
-            self.problems.append(error.message)
+            self.problems[run] = error.message
             return None
         self._fresh[run] = summary
         if self._directory not in (None, summary.directory):

@@ -307,7 +307,7 @@ def test_a_run_that_cannot_be_read_is_named_beside_the_others(home: Path, capsys
     assert status() == 0
     out, err = capsys.readouterr()
     assert [row[0] for row in cells(out)] == ["1"]
-    assert err.startswith("warning: the plan of run 2 cannot be read: ")
+    assert err.startswith("warning: the plan of run 3 cannot be read: ")
     assert err.endswith(", and 1 more run\n")
     assert status("3") == 3
 
