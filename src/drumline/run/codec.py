@@ -11,14 +11,14 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def event_to_data(event: Event) -> dict[str, object]:
-    """Write an event as what JSON knows, its kind first."""
+    """Write an event as what JSON knows, its kind first; fields at their default are left out."""
     return {"event": type(event).__name__, **cast("dict[str, object]", to_data(event))}
 
 
 def event_from_data(data: dict[str, Any]) -> Event:
     """Read an event back; raise ValueError for what this version does not know."""
-    fields = dict(data)
     try:
+        fields = {**data}
         return cast("Event", from_data(_KINDS[fields.pop("event")], fields))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"not an event of this version: {error}") from error

@@ -23,6 +23,11 @@ class Exit:
         """Whether it ended as a success does."""
         return self.code == 0
 
+    @property
+    def seen(self) -> bool:
+        """Whether somebody saw it end."""
+        return self.code is not None or self.signal is not None
+
 
 @dataclass(frozen=True, slots=True)
 class RunAccepted:

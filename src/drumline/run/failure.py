@@ -2,59 +2,56 @@
 
 from __future__ import annotations
 
-import signal
+from signal import Signals
 
 from drumline.run.event import Exit
 
 PREEMPTED_CODES = (42, 143)  # 42: TensorFlow's PreemptionCheckpointHandler has saved and left
-OUT_OF_MEMORY = "OutOfMemory"
-EXIT_UNKNOWN = "ExitUnknown"
 
-_CODES = {
-    126: "the command cannot be executed",
-    127: "the command was not found",
-    130: "interrupted",
-    137: "killed, as by signal 9",
-    143: "terminated, as by signal 15",
-}
+# What people, launchers and kernels end a process with; a shell adds 128 for the process it ran.
+_FROM_OUTSIDE = (Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT, Signals.SIGKILL, Signals.SIGTERM)
+_CODES_FROM_OUTSIDE = (*PREEMPTED_CODES, *(128 + number for number in _FROM_OUTSIDE))
+_CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was not found"}
 
 
 def describe_exit(exit_: Exit) -> str:
-    """`exit code 1`, `killed by signal 9 (KILL)`, `ended unseen`."""
+    """`exit code 1`, `exit code 137: killed by signal 9 (KILL)`, `killed by signal 11 (SEGV)`, `ended unseen`."""
     if exit_.signal is not None:
-        words = f"killed by signal {exit_.signal} ({signal_name(exit_.signal)})"
+        words = _describe_signal(exit_.signal)
     elif exit_.code is not None:
-        words = f"exit code {exit_.code}"
-        if exit_.code in _CODES:
-            words += f": {_CODES[exit_.code]}"
+        meaning = _CANNOT_EXECUTE.get(exit_.code) or _describe_signal(exit_.code - 128, known=True)
+        words = f"exit code {exit_.code}" + (f": {meaning}" if meaning else "")
     else:
-        words = "ended unseen"
+        return exit_.message or "ended unseen"
     return f"{words}; {exit_.message}" if exit_.message else words
-
-
-def signal_name(number: int) -> str:
-    """`KILL`, `SEGV`; the number where there is no name."""
-    try:
-        return signal.Signals(number).name.removeprefix("SIG")
-    except ValueError:
-        return str(number)
 
 
 def failure_class(exit_: Exit) -> str:
     """The budget that this ending is charged to."""
-    if exit_.signal == signal.SIGTERM or exit_.code in PREEMPTED_CODES:
+    if exit_.signal == Signals.SIGTERM or exit_.code in PREEMPTED_CODES:
         return "preempted"
-    if exit_.code is None and exit_.signal is None:
-        return "lost"
-    return "crash"
+    return "crash" if exit_.seen else "lost"
 
 
 def reason_of(exit_: Exit) -> str:
     """One machine-readable word for this ending."""
+    if not exit_.seen:
+        return "ExitUnknown"
     if exit_.signal is not None:
         return "Signalled"
-    if exit_.code is None:
-        return EXIT_UNKNOWN
-    if exit_.code in (126, 127):
-        return "CannotExecute"
-    return "Exited"
+    return "CannotExecute" if exit_.code in _CANNOT_EXECUTE else "Exited"
+
+
+def gave_up(exit_: Exit) -> bool:
+    """Whether it failed by itself: nothing from outside ended it."""
+    if exit_.signal is not None:
+        return exit_.signal not in _FROM_OUTSIDE
+    return exit_.seen and not exit_.ok and exit_.code not in _CODES_FROM_OUTSIDE
+
+
+def _describe_signal(number: int, *, known: bool = False) -> str:
+    """`killed by signal 9 (KILL)`; nothing, if it has to be a known one and is not."""
+    try:
+        return f"killed by signal {number} ({Signals(number).name.removeprefix('SIG')})"
+    except ValueError:
+        return "" if known else f"killed by signal {number}"

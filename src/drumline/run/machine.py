@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from drumline.plan.types import Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.plan.types import Plan
+from drumline.run.action import Action, Finish, Start
 from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
@@ -21,44 +21,39 @@ from drumline.run.event import (
     SupervisorReturned,
     TimerFired,
 )
-from drumline.run.failure import failure_class, reason_of
+from drumline.run.failure import describe_exit, reason_of
+from drumline.run.pending import expect_start, limit, linger, pending, stop, wait
 from drumline.run.restart import delay_before, may_restart
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
-from drumline.run.success import counts, has_succeeded, left_early, may_linger
-
-# A peer's exit code 0 so shortly before a failure is its cause: whoever leaves first takes the others along.
-WITNESS_SECONDS = 15.0
+from drumline.run.success import counts, deciders, has_succeeded, left_early, may_linger
+from drumline.run.verdict import came_before, ended, find_cause, judge
 
 Step = tuple[RunState, tuple[Action, ...]]
 
 
 def step(plan: Plan, state: RunState, event: Event) -> Step:
     """Return the state after an event and what to do now; what a past attempt does late changes nothing."""
-    if state.phase.is_final:
+    if isinstance(event, SupervisorReturned) and state.phase is not Phase.CREATED:
+        return state, tuple(pending(plan, state))
+    if state.phase.is_final or _is_past(state, event):
         return state, ()
     match event:
-        case RunAccepted():
-            state, actions = _begin(plan, state, attempt=0)
-            return state, (*actions, *_run_timer(plan))
-        case AttemptPlaced(attempt=attempt) if attempt == state.attempt and state.phase is Phase.PENDING:
-            state = replace(state, phase=Phase.STARTING, replicas=_all(plan, Phase.STARTING))
-            return state, (SetTimer("start", attempt, plan.timeouts.start_seconds),)
-        case ReplicaStarted(attempt=attempt) if attempt == state.attempt:
-            return _started(state, event), ()
-        case ReplicaExited(attempt=attempt) if attempt == state.attempt:
+        case RunAccepted() | SupervisorReturned():
+            return _accepted(plan, state)
+        case AttemptPlaced():
+            return _placed(plan, state)
+        case ReplicaStarted():
+            return _started(state, event)
+        case ReplicaExited():
             return _exited(plan, state, event)
         case StopRequested():
             return _asked_to_stop(plan, state, event)
-        case TimerFired(attempt=attempt, timer=timer) if attempt == state.attempt or timer == "run":
+        case TimerFired():
             return _time_over(plan, state, event)
-        case DelayChosen(attempt=attempt) if attempt == state.attempt:
-            return replace(state, delay_seconds=event.seconds), (SetTimer("delay", attempt, event.seconds),)
-        case EngineFailed(attempt=attempt) if attempt == state.attempt:
+        case DelayChosen():
+            return _delay_chosen(plan, state, event)
+        case EngineFailed():
             return _engine_failed(plan, state, event)
-        case SupervisorReturned():
-            return state, tuple(pending(plan, state))
-        case AttemptPlaced() | ReplicaStarted() | ReplicaExited() | TimerFired() | DelayChosen() | EngineFailed():
-            return state, ()
         case _:
             assert_never(event)
 
@@ -71,200 +66,199 @@ def fold(plan: Plan, events: Iterable[Event]) -> RunState:
     return state
 
 
-def pending(plan: Plan, state: RunState) -> Iterable[Action]:
-    """What must be under way in this state; given again to a supervisor that takes a run up."""
-    if state.phase is Phase.RESTARTING:
-        yield SetTimer("delay", state.attempt, state.delay_seconds)
-    elif state.ending and state.lingering:
-        yield SetTimer("linger", state.attempt, plan.timeouts.grace_seconds)
-    elif state.ending:
-        yield Stop(_alive(state), state.attempt, plan.timeouts.grace_seconds)
-    else:
-        yield Start(state.attempt)
-        yield SetTimer("start", state.attempt, plan.timeouts.start_seconds)
-    yield from _run_timer(plan)
+def _is_past(state: RunState, event: Event) -> bool:
+    """Whether it is about an attempt or a life that is over; the run's own time limit is about all of them."""
+    match event:
+        case ReplicaStarted() | ReplicaExited():
+            replica = state.replicas.get(event.replica)
+            if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
+                return True
+            return event.attempt != state.attempt or state.phase is Phase.RESTARTING
+        case AttemptPlaced() | DelayChosen() | EngineFailed():
+            return event.attempt != state.attempt
+        case TimerFired():
+            return event.attempt != state.attempt and event.timer != "run"
+        case _:
+            return False
 
 
-def _begin(plan: Plan, state: RunState, *, attempt: int) -> Step:
-    fresh = _all(plan, Phase.PENDING)
-    state = replace(state, phase=Phase.PENDING, attempt=attempt, replicas=fresh, ending=None, lingering=False)
-    return state, (Start(attempt),)
+def _accepted(plan: Plan, state: RunState) -> Step:
+    if state.phase is not Phase.CREATED:
+        return state, ()
+    state, actions = _begin(plan, state)
+    return state, (*actions, *limit(plan))
 
 
-def _all(plan: Plan, phase: Phase) -> dict[ReplicaId, ReplicaState]:
-    return {replica.id: ReplicaState(phase) for replica in plan.replicas}
+def _begin(plan: Plan, state: RunState) -> Step:
+    return _all(plan, replace(state, phase=Phase.PENDING), ReplicaState()), (Start(state.attempt),)
 
 
-def _run_timer(plan: Plan) -> tuple[Action, ...]:
-    limit = plan.timeouts.run_seconds
-    return () if limit is None else (SetTimer("run", 0, limit),)
+def _placed(plan: Plan, state: RunState) -> Step:
+    if state.phase is not Phase.PENDING:
+        return state, ()
+    starting = ReplicaState(Phase.STARTING)
+    replicas = {name: starting if each.phase is Phase.PENDING else each for name, each in state.replicas.items()}
+    state = replace(state, phase=Phase.STARTING, replicas=replicas)
+    return state, () if state.ending else (expect_start(plan, state),)
 
 
-def _started(state: RunState, event: ReplicaStarted) -> RunState:
-    replica = state.replicas[event.replica]
-    if replica.phase.is_final:
-        return state
-    state = _with_replica(state, event.replica, replace(replica, phase=Phase.RUNNING, incarnation=event.incarnation))
-    if state.ending is None and not any(each.phase is Phase.STARTING for each in state.replicas.values()):
-        return replace(state, phase=Phase.RUNNING)
-    return state
+def _started(state: RunState, event: ReplicaStarted) -> Step:
+    running = ReplicaState(Phase.RUNNING, event.incarnation)
+    return _with_all_up(state.with_replica(event.replica, running)), ()
+
+
+def _with_all_up(state: RunState) -> RunState:
+    """RUNNING, once nobody is waited for any more."""
+    return replace(state, phase=Phase.RUNNING) if state.ending is None and not state.waiting else state
 
 
 def _exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
-    before = state.replicas[event.replica]
-    if before.phase.is_final:
+    if state.ending is None:
+        return _decide(plan, state, event)
+    if came_before(event, state):
+        return _tell_again(plan, state, event)
+    state = state.with_replica(event.replica, judge(state.ending, event))
+    if state.anyone_left and (not state.lingering or _anyone_lingers(plan, state)):
         return state, ()
-    state = _with_replica(state, event.replica, _ended(state, event))
-    if state.ending is not None:
-        return _stopping(plan, state)
-    if event.exit.ok and not left_early(event.replica):
-        return _succeeded(plan, state) if has_succeeded(plan, state) else (state, ())
-    if not counts(event.replica):
-        warning = f"{event.replica} failed; the training goes on without it"
-        return replace(state, warnings=(*state.warnings, warning)), ()
-    return _fell(plan, state, _cause(state, event))
+    return _wind_up(plan, state)
 
 
-def _ended(state: RunState, event: ReplicaExited) -> ReplicaState:
-    """What a replica's end means for it, given what the run was coming to."""
-    exit_, reason = event.exit, reason_of(event.exit)
-    if exit_.ok:
-        phase, reason = Phase.FINISHED, ""
-        if state.ending is None and left_early(event.replica):
-            phase, reason = Phase.FAILED, "LeftEarly"
-    elif state.ending is None:
-        phase = Phase.FAILED
-    elif state.ending.phase is Phase.FINISHED:
-        phase, reason = Phase.FINISHED, "RunOver"
-    elif state.ending.phase is Phase.KILLED:
-        phase, reason = Phase.KILLED, "Asked"
-    elif exit_.code is None or exit_.code in (130, 137, 143):
-        phase, reason = Phase.KILLED, "PeerFailed"
-    else:
-        phase, reason = Phase.FAILED, "Consequence"
-    own = state.replicas[event.replica]
-    return ReplicaState(phase, own.incarnation, exit_, reason, event.at_seconds)
+def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
+    """Deal with the end of a replica while the training goes on."""
+    name = event.replica
+    if event.exit.ok and not left_early(name):
+        state = state.with_replica(name, ended(event, Phase.FINISHED))
+        return _succeeded(plan, state) if has_succeeded(plan, state) else (_with_all_up(state), ())
+    if not counts(name):
+        state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
+        warning = f"{name} failed ({describe_exit(event.exit)}); the training goes on without it"
+        return replace(_with_all_up(state), warnings=tuple(dict.fromkeys((*state.warnings, warning)))), ()
+    cause = find_cause(state, event)
+    reason = cause.reason if cause.replica == name else "Consequence"
+    state = state.with_replica(name, ended(event, Phase.FAILED, reason))
+    return _end(plan, state, Ending(Phase.FAILED, cause.reason, cause, by=name))
 
 
-def _cause(state: RunState, event: ReplicaExited) -> Cause:
-    """Whoever went first, whatever its exit code."""
-    earlier = [
-        (replica.at_seconds, name, replica)
-        for name, replica in state.replicas.items()
-        if name != event.replica
-        and counts(name)
-        and replica.exit is not None
-        and replica.exit.ok
-        and event.at_seconds - WITNESS_SECONDS <= replica.at_seconds <= event.at_seconds
-    ]
-    if earlier:
-        _, name, replica = min(earlier, key=lambda each: (each[0], each[1]))
-        return Cause(name, state.attempt, replica.exit or Exit(), "crash", "LeftEarly")
-    reason = "LeftEarly" if event.exit.ok else reason_of(event.exit)
-    return Cause(event.replica, state.attempt, event.exit, failure_class(event.exit), reason)
+def _tell_again(plan: Plan, state: RunState, late: ReplicaExited) -> Step:
+    """Deal with an end that came before the one that decided, but was told after it: tell all in order, once more.
+
+    A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of.
+    """
+    ends = [late]
+    replicas = dict(state.replicas)
+    for name, each in state.replicas.items():
+        if each.exit is not None:
+            ends.append(ReplicaExited(name, state.attempt, each.incarnation, each.exit, each.at_seconds))
+            replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
+    again = replace(state, ending=None, lingering=False).with_replicas(replicas)
+    actions: tuple[Action, ...] = ()
+    for end in sorted(ends, key=lambda end: end.at_seconds):
+        again, actions = _exited(plan, again, end)
+    if not again.anyone_left or again.attempt != state.attempt:
+        return again, actions  # it was the last that was left
+    again = replace(again, lingering=again.lingering and state.lingering)  # who was told to stop is not let linger
+    return again, () if again.lingering else (stop(plan, again),)
 
 
 def _succeeded(plan: Plan, state: RunState) -> Step:
-    state = replace(state, ending=Ending(Phase.FINISHED))
-    left = _alive(state)
-    waited_for = tuple(replica for replica in left if may_linger(replica))
-    if not waited_for:
-        return _stopping(plan, state, now=left)
-    ps = tuple(replica for replica in left if not may_linger(replica))
-    grace = plan.timeouts.grace_seconds
-    stop_ps = (Stop(ps, state.attempt, grace),) if ps and not _compute_alive(waited_for) else ()
-    return replace(state, lingering=True), (*stop_ps, SetTimer("linger", state.attempt, grace))
+    last = max(deciders(plan), key=lambda name: state.replicas[name].at_seconds)
+    state = replace(state, ending=Ending(Phase.FINISHED, by=last))
+    if _anyone_lingers(plan, state):
+        return replace(state, lingering=True), (linger(plan, state),)
+    return _wind_up(plan, state)
 
 
-def _compute_alive(left: Iterable[ReplicaId]) -> bool:
-    return any(replica.role in ("chief", "worker") for replica in left)
-
-
-def _fell(plan: Plan, state: RunState, cause: Cause) -> Step:
-    state = replace(state, ending=Ending(Phase.FAILED, cause.reason, cause))
-    return _stopping(plan, state, now=_alive(state))
+def _anyone_lingers(plan: Plan, state: RunState) -> bool:
+    return any(count and may_linger(plan, role) for role, count in state.left.items())
 
 
 def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
-    grace = 0.0 if event.force else plan.timeouts.grace_seconds
+    state = replace(state, forced=state.forced or event.force)
     # A run that has already succeeded stays a success; one that is failing or waiting is killed instead of restarted.
-    if state.ending is None or state.ending.phase is not Phase.FINISHED:
-        cause = state.ending.cause if state.ending else None
-        state = replace(state, ending=Ending(Phase.KILLED, "Asked", cause))
-    state = replace(state, lingering=False)
-    return _stopping(plan, state, now=_alive(state), grace_seconds=grace)
+    if state.ending and state.ending.phase is Phase.FINISHED:
+        return _end(plan, state, replace(state.ending, by=None))
+    return _end(plan, state, Ending(Phase.KILLED, "Asked", state.ending.cause if state.ending else None))
 
 
 def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
-    if event.timer == "delay" and state.phase is Phase.RESTARTING:
-        return _begin(plan, state, attempt=state.attempt)
-    if event.timer == "linger" and state.lingering:
-        state = replace(state, lingering=False)
-        return _stopping(plan, state, now=_alive(state))
-    if event.timer == "start" and state.ending is None and state.phase is Phase.STARTING:
-        late = next(name for name, each in state.replicas.items() if each.phase is Phase.STARTING)
-        exit_ = Exit(message=f"did not start within {plan.timeouts.start_seconds:g} s")
-        return _fell(plan, state, Cause(late, state.attempt, exit_, "lost", "StartTimeout"))
-    if event.timer == "run" and state.ending is None:
-        exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")
-        return _fell(plan, state, Cause(None, state.attempt, exit_, "time", "TimeLimit"))
+    match event.timer:
+        case "delay" if state.phase is Phase.RESTARTING:
+            return _begin(plan, state)
+        case "linger" if state.lingering:
+            return _wind_up(plan, state)
+        case "start" if state.phase is Phase.STARTING and state.ending is None:
+            return _not_started(plan, state)
+        case "run":
+            state = replace(state, out_of_time=True)  # even if it comes while an attempt is being stopped
+            if state.ending is None:
+                exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")
+                return _fail(plan, state, Cause(None, state.attempt, exit_, "time", "TimeLimit"))
     return state, ()
+
+
+def _not_started(plan: Plan, state: RunState) -> Step:
+    late = tuple(name for name, each in state.replicas.items() if each.phase is Phase.STARTING)
+    missed = next(filter(counts, late), None)
+    if missed is None:
+        return state, (replace(stop(plan, state), replicas=late),)
+    exit_ = Exit(message=f"did not start within {plan.timeouts.start_seconds:g} s")
+    return _fail(plan, state, Cause(missed, state.attempt, exit_, "lost", "StartTimeout"))
+
+
+def _delay_chosen(plan: Plan, state: RunState, event: DelayChosen) -> Step:
+    if state.phase is not Phase.RESTARTING or state.delay_seconds is not None:
+        return state, ()
+    state = replace(state, delay_seconds=event.seconds)
+    return state, (wait(plan, state),)
 
 
 def _engine_failed(plan: Plan, state: RunState, event: EngineFailed) -> Step:
     if state.ending is not None:
         return state, ()
-    return _fell(plan, state, Cause(None, state.attempt, Exit(message=event.message), "engine", "EngineFailed"))
+    cause = Cause(None, state.attempt, Exit(message=event.message), "engine", "EngineFailed")
+    if state.phase is Phase.PENDING:  # nobody starts before an attempt is placed
+        state = _all(plan, state, ReplicaState(Phase.KILLED, reason=cause.reason))
+    return _fail(plan, state, cause)
 
 
-def _stopping(
-    plan: Plan, state: RunState, *, now: tuple[ReplicaId, ...] = (), grace_seconds: float | None = None
-) -> Step:
-    """Go on with an ending: stop who should be stopped now, and when nobody is left, conclude."""
-    left = _alive(state)
-    if left:
-        if state.lingering and not any(may_linger(replica) for replica in left):
-            state, now = replace(state, lingering=False), left
-        grace = plan.timeouts.grace_seconds if grace_seconds is None else grace_seconds
-        return state, ((Stop(now, state.attempt, grace),) if now else ())
-    return _conclude(plan, state)
+def _fail(plan: Plan, state: RunState, cause: Cause) -> Step:
+    return _end(plan, state, Ending(Phase.FAILED, cause.reason, cause))
 
 
-def _conclude(plan: Plan, state: RunState) -> Step:
+def _end(plan: Plan, state: RunState, ending: Ending) -> Step:
+    """Decide what the run, or this attempt of it, comes to, and stop whoever is left."""
+    if state.phase in (Phase.CREATED, Phase.RESTARTING):  # nobody has begun; while PENDING only the engine knows
+        state = _all(plan, state, ReplicaState(Phase.KILLED, reason=ending.reason))
+    return _wind_up(plan, replace(state, ending=ending))
+
+
+def _wind_up(plan: Plan, state: RunState) -> Step:
+    """Stop whoever is left; when nobody is, the attempt is over, and perhaps the run."""
+    state = replace(state, lingering=False)
+    if state.anyone_left:
+        return state, (stop(plan, state),)
     ending = state.ending
     if ending is None:
         raise AssertionError("a run ends only after it was decided how")
-    cause = ending.cause
-    if ending.phase is Phase.FAILED and cause and may_restart(plan.restart, state.restarts, cause.failure):
+    cause = ending.cause if ending.phase is Phase.FAILED and not state.out_of_time else None
+    if cause and may_restart(plan.restart, state.restarts, cause.failure):
         return _restart(plan, state, cause)
-    return replace(state, phase=ending.phase, lingering=False), (Finish(ending),)
+    return replace(state, phase=ending.phase), (Finish(ending),)
 
 
 def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
-    spent = {**state.restarts, cause.failure: state.restarts.get(cause.failure, 0) + 1}
-    delay = delay_before(plan.restart, len(state.causes))
+    about_seconds = delay_before(plan.restart, len(state.causes))
     state = replace(
-        state,
+        _all(plan, state, ReplicaState()),
         phase=Phase.RESTARTING,
         attempt=state.attempt + 1,
-        replicas=_all(plan, Phase.PENDING),
         ending=None,
-        lingering=False,
         causes=(*state.causes, cause),
-        restarts=spent,
-        delay_seconds=delay,
+        restarts={**state.restarts, cause.failure: state.restarts.get(cause.failure, 0) + 1},
+        delay_seconds=None,
     )
-    if delay == 0:
-        return _begin(plan, state, attempt=state.attempt)
-    return state, (ChooseDelay(state.attempt, delay),)
+    return _begin(plan, state) if about_seconds == 0 else (state, (wait(plan, state),))
 
 
-def _alive(state: RunState) -> tuple[ReplicaId, ...]:
-    """Whoever may still have a process: everybody whose end nobody has seen."""
-    if state.phase in (Phase.CREATED, Phase.RESTARTING):
-        return ()
-    return tuple(name for name, replica in state.replicas.items() if not replica.phase.is_final)
-
-
-def _with_replica(state: RunState, name: ReplicaId, replica: ReplicaState) -> RunState:
-    return replace(state, replicas={**state.replicas, name: replica})
+def _all(plan: Plan, state: RunState, replica: ReplicaState) -> RunState:
+    return state.with_replicas({each.id: replica for each in plan.replicas})

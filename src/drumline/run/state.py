@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from drumline.plan.types import ReplicaId
@@ -26,7 +26,11 @@ class Phase(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing more will happen."""
-        return self in (Phase.FINISHED, Phase.FAILED, Phase.KILLED)
+        return self in _FINAL
+
+
+_FINAL = frozenset((Phase.FINISHED, Phase.FAILED, Phase.KILLED))
+_WAITING = frozenset((Phase.PENDING, Phase.STARTING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Ending:
     phase: Phase
     reason: str = ""
     cause: Cause | None = None
+    by: ReplicaId | None = None  # whose end decided it; None if no end did, or if it stands whatever else is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,38 @@ class RunState:
     phase: Phase = Phase.CREATED
     attempt: int = 0
     replicas: Mapping[ReplicaId, ReplicaState] = field(default_factory=dict)
+    left: Mapping[str, int] = field(default_factory=dict)  # how many of each role have not ended
+    waiting: int = 0  # how many have not started
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
     lingering: bool = False  # succeeded; the others may end by themselves for a while
+    forced: bool = False  # the user wants no grace
+    out_of_time: bool = False  # the run's time limit is over
     causes: tuple[Cause, ...] = ()  # why each attempt before ended
     restarts: Mapping[str, int] = field(default_factory=dict)  # spent, by class of failure
-    delay_seconds: float = 0.0
+    delay_seconds: float | None = None  # before the next attempt, once it is chosen
     warnings: tuple[str, ...] = ()
+
+    @property
+    def anyone_left(self) -> bool:
+        """Whether somebody may still have a process: nobody has seen all ends."""
+        return any(self.left.values())
+
+    def with_replica(self, name: ReplicaId, now: ReplicaState) -> RunState:
+        """The same run with one replica changed; the counts are kept, for thousands ask at every event."""
+        before = self.replicas[name]
+        ended = now.phase.is_final - before.phase.is_final
+        waiting = (now.phase in _WAITING) - (before.phase in _WAITING)
+        return replace(
+            self,
+            replicas={**self.replicas, name: now},
+            left={**self.left, name.role: self.left[name.role] - ended} if ended else self.left,
+            waiting=self.waiting + waiting,
+        )
+
+    def with_replicas(self, replicas: Mapping[ReplicaId, ReplicaState]) -> RunState:
+        """The same run with all replicas new, and counted anew."""
+        left = {name.role: 0 for name in replicas}
+        for name, replica in replicas.items():
+            left[name.role] += not replica.phase.is_final
+        waiting = sum(replica.phase in _WAITING for replica in replicas.values())
+        return replace(self, replicas=replicas, left=left, waiting=waiting)

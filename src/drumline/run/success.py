@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from drumline.plan.types import Plan, ReplicaId
+from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.state import Phase, RunState
+
+_DECIDER = {"chief": ReplicaId("chief", 0), "worker-0": ReplicaId("worker", 0)}
 
 
 def has_succeeded(plan: Plan, state: RunState) -> bool:
-    """Whether everybody whose end decides has finished."""
-    deciding = deciders(plan)
-    return bool(deciding) and all(state.replicas[replica].phase is Phase.FINISHED for replica in deciding)
+    """Whether everybody whose end decides is done; asked while nobody who counts has failed."""
+    one = _DECIDER.get(plan.success)
+    return state.replicas[one].phase is Phase.FINISHED if one else not state.left["worker"]
 
 
 def deciders(plan: Plan) -> tuple[ReplicaId, ...]:
     """Whose exit code 0 makes the run a success."""
-    match plan.success:
-        case "chief":
-            return tuple(replica.id for replica in plan.replicas_of("chief"))
-        case "worker-0":
-            return (ReplicaId("worker", 0),)
-        case _:
-            workers = tuple(replica.id for replica in plan.replicas_of("worker"))
-            return workers or tuple(replica.id for replica in plan.replicas_of("chief"))
+    one = _DECIDER.get(plan.success)
+    return (one,) if one else tuple(replica.id for replica in plan.replicas_of("worker"))
 
 
 def counts(replica: ReplicaId) -> bool:
@@ -37,6 +33,9 @@ def left_early(replica: ReplicaId) -> bool:
     return replica.role == "ps"
 
 
-def may_linger(replica: ReplicaId) -> bool:
-    """Whether it is given time to end by itself after the run has succeeded; a ps never would."""
-    return replica.role != "ps"
+def may_linger(plan: Plan, role: str) -> bool:
+    """Whether a role is given time to end by itself after the success.
+
+    A ps never would; an evaluator may still have a last checkpoint to look at where one replica decided for all.
+    """
+    return role in COMPUTING or (role == "evaluator" and plan.success in _DECIDER)

@@ -1,0 +1,59 @@
+"""What must be under way in each state of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from drumline.plan.types import Plan
+from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.restart import delay_before
+from drumline.run.state import Phase, RunState
+
+
+def pending(plan: Plan, state: RunState) -> Iterator[Action]:
+    """Everything that must be under way; given again to a supervisor that takes a run up."""
+    ending = state.ending
+    if ending and state.phase.is_final:
+        yield Finish(ending)
+        return
+    if ending and not state.lingering:
+        yield stop(plan, state)
+    elif state.phase is Phase.RESTARTING:
+        yield wait(plan, state)
+    else:
+        yield Start(state.attempt)  # nobody is started twice, and everybody is watched
+    if state.lingering:
+        yield linger(plan, state)
+    elif state.phase is Phase.STARTING and ending is None:
+        yield expect_start(plan, state)
+    if ending is None or ending.phase is Phase.FAILED:
+        yield from limit(plan)
+
+
+def stop(plan: Plan, state: RunState) -> Stop:
+    """Stop whoever may still have a process: everybody whose end nobody has seen."""
+    left = tuple(name for name, replica in state.replicas.items() if not replica.phase.is_final)
+    return Stop(left, state.attempt, 0.0 if state.forced else plan.timeouts.grace_seconds)
+
+
+def linger(plan: Plan, state: RunState) -> Action:
+    """Let the others end by themselves for a while."""
+    return SetTimer("linger", state.attempt, plan.timeouts.grace_seconds)
+
+
+def expect_start(plan: Plan, state: RunState) -> Action:
+    """Give everybody so long to start."""
+    return SetTimer("start", state.attempt, plan.timeouts.start_seconds)
+
+
+def limit(plan: Plan) -> tuple[Action, ...]:
+    """Hold the run to its time limit, if it has one."""
+    seconds = plan.timeouts.run_seconds
+    return () if seconds is None else (SetTimer("run", 0, seconds),)
+
+
+def wait(plan: Plan, state: RunState) -> Action:
+    """Wait before the next attempt: choose for how long, or do it."""
+    if state.delay_seconds is None:
+        return ChooseDelay(state.attempt, delay_before(plan.restart, len(state.causes) - 1))
+    return SetTimer("delay", state.attempt, state.delay_seconds)

@@ -1,0 +1,145 @@
+"""Histories of runs as people would tell them: events from words, and actions in words.
+
+A story is a title, a line, and what happens: `EVENT [-> ACTIONS] [:: STATE OF THE RUN]`. Without an arrow, nothing is
+to be done. `= worker.0 FINISHED, ps.0 FINISHED RunOver` says where everybody stands. `running` tells the beginning in
+short. An end is an hour after the one before unless `at` says when; `worker.0@1` is of attempt 1, `worker.0+1` of
+incarnation 1. `unseen` is an end that nobody saw.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.event import (
+    AttemptPlaced,
+    DelayChosen,
+    EngineFailed,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    StopRequested,
+    SupervisorReturned,
+    TimerFired,
+)
+from drumline.run.failure import describe_exit
+from drumline.run.machine import step
+from drumline.run.state import RunState
+from lines import line
+
+_REPLICA = re.compile(
+    r"(?P<replica>\w+\.\d+)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
+    r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?: at (?P<at>[\d.]+))?"
+)
+
+
+class Story(NamedTuple):
+    """A title, a plan, and the lines of what happens, each with its number in the file."""
+
+    title: str
+    plan: Plan
+    lines: tuple[tuple[int, str], ...]
+
+
+class Telling:
+    """A story as far as it has been told."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.state = RunState()
+        self.events: list[Event] = []
+        self._hours = 0
+
+    def tell(self, words: str) -> str:
+        """Let this happen; return in words what is to be done."""
+        done: list[Action] = []
+        for event in self._events(words):
+            self.events.append(event)
+            self.state, actions = step(self.plan, self.state, event)
+            done += actions
+        return "" if words == "running" else "; ".join(map(describe_action, done))
+
+    def stand(self) -> str:
+        """Where everybody stands, in words."""
+        return ", ".join(f"{name} {each.phase} {each.reason}".strip() for name, each in self.state.replicas.items())
+
+    def _events(self, words: str) -> Iterator[Event]:
+        attempt = self.state.attempt
+        verb, _, rest = words.partition(" ")
+        timer, _, other = rest.partition("@")
+        match verb, rest:
+            case "accepted", "":
+                yield RunAccepted()
+            case "placed", _:
+                yield AttemptPlaced(int(rest or attempt), tuple("host:1" for _ in self.plan.replicas))
+            case "everybody", "starts":
+                yield from (ReplicaStarted(replica.id, attempt) for replica in self.plan.replicas)
+            case "running", "":
+                for part in ("accepted", "placed", "everybody starts"):
+                    if not (part == "accepted" and self.events):
+                        yield from self._events(part)
+            case "returned", "":
+                yield SupervisorReturned()
+            case "stop", "":
+                yield StopRequested()
+            case "kill", "":
+                yield StopRequested(force=True)
+            case "timer", _:
+                yield TimerFired(timer, int(other or (0 if timer == "run" else attempt)))
+            case "delay", _:
+                yield DelayChosen(int(other or attempt), float(timer))
+            case "engine", _:
+                yield EngineFailed(attempt, rest)
+            case _:
+                yield self._replica_event(words)
+
+    def _replica_event(self, words: str) -> Event:
+        match = _REPLICA.fullmatch(words)
+        assert match, f"nobody understands `{words}`"
+        replica, attempt = ReplicaId.parse(match["replica"]), int(match["attempt"] or self.state.attempt)
+        life = int(match["life"] or 0)
+        if match["what"] == "starts":
+            return ReplicaStarted(replica, attempt, life)
+        self._hours += 1
+        number = int(match["number"] or 0)
+        exit_ = {"exits": Exit(code=number), "signal": Exit(signal=number), "unseen": Exit()}[match["what"]]
+        return ReplicaExited(replica, attempt, life, exit_, float(match["at"] or self._hours * 3600))
+
+
+def describe_action(action: Action) -> str:
+    """An action in words; a stop without grace is a `kill`."""
+    match action:
+        case Start():
+            return f"start {action.attempt}"
+        case Stop():
+            return " ".join(("stop" if action.grace_seconds else "kill", *map(str, action.replicas)))
+        case SetTimer():
+            return f"timer {action.timer} {action.seconds:g}"
+        case ChooseDelay():
+            return f"choose {action.about_seconds:g}"
+        case Finish():
+            ending = action.ending
+            words = f"finish {ending.phase} {ending.reason}".strip()
+            if ending.cause is None:
+                return words
+            return f"{words}: {ending.cause.replica or 'the run'}, {describe_exit(ending.cause.exit)}"
+
+
+def read_stories(path: Path) -> list[Story]:
+    """The stories of a file: `== title`, the line, and what happens; `#` begins a remark."""
+    numbered = [
+        (number, text.partition("#")[0].strip()) for number, text in enumerate(path.read_text().splitlines(), 1)
+    ]
+    numbered = [(number, text) for number, text in numbered if text]
+    starts = [position for position, (_, text) in enumerate(numbered) if text.startswith("==")]
+    stories = []
+    for start, end in zip(starts, (*starts[1:], len(numbered)), strict=True):
+        title, plan, *lines = numbered[start:end]
+        stories.append(Story(title[1].removeprefix("==").strip(), line(plan[1]), tuple(lines)))
+    return stories

@@ -1,0 +1,169 @@
+"""A made-up world around the machine: an engine, clocks, and supervisors that die and return.
+
+Replicas end as they like; tidings of them are told late, in any order and twice. Every order of the machine is checked
+for sense before it is followed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.event import (
+    AttemptPlaced,
+    DelayChosen,
+    EngineFailed,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    StopRequested,
+    SupervisorReturned,
+    TimerFired,
+)
+from drumline.run.machine import fold, step
+from drumline.run.state import Ending, RunState
+
+
+@dataclass
+class Life:
+    """A replica's process in one attempt."""
+
+    replica: ReplicaId
+    attempt: int
+    asked: bool = False  # to end
+    exit: Exit | None = None
+    at_seconds: float = 0.0
+
+    def tidings(self) -> list[Event]:
+        """Everything there is to tell of it."""
+        started = ReplicaStarted(self.replica, self.attempt)
+        if self.exit is None:
+            return [started]
+        return [started, ReplicaExited(self.replica, self.attempt, 0, self.exit, self.at_seconds)]
+
+
+class World:
+    """One run of a plan, and everything outside the machine that it depends on."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.state = RunState()
+        self.journal: list[Event] = []
+        self.lives: dict[tuple[ReplicaId, int], Life] = {}
+        self.ending: Ending | None = None
+        self.asked_to_stop = False
+        self.breaks: str | None = None  # where the engine fails the next time: "place" or "start"
+        self._placed: set[int] = set()
+        self._clock = 0.0
+        self.take_office()
+
+    def take_office(self) -> None:
+        """A supervisor begins: it knows nothing but the journal, and nothing is under way."""
+        self.supervised = True
+        self.tidings: list[Event] = []  # that happened and have not been told
+        self.timers: list[TimerFired] = []
+        self._watched: set[tuple[ReplicaId, int]] = set()
+
+    def die(self) -> None:
+        """The supervisor is gone, and with it everything that it had not written down."""
+        self.take_office()
+        self.supervised = False
+
+    def come_back(self) -> None:
+        """Another supervisor reads the journal and goes on; being told to do so twice is no different."""
+        self.take_office()
+        self.state = fold(self.plan, self.journal)
+        breaks = self.breaks
+        actions = self.tell(SupervisorReturned())
+        before = {key: (life.asked, life.exit) for key, life in self.lives.items()}
+        self.breaks = breaks
+        for action in actions:
+            self._perform(action)
+        assert before == {key: (life.asked, life.exit) for key, life in self.lives.items()}
+
+    def tell(self, event: Event, *, most: int | None = None) -> tuple[Action, ...]:
+        """Write an event down and follow the orders, or die after so many of them."""
+        before = self.state
+        self.journal.append(event)
+        self.state, actions = step(self.plan, before, event)
+        if before.phase.is_final:
+            assert self.ending
+            again = (Finish(self.ending),) if isinstance(event, SupervisorReturned) else ()
+            assert (self.state, actions) == (before, again)
+            return actions
+        self.asked_to_stop |= isinstance(event, StopRequested)
+        for action in actions:
+            self._check(action)
+        assert self.state.phase.is_final == (self.ending is not None)
+        for action in actions[:most]:
+            self._perform(action)
+        if most is not None:
+            self.die()
+        return actions
+
+    def end(self, life: Life, exit_: Exit) -> None:
+        """A process ends like this."""
+        self._clock += 1.0
+        life.exit, life.at_seconds = exit_, self._clock
+        if (life.replica, life.attempt) in self._watched:
+            self.tidings.append(life.tidings()[-1])
+
+    def alive(self) -> list[Life]:
+        """Every process there is."""
+        return [life for life in self.lives.values() if life.exit is None]
+
+    def _check(self, action: Action) -> None:
+        match action:
+            case Start():
+                assert not self.asked_to_stop
+                assert self.state.attempt == action.attempt
+            case Stop():
+                assert action.replicas
+                assert self.state.attempt == action.attempt
+            case Finish():
+                assert self.ending is None, "a run ends once"
+                assert not self.alive()
+                assert list(self.state.replicas) == [replica.id for replica in self.plan.replicas]
+                assert all(replica.phase.is_final for replica in self.state.replicas.values())
+                self.ending = action.ending
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Start():
+                self._start(action.attempt)
+            case Stop():
+                for replica in action.replicas:
+                    self._stop(replica, action.attempt)
+            case SetTimer():
+                self.timers.append(TimerFired(action.timer, action.attempt))
+            case ChooseDelay():
+                self.tidings.append(DelayChosen(action.attempt, action.about_seconds))
+
+    def _start(self, attempt: int) -> None:
+        where, self.breaks = self.breaks, None
+        if attempt not in self._placed:
+            if where == "place":
+                self.tidings.append(EngineFailed(attempt, "nowhere to go"))
+                return
+            self._placed.add(attempt)
+            self.tell(AttemptPlaced(attempt, ("here:1",) * len(self.plan.replicas)))
+        if where == "start":
+            self.tidings.append(EngineFailed(attempt, "no folder"))
+        for replica in self.plan.replicas[: 1 if where == "start" else None]:
+            self._watch(self.lives.setdefault((replica.id, attempt), Life(replica.id, attempt)))
+
+    def _stop(self, replica: ReplicaId, attempt: int) -> None:
+        life = self.lives.get((replica, attempt))
+        if life is None:
+            life = self.lives[replica, attempt] = Life(replica, attempt)
+            self.end(life, Exit(message="it was never started"))
+        life.asked |= life.exit is None
+        self._watch(life)
+
+    def _watch(self, life: Life) -> None:
+        """Tell what has become of it so far, and from now on."""
+        if (life.replica, life.attempt) not in self._watched:
+            self._watched.add((life.replica, life.attempt))
+            self.tidings += life.tidings()
