@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from shlex import quote
 from signal import Signals
 
-from drumline.cli.frame import Frame, clean
+from drumline.cli.frame import Frame, as_json, clean
 from drumline.cli.status import note, run_data
 from drumline.cli.text import listed, span, table, utc
 from drumline.run.event import Exit
@@ -29,7 +28,7 @@ def look_at_run(home: str, text: str, form: str) -> Frame:
     details = details._replace(replicas=tuple(row for row in details.replicas if row.id in meant))
     is_last = details.run.summary.is_final
     if form == "json":
-        return Frame(json.dumps(_data(details), indent=2, ensure_ascii=False), is_last=is_last, is_data=True)
+        return Frame(as_json(_data(details)), is_last=is_last, is_data=True)
     return Frame(f"{_head(details, now)}\n\n{_replicas(details)}", is_last=is_last)
 
 

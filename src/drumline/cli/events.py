@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import assert_never
 
 import click
 
-from drumline.cli.frame import clean
+from drumline.cli.frame import as_json, clean
 from drumline.cli.text import count, span, utc
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
@@ -50,7 +49,7 @@ def command(target: str, form: str) -> None:
     if meant.role is not None:
         records = [record for record in records if _replica(record.event) in replicas]
     if form == "json":
-        click.echo(json.dumps([_data(folder.id, record) for record in records], indent=2, ensure_ascii=False))
+        click.echo(as_json([_data(folder.id, record) for record in records]))
         return
     for record in records:
         click.echo(f"[{utc(record.at)}] {_subject(folder.id, record.event)} {clean(_words(record.event))}")

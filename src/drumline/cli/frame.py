@@ -65,6 +65,13 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def as_json(data: object) -> str:
+    """Data for a program; what is no text in a file's name stays an escape, which is JSON too."""
+    import json  # noqa: PLC0415 - who reads a table does not wait for it
+
+    return json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+
+
 def _terminal_size() -> os.terminal_size | None:
     try:
         return os.get_terminal_size(sys.stdout.fileno())

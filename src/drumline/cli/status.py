@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from drumline.cli.frame import Frame, clean, show, watch
+from drumline.cli.frame import Frame, as_json, clean, show, watch
 from drumline.cli.text import count, listed, span, table, utc
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
@@ -91,10 +91,7 @@ def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str
         more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
         talk.append(f"warning: {listing.problems[0]}{more}")
     if form == "json":
-        import json  # noqa: PLC0415
-
-        data = [run_data(row) for row in listing.runs]
-        return Frame(json.dumps(data, indent=2, ensure_ascii=False), "\n".join(talk), is_data=True)
+        return Frame(as_json([run_data(row) for row in listing.runs]), "\n".join(talk), is_data=True)
     if not listing.runs:
         talk.append(_nothing(home, everywhere=directory is None))
         return Frame(talk="\n".join(talk))

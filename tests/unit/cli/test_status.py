@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -327,6 +328,13 @@ def test_what_a_terminal_might_obey_is_spelled_out(home: Path, capsys: Captured)
     assert "\x1b" not in out
     assert "\a" not in out
     assert "/a\\x1b[31mb" in out
+
+
+def test_a_project_whose_name_is_no_text_can_be_shown(home: Path, capsys: Captured) -> None:
+    write_run(home, 1, finished(), directory=os.fsdecode(b"/caf\xe9"), spec=f"{ONE_WORKER}\noutput: out")
+    assert status("1") == 0
+    assert "Output:     /caf\\udce9/out\n" in capsys.readouterr().out
+    assert os.fsencode(data(capsys, "1")["output_dir"]) == b"/caf\xe9/out"
 
 
 def test_watching_a_run_that_is_over_shows_it_once(home: Path, capsys: Captured) -> None:
