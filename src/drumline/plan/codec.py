@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
@@ -36,12 +35,6 @@ def to_data(value: object) -> object:
         return {"from": value.variable}
     if isinstance(value, ReplicaId):
         return str(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: to_data(getattr(value, field.name))
-            for field in fields(value)
-            if getattr(value, field.name) != field.default
-        }
     if isinstance(value, Mapping):
         return {key: to_data(item) for key, item in value.items()}
     if _is_record(type(value)):
@@ -68,7 +61,7 @@ def from_data(kind: Any, data: Any) -> object:
         return tuple(from_data(arguments[0], item) for item in _checked(list, data))
     if origin is Mapping:
         return {key: from_data(arguments[1], item) for key, item in _checked(dict, data).items()}
-    if is_dataclass(kind) or _is_record(kind):
+    if _is_record(kind):
         hints = _hints(cast("type", kind))
         unknown = _checked(dict, data).keys() - hints.keys()
         if unknown:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
 from drumline.run.state import Ending
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Place and start the whole line as this attempt."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(NamedTuple):
     """Stop these replicas: TERM, the grace, KILL, the whole tree of each."""
 
     replicas: tuple[ReplicaId, ...]
@@ -24,8 +22,7 @@ class Stop:
     grace_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Say TimerFired after so long, unless the attempt is over by then; `run` counts from the run's first event."""
 
     timer: str
@@ -33,16 +30,14 @@ class SetTimer:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class ChooseDelay:
+class ChooseDelay(NamedTuple):
     """Choose how long the next attempt waits, about so long, and say DelayChosen."""
 
     attempt: int
     about_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(NamedTuple):
     """The run is over; nothing of it is alive."""
 
     ending: Ending

@@ -5,13 +5,12 @@ Times in events are seconds of one clock that never goes back; when something is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(NamedTuple):
     """How a process ended: its exit code, or the signal that ended it, or neither if nobody saw it end."""
 
     code: int | None = None
@@ -29,21 +28,18 @@ class Exit:
         return self.code is not None or self.signal is not None
 
 
-@dataclass(frozen=True, slots=True)
-class RunAccepted:
+class RunAccepted(NamedTuple):
     """The run has a number, a plan and a supervisor."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptPlaced:
+class AttemptPlaced(NamedTuple):
     """Every replica of this attempt has its address."""
 
     attempt: int
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaStarted:
+class ReplicaStarted(NamedTuple):
     """A replica's process runs."""
 
     replica: ReplicaId
@@ -52,8 +48,7 @@ class ReplicaStarted:
     pid: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaExited:
+class ReplicaExited(NamedTuple):
     """A replica has ended, and nothing of it is left."""
 
     replica: ReplicaId
@@ -63,39 +58,34 @@ class ReplicaExited:
     at_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(NamedTuple):
     """The user wants the run to end."""
 
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(NamedTuple):
     """A time that the machine asked for is over."""
 
     timer: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class DelayChosen:
+class DelayChosen(NamedTuple):
     """How long the next attempt waits; chosen by chance, so recorded."""
 
     attempt: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFailed:
+class EngineFailed(NamedTuple):
     """The engine could not do what was asked of it."""
 
     attempt: int
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisorReturned:
+class SupervisorReturned(NamedTuple):
     """A new supervisor took the run up again."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import assert_never
 
 from drumline.plan.types import Plan
@@ -90,7 +89,7 @@ def _accepted(plan: Plan, state: RunState) -> Step:
 
 
 def _begin(plan: Plan, state: RunState) -> Step:
-    return _all(plan, replace(state, phase=Phase.PENDING), ReplicaState()), (Start(state.attempt),)
+    return _all(plan, state._replace(phase=Phase.PENDING), ReplicaState()), (Start(state.attempt),)
 
 
 def _placed(plan: Plan, state: RunState) -> Step:
@@ -98,7 +97,7 @@ def _placed(plan: Plan, state: RunState) -> Step:
         return state, ()
     starting = ReplicaState(Phase.STARTING)
     replicas = {name: starting if each.phase is Phase.PENDING else each for name, each in state.replicas.items()}
-    state = replace(state, phase=Phase.STARTING, replicas=replicas)
+    state = state._replace(phase=Phase.STARTING, replicas=replicas)
     return state, () if state.ending else (expect_start(plan, state),)
 
 
@@ -109,7 +108,7 @@ def _started(state: RunState, event: ReplicaStarted) -> Step:
 
 def _with_all_up(state: RunState) -> RunState:
     """RUNNING, once nobody is waited for any more."""
-    return replace(state, phase=Phase.RUNNING) if state.ending is None and not state.waiting else state
+    return state._replace(phase=Phase.RUNNING) if state.ending is None and not state.waiting else state
 
 
 def _exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
@@ -132,7 +131,7 @@ def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
     if not counts(name):
         state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
         warning = f"{name} failed ({describe_exit(event.exit)}); the training goes on without it"
-        return replace(_with_all_up(state), warnings=tuple(dict.fromkeys((*state.warnings, warning)))), ()
+        return _with_all_up(state)._replace(warnings=tuple(dict.fromkeys((*state.warnings, warning)))), ()
     cause = find_cause(state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
     state = state.with_replica(name, ended(event, Phase.FAILED, reason))
@@ -150,21 +149,21 @@ def _tell_again(plan: Plan, state: RunState, late: ReplicaExited) -> Step:
         if each.exit is not None:
             ends.append(ReplicaExited(name, state.attempt, each.incarnation, each.exit, each.at_seconds))
             replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
-    again = replace(state, ending=None, lingering=False).with_replicas(replicas)
+    again = state._replace(ending=None, lingering=False).with_replicas(replicas)
     actions: tuple[Action, ...] = ()
     for end in sorted(ends, key=lambda end: end.at_seconds):
         again, actions = _exited(plan, again, end)
     if not again.anyone_left or again.attempt != state.attempt:
         return again, actions  # it was the last that was left
-    again = replace(again, lingering=again.lingering and state.lingering)  # who was told to stop is not let linger
+    again = again._replace(lingering=again.lingering and state.lingering)  # who was told to stop is not let linger
     return again, () if again.lingering else (stop(plan, again),)
 
 
 def _succeeded(plan: Plan, state: RunState) -> Step:
     last = max(deciders(plan), key=lambda name: state.replicas[name].at_seconds)
-    state = replace(state, ending=Ending(Phase.FINISHED, by=last))
+    state = state._replace(ending=Ending(Phase.FINISHED, by=last))
     if _anyone_lingers(plan, state):
-        return replace(state, lingering=True), (linger(plan, state),)
+        return state._replace(lingering=True), (linger(plan, state),)
     return _wind_up(plan, state)
 
 
@@ -173,10 +172,10 @@ def _anyone_lingers(plan: Plan, state: RunState) -> bool:
 
 
 def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
-    state = replace(state, forced=state.forced or event.force)
+    state = state._replace(forced=state.forced or event.force)
     # A run that has already succeeded stays a success; one that is failing or waiting is killed instead of restarted.
     if state.ending and state.ending.phase is Phase.FINISHED:
-        return _end(plan, state, replace(state.ending, by=None))
+        return _end(plan, state, state.ending._replace(by=None))
     return _end(plan, state, Ending(Phase.KILLED, "Asked", state.ending.cause if state.ending else None))
 
 
@@ -189,7 +188,7 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
         case "start" if state.phase is Phase.STARTING and state.ending is None:
             return _not_started(plan, state)
         case "run":
-            state = replace(state, out_of_time=True)  # even if it comes while an attempt is being stopped
+            state = state._replace(out_of_time=True)  # even if it comes while an attempt is being stopped
             if state.ending is None:
                 exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")
                 return _fail(plan, state, Cause(None, state.attempt, exit_, "time", "TimeLimit"))
@@ -200,7 +199,7 @@ def _not_started(plan: Plan, state: RunState) -> Step:
     late = tuple(name for name, each in state.replicas.items() if each.phase is Phase.STARTING)
     missed = next(filter(counts, late), None)
     if missed is None:
-        return state, (replace(stop(plan, state), replicas=late),)
+        return state, (stop(plan, state)._replace(replicas=late),)
     exit_ = Exit(message=f"did not start within {plan.timeouts.start_seconds:g} s")
     return _fail(plan, state, Cause(missed, state.attempt, exit_, "lost", "StartTimeout"))
 
@@ -208,7 +207,7 @@ def _not_started(plan: Plan, state: RunState) -> Step:
 def _delay_chosen(plan: Plan, state: RunState, event: DelayChosen) -> Step:
     if state.phase is not Phase.RESTARTING or state.delay_seconds is not None:
         return state, ()
-    state = replace(state, delay_seconds=event.seconds)
+    state = state._replace(delay_seconds=event.seconds)
     return state, (wait(plan, state),)
 
 
@@ -229,12 +228,12 @@ def _end(plan: Plan, state: RunState, ending: Ending) -> Step:
     """Decide what the run, or this attempt of it, comes to, and stop whoever is left."""
     if state.phase in (Phase.CREATED, Phase.RESTARTING):  # nobody has begun; while PENDING only the engine knows
         state = _all(plan, state, ReplicaState(Phase.KILLED, reason=ending.reason))
-    return _wind_up(plan, replace(state, ending=ending))
+    return _wind_up(plan, state._replace(ending=ending))
 
 
 def _wind_up(plan: Plan, state: RunState) -> Step:
     """Stop whoever is left; when nobody is, the attempt is over, and perhaps the run."""
-    state = replace(state, lingering=False)
+    state = state._replace(lingering=False)
     if state.anyone_left:
         return state, (stop(plan, state),)
     ending = state.ending
@@ -243,13 +242,12 @@ def _wind_up(plan: Plan, state: RunState) -> Step:
     cause = ending.cause if ending.phase is Phase.FAILED and not state.out_of_time else None
     if cause and may_restart(plan.restart, state.restarts, cause.failure):
         return _restart(plan, state, cause)
-    return replace(state, phase=ending.phase), (Finish(ending),)
+    return state._replace(phase=ending.phase), (Finish(ending),)
 
 
 def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
     about_seconds = delay_before(plan.restart, len(state.causes))
-    state = replace(
-        _all(plan, state, ReplicaState()),
+    state = _all(plan, state, ReplicaState())._replace(
         phase=Phase.RESTARTING,
         attempt=state.attempt + 1,
         ending=None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit
@@ -33,8 +34,7 @@ _FINAL = frozenset((Phase.FINISHED, Phase.FAILED, Phase.KILLED))
 _WAITING = frozenset((Phase.PENDING, Phase.STARTING))
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
+class ReplicaState(NamedTuple):
     """Where a replica stands in the current attempt."""
 
     phase: Phase = Phase.PENDING
@@ -44,8 +44,7 @@ class ReplicaState:
     at_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(NamedTuple):
     """Who fell first, how, and what kind of failure that is."""
 
     replica: ReplicaId | None
@@ -55,8 +54,7 @@ class Cause:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """What the run, or this attempt of it, is coming to, and why."""
 
     phase: Phase
@@ -65,21 +63,20 @@ class Ending:
     by: ReplicaId | None = None  # whose end decided it; None if no end did, or if it stands whatever else is told
 
 
-@dataclass(frozen=True, slots=True)
-class RunState:
+class RunState(NamedTuple):
     """A run as the fold of its events."""
 
     phase: Phase = Phase.CREATED
     attempt: int = 0
-    replicas: Mapping[ReplicaId, ReplicaState] = field(default_factory=dict)
-    left: Mapping[str, int] = field(default_factory=dict)  # how many of each role have not ended
+    replicas: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})
+    left: Mapping[str, int] = MappingProxyType({})  # how many of each role have not ended
     waiting: int = 0  # how many have not started
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
     lingering: bool = False  # succeeded; the others may end by themselves for a while
     forced: bool = False  # the user wants no grace
     out_of_time: bool = False  # the run's time limit is over
     causes: tuple[Cause, ...] = ()  # why each attempt before ended
-    restarts: Mapping[str, int] = field(default_factory=dict)  # spent, by class of failure
+    restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
     delay_seconds: float | None = None  # before the next attempt, once it is chosen
     warnings: tuple[str, ...] = ()
 
@@ -93,8 +90,7 @@ class RunState:
         before = self.replicas[name]
         ended = now.phase.is_final - before.phase.is_final
         waiting = (now.phase in _WAITING) - (before.phase in _WAITING)
-        return replace(
-            self,
+        return self._replace(
             replicas={**self.replicas, name: now},
             left={**self.left, name.role: self.left[name.role] - ended} if ended else self.left,
             waiting=self.waiting + waiting,
@@ -106,4 +102,4 @@ class RunState:
         for name, replica in replicas.items():
             left[name.role] += not replica.phase.is_final
         waiting = sum(replica.phase in _WAITING for replica in replicas.values())
-        return replace(self, replicas=replicas, left=left, waiting=waiting)
+        return self._replace(replicas=replicas, left=left, waiting=waiting)
