@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -15,7 +15,7 @@ from drumline.run.id import parse_target
 from drumline.spec.quantity import parse_seconds
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
-from drumline.view.feed import Change, Feed, Item
+from drumline.view.feed import Feed, Item, Lines
 
 
 @click.command()
@@ -52,14 +52,9 @@ def command(
     ids = [folder.id, *(f"{folder.id}.{replica.id}" for replica in plan.replicas)]
     screen = Screen(ids, timestamps=timestamps)
     since_at = time.time() - _seconds(since) if since else None
-    if tail is None and since_at is None and not following:
-        for items in _batches(feed):
-            screen.show(items, {})
-        return
-    kept: deque[Item] = deque(maxlen=tail)
-    for items in _batches(feed):
-        kept.extend(line for item in items if since_at is None or item.at >= since_at for line in _single(item))
-    screen.show(kept, {})
+    batches = _since(_batches(feed), since_at)
+    for items in batches if tail is None else [_last(batches, tail)]:
+        screen.show(items, {})
     if following:
         follow(feed, screen, folder)
 
@@ -70,12 +65,31 @@ def _batches(feed: Feed) -> Iterator[list[Item]]:
         yield items
 
 
-def _single(item: Item) -> Iterator[Item]:
-    """One item per line, so that lines can be counted."""
-    if isinstance(item, Change):
-        yield item
-    else:
-        yield from (item._replace(data=line) for line in item.data.splitlines(keepends=True))
+def _since(batches: Iterable[list[Item]], at: float | None) -> Iterator[list[Item]]:
+    for items in batches:
+        yield items if at is None else [item for item in items if item.at >= at]
+
+
+def _last(batches: Iterable[list[Item]], number: int) -> list[Item]:
+    """The last so many lines of the replicas, and what happened from the first of them on."""
+    kept: deque[Item] = deque()
+    lines = 0
+    for items in batches:
+        for item in items:
+            kept.append(item)
+            lines += _count(item)
+            while kept and lines - _count(kept[0]) >= number:
+                lines -= _count(kept.popleft())
+    if kept and isinstance(kept[0], Lines) and lines > number:
+        cut = kept[0].data.split(b"\n", lines - number)[-1]
+        kept[0] = kept[0]._replace(data=cut)
+    return list(kept)
+
+
+def _count(item: Item) -> int:
+    if not isinstance(item, Lines):
+        return 0
+    return item.data.count(b"\n") + (not item.data.endswith(b"\n"))
 
 
 def _seconds(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import sys
@@ -18,6 +19,12 @@ from drumline.supervise.reach import supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
+_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+_CONTROL = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]"  # a sequence
+    rb"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # a title, a link
+    rb"|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]"
+)
 _QUICK, _SLOW = 0.01, 0.2
 _BIRTH = 5.0  # the time that a run may take from its number to its supervisor
 
@@ -51,6 +58,8 @@ class Screen:
         data = item.data
         if b"\r" in data:
             data = b"\n".join(_last_state(line) for line in data.split(b"\n"))
+        if self._live:
+            data = _tame(data)
         body = data.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
         return prefix + body + b"\n"
 
@@ -80,7 +89,7 @@ class Screen:
         shown = []
         for name, line in unfinished.items():
             if b"\r" in line and room > 0:
-                text = _last_state(line).decode(errors="replace")[:room]
+                text = _CONTROL.sub(b"", _last_state(line)).decode(errors="replace")[:room]
                 shown.append(f"{name:<{self._width}}| {text}\n".encode())
         return shown
 
@@ -124,7 +133,19 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
 
 def _last_state(line: bytes) -> bytes:
     """What a line with carriage returns has come to show."""
-    return next((part for part in reversed(line.split(b"\r")) if part.strip()), b"")
+    while line:
+        line, _, state = line.rpartition(b"\r")
+        if state.strip():
+            return state
+    return b""
+
+
+def _tame(data: bytes) -> bytes:
+    """Lines that cannot harm a terminal: colours stay, and end with their line; nothing else moves, clears or rings."""
+    if not _CONTROL.search(data):
+        return data
+    tamed = _CONTROL.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else b"", data)
+    return tamed.replace(b"\n", b"\x1b[0m\n") if b"\x1b" in tamed else tamed
 
 
 @lru_cache(maxsize=64)

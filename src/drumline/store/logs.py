@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ from drumline.run.traces import LOG, MARKS
 
 MARK = struct.Struct("<dQ")  # when (UTC, seconds; negative: not exactly), how many bytes there were by then
 LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
-_READ = 1 << 22
+READ_BYTES = 1 << 22
+_LATEST = 1e11  # a time beyond this is damage
 
 
 class Block(NamedTuple):
@@ -29,7 +31,7 @@ class LogReader:
         self._marks_file = folder / MARKS
         self._offset = 0  # of what was read
         self._rest = b""  # read, but the line goes on
-        self._marks: list[tuple[float, int]] = []
+        self._marks: deque[tuple[float, int]] = deque()
         self._marks_offset = 0
 
     @property
@@ -37,25 +39,34 @@ class LogReader:
         """The line that has begun and not ended: a prompt, a progress bar."""
         return self._rest
 
-    def read(self, *, until: float, ended: bool = False) -> list[Block]:
-        """Return what is new, a few megabytes at most; `until` dates lines that have no mark yet.
+    def read(self, *, until: float, ended: bool = False, size: int = READ_BYTES) -> list[Block]:
+        """Return what is new, about `size` bytes at most; `until` dates lines that have no mark yet.
 
-        With `ended` nobody writes any more, and a last line without its newline is a line.
+        With `ended` nobody writes any more, and a last line without its newline is a line. Nothing is returned only
+        when there is nothing more to be had now.
         """
-        try:
-            with self._log.open("rb") as log:
-                log.seek(self._offset)
-                data = log.read(_READ)
-        except FileNotFoundError:
-            return []
         start = self._offset - len(self._rest)
-        self._offset += len(data)
-        data = self._rest + data
+        data = self._read_lines(size)
         whole = len(data) if ended and self._is_at_end() else data.rfind(b"\n") + 1
         if not whole and len(data) >= LONGEST_LINE:
             whole = len(data)
         self._rest = data[whole:]
-        return list(self._cut(data[:whole], start, until)) if whole else []
+        return self._cut(data[:whole], start, until) if whole else []
+
+    def _read_lines(self, size: int) -> bytes:
+        """What was left over and what comes behind it, until there is a whole line, a long one or no more."""
+        data = self._rest
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._offset)
+                while more := log.read(size):
+                    data += more
+                    if b"\n" in more or len(data) >= LONGEST_LINE:
+                        break
+                self._offset = log.tell()
+        except FileNotFoundError:
+            pass
+        return data
 
     @property
     def has_more(self) -> bool:
@@ -75,7 +86,7 @@ class LogReader:
         done = 0
         while done < len(data):
             while self._marks and self._marks[0][1] <= start + done:
-                self._marks.pop(0)
+                self._marks.popleft()
             if not self._marks:
                 blocks.append(Block(until, True, data[done:]))
                 break
@@ -96,5 +107,5 @@ class LogReader:
         except FileNotFoundError:
             return
         whole = len(data) - len(data) % MARK.size
-        self._marks.extend((at, size) for at, size in MARK.iter_unpack(data[:whole]))
+        self._marks.extend((at, size) for at, size in MARK.iter_unpack(data[:whole]) if -_LATEST < at < _LATEST)
         self._marks_offset += whole

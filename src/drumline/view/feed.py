@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId, Restart
@@ -42,6 +43,43 @@ class Change(NamedTuple):
 
 Item = Lines | Change
 
+# Read at once: of all logs together, and of each, however many there are.
+_BYTES_OF_ALL = 1 << 22
+_BYTES_OF_EACH = 1 << 16
+
+
+class _Log:
+    """One life's log, and what was read of it and not shown yet."""
+
+    def __init__(self, name: str, attempt: int, folder: Path) -> None:
+        self.id = name
+        self.attempt = attempt
+        self.reader = LogReader(folder)
+        self.started: float | None = None
+        self.ended: float | None = None
+        self.waiting: list[Lines] = []
+        self.done = False
+        self._last = 0.0
+
+    def read(self, now: float, *, over: bool, size: int) -> None:
+        """Read on, unless what was read is still waiting; `size` bytes are enough."""
+        if self.done or self.started is None or self.waiting:
+            return
+        ended = over or self.ended is not None
+        for block in self.reader.read(until=now, ended=ended, size=size):
+            # Marks are made a moment later: no line is older than its replica or younger than its end. Nor is one
+            # older than the line before it, whatever was done to the clock.
+            self._last = max(self._last, self.started, block.at)
+            at = self._last if self.ended is None else min(self._last, self.ended)
+            self.waiting.append(Lines(at, self.id, block.data, self.attempt, block.exact))
+        self.done = ended and not self.waiting and not self.reader.has_more
+
+    def take(self, horizon: float) -> list[Lines]:
+        """What is not younger than this."""
+        ready = bisect_right(self.waiting, horizon, key=lambda item: item.at)
+        taken, self.waiting = self.waiting[:ready], self.waiting[ready:]
+        return taken
+
 
 def _order(item: Item) -> tuple[float, int, int]:
     """By time; at the same moment who starts comes before its lines, and those before its end."""
@@ -62,11 +100,9 @@ class Feed:
         self._replicas = replicas
         self._attempt = attempt
         self._offset = 0
+        self._moment = 0.0  # of the last record; the clock on the wall may go back, a run does not
         self._held: list[Item] = []
-        self._readers: dict[tuple[ReplicaId, int], LogReader] = {}
-        self._started: dict[tuple[ReplicaId, int], float] = {}
-        self._ended: dict[tuple[ReplicaId, int], float] = {}
-        self._done: set[tuple[ReplicaId, int]] = set()
+        self._logs: dict[tuple[ReplicaId, int], _Log] = {}
 
     @property
     def is_over(self) -> bool:
@@ -78,21 +114,17 @@ class Feed:
         records, self._offset = read_records(self._folder.journal_file, self._offset)
         items = self._held
         for record in records:
-            items.extend(self._changes(record))
+            self._moment = max(self._moment, record.at)
+            items.extend(self._changes(record, self._moment))
+        logs = [log for log in self._logs.values() if not log.done]
+        size = max(_BYTES_OF_EACH, _BYTES_OF_ALL // max(1, len(logs)))
         horizon = math.inf  # whoever has more to read may still bring something from here on
-        for key, reader in self._readers.items():
-            if key in self._done or key not in self._started:
-                continue
-            ended = key in self._ended or self.is_over
-            blocks = reader.read(until=now, ended=ended)
-            for block in blocks:
-                # Marks are made a moment later: no line is older than its replica or younger than its end.
-                at = max(self._started[key], min(block.at, self._ended.get(key, block.at)))
-                items.append(Lines(at, self._spell(key[0]), block.data, key[1], block.exact))
-            if ended and not blocks and not reader.has_more:
-                self._done.add(key)
-            elif blocks and reader.has_more:
-                horizon = min(horizon, blocks[-1].at)
+        for log in logs:
+            log.read(now, over=self.is_over, size=size)
+            if log.waiting and log.reader.has_more:
+                horizon = min(horizon, log.waiting[-1].at)
+        for log in logs:
+            items.extend(log.take(horizon))
         items.sort(key=_order)
         ready = bisect_right(items, horizon, key=lambda item: item.at)
         self._held = items[ready:]
@@ -100,13 +132,9 @@ class Feed:
 
     def unfinished(self) -> dict[str, bytes]:
         """The lines that have begun and not ended, by replica: progress bars."""
-        return {
-            self._spell(key[0]): reader.unfinished
-            for key, reader in self._readers.items()
-            if key not in self._done and reader.unfinished
-        }
+        return {log.id: log.reader.unfinished for log in self._logs.values() if not log.done and log.reader.unfinished}
 
-    def _changes(self, record: Record) -> list[Item]:
+    def _changes(self, record: Record, at: float) -> list[Item]:
         before, event = self.state, record.event
         self.state, _ = step(self.plan, before, event)
         after = self.state
@@ -115,29 +143,31 @@ class Feed:
         same = step(self._without_restart, before, event)[0] if restarted else after
         items: list[Item] = []
         if not restarted and after.phase != before.phase and not after.phase.is_final:
-            items.append(Change(record.at, self._folder.id, after.phase, after.attempt))
+            items.append(Change(at, self._folder.id, after.phase, after.attempt))
+        if restarted or not before.replicas:
+            self._open_logs(after.attempt)
         touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.replicas)
         for replica in touched:
             old, new = before.replicas.get(replica), same.replicas.get(replica)
             if new is not None and new != old:
-                items.extend(self._replica_change(record.at, replica, same.attempt, old, new))
+                items.extend(self._replica_change(at, replica, same.attempt, old, new))
         if restarted:
-            for replica in before.replicas:
-                self._ended.setdefault((replica, before.attempt), record.at)
-            items.append(self._restarting(record.at, after))
+            for log in self._logs.values():
+                if log.attempt == before.attempt and log.ended is None:
+                    log.ended = at
+            items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
-            items.append(self._final(record.at, after))
-        if restarted or not before.replicas:
-            self._open_logs(after.attempt)
+            items.append(self._final(at, after))
         return items
 
     def _replica_change(
         self, at: float, replica: ReplicaId, attempt: int, old: ReplicaState | None, new: ReplicaState
     ) -> Iterator[Item]:
-        if new.phase not in (Phase.PENDING, Phase.STARTING):
-            self._started.setdefault((replica, attempt), at)
-        if new.phase.is_final:
-            self._ended.setdefault((replica, attempt), at)
+        log = self._logs.get((replica, attempt))
+        if log and log.started is None and new.phase not in (Phase.PENDING, Phase.STARTING):
+            log.started = at
+        if log and log.ended is None and new.phase.is_final:
+            log.ended = at
         shown = self._wanted(replica) and self._attempt in (None, attempt) and new.phase is not Phase.PENDING
         if shown and (old is None or old.phase != new.phase):
             message = new.exit.message if new.exit else ""
@@ -149,7 +179,7 @@ class Feed:
         for replica in self.plan.replicas:
             if self._wanted(replica.id):
                 folder = self._folder.path / trace_dir(replica.id, attempt)
-                self._readers[replica.id, attempt] = LogReader(folder)
+                self._logs[replica.id, attempt] = _Log(self._spell(replica.id), attempt, folder)
 
     def _wanted(self, replica: ReplicaId) -> bool:
         return self._replicas is None or replica in self._replicas

@@ -36,6 +36,15 @@ LEFT_BY_A_RUN = {
     "output",
 }
 
+# The command line, and the most memory that it had as its last word. The kernel's own account of a child begins with
+# the memory of whoever started it.
+_MEASURED = """
+import atexit, sys
+from drumline.cli import main
+atexit.register(lambda: sys.stderr.write(open("/proc/self/status").read().split("VmHWM:")[1].split("\\n")[0]))
+main()
+"""
+
 Found = TypeVar("Found")
 
 
@@ -85,13 +94,14 @@ class House:
     def command(
         self,
         *words: str,
+        program: Sequence[str] = COMMAND,
         env: Mapping[str, str] = {},
         stdout: int | IO[str] = subprocess.PIPE,
         pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[str]:
         """Start a command of drumline in the project."""
         return subprocess.Popen(
-            (*self.before, *COMMAND, *words),
+            (*self.before, *program, *words),
             cwd=self.project,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -113,6 +123,13 @@ class House:
             raise AssertionError(f"{words} did not end: {out[-2000:]}{err[-2000:]}") from None
         assert "Traceback" not in err, err
         return Answer(command.returncode, out, err)
+
+    def measure(self, *words: str, out: Path) -> tuple[int, int]:
+        """Run a command of drumline with its output in a file; return its exit code and the most memory it had."""
+        with out.open("w") as stream:
+            command = self.command(*words, program=(sys.executable, "-c", _MEASURED), stdout=stream)
+            _, said = command.communicate(timeout=PATIENCE_SECONDS)
+        return command.returncode, int(said.split()[-2]) * 1024
 
     def train(self, spec: str, *words: str, env: Mapping[str, str] = {}) -> Run:
         """Start a run in the background."""

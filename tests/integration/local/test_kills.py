@@ -64,7 +64,8 @@ def test_a_killed_evaluator_does_not_end_the_training(house: House) -> None:
     os.kill(run.pid("evaluator.0"), signal.SIGKILL)
     wait_until(lambda: run.replica_phase("evaluator.0") is Phase.FAILED)
     house.write("done", "")
-    assert run.wait_for(Phase.FINISHED).warnings == ("evaluator.0 failed; the training goes on without it",)
+    (warning,) = run.wait_for(Phase.FINISHED).warnings
+    assert warning == "evaluator.0 failed (killed by signal 9 (KILL)); the training goes on without it"
 
 
 def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(house: House) -> None:
