@@ -112,11 +112,15 @@ def test_the_script_gives_every_replica_exactly_what_its_launch_says(engine: Eng
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spec=specs())
 def test_any_spec_can_be_rendered_and_every_form_says_the_same(engine: Engine, spec: Spec) -> None:
-    plan = dumping(make_plan(spec, run="4"))
+    plan = make_plan(spec, run="4")
     launches = launch_all(engine, plan)
     script, as_json, as_yaml = (engine.render(plan, launches, form) for form in FORMS)
+    assert subprocess.run(["sh", "-n"], input=script.encode(), capture_output=True, check=False).returncode == 0
     assert json.loads(as_json) == yaml.safe_load(as_yaml)
-    assert [each["id"] for each in json.loads(as_json)["replicas"]] == [str(each.replica.id) for each in launches]
+    assert [each["argv"] for each in json.loads(as_json)["replicas"]] == [list(each.argv) for each in plan.replicas]
+    plan = dumping(plan)
+    launches = launch_all(engine, plan)
+    script = engine.render(plan, launches, "shell")
     sources = {value.variable for each in launches for value in each.env.values() if isinstance(value, Secret)}
     environ = {"PATH": PATH, **dict.fromkeys(sources, "s3cret")}
     launch = launches[-1]
