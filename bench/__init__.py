@@ -1,0 +1,1 @@
+"""Measured side by side, as ratios in one run; nothing here is run by tests."""
