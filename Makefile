@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints/dev.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group dev --editable .
 	@touch $(READY)
 
-demo: $(READY) ## Show the plan of an example, and what would run
+demo: $(READY) ## Train a real model on two workers here
 	scripts/demo
 
 check: $(READY) ## Lint, types, layers

@@ -36,7 +36,10 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str)
             )
         raise
     if form == "json":
-        click.echo(json.dumps(_data(loaded, _objections(loaded)), indent=2, ensure_ascii=False))
+        objections = _objections(loaded)
+        click.echo(json.dumps(_data(loaded, objections), indent=2, ensure_ascii=False))
+        if objections:
+            raise EngineError("; ".join(objections))
     else:
         show_plan(loaded)
 
@@ -44,14 +47,18 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str)
 def show_plan(loaded: Loaded) -> None:
     """Show who would run, and say what is unwise about it."""
     plan = loaded.plan
-    for warning in (*map(str, loaded.warnings), *_objections(loaded)):
+    for warning in loaded.warnings:
         warn(warning)
-    click.echo(f"{loaded.source} is fine: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
+    objections = _objections(loaded)
+    verdict = "cannot start" if objections else "is fine"
+    click.echo(f"{loaded.source} {verdict}: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
     click.echo()
     click.echo(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
     click.echo()
     for line in _notes(plan):
         click.echo(line)
+    if objections:
+        raise EngineError("; ".join(objections))
 
 
 def headcount(plan: Plan) -> str:
@@ -73,16 +80,14 @@ def _objections(loaded: Loaded) -> list[str]:
 def _data(loaded: Loaded, objections: list[str]) -> dict[str, object]:
     plan = loaded.plan
     return {
-        "ok": True,
+        "ok": not objections,
         "name": plan.name,
         "framework": plan.framework,
         "engine": plan.engine,
         "parameters": dict(plan.parameters),
         "replicas": [row._asdict() for row in line_rows(plan)],
-        "warnings": [
-            *(warning._asdict() for warning in loaded.warnings),
-            *({"message": text} for text in objections),
-        ],
+        "warnings": [warning._asdict() for warning in loaded.warnings],
+        "objections": objections,
     }
 
 

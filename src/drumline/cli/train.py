@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -12,8 +13,9 @@ from drumline.cli.check import headcount, show_plan
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
 from drumline.cli.stream import Screen, follow
 from drumline.engine.registry import open_engine
-from drumline.errors import InputError
-from drumline.plan.types import Plan, Secret
+from drumline.errors import EngineError, InputError
+from drumline.plan.bind import bind
+from drumline.plan.types import Launch, Plan, Secret
 from drumline.run.state import Phase
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
@@ -60,8 +62,10 @@ def command(
     show_warnings(loaded)
     _require_secrets(loaded.plan)
     engine = open_engine(loaded.plan.engine, loaded.site)
-    engine.place(loaded.plan)  # what cannot be placed is refused before there is a run
+    launches = bind(loaded.plan, engine.place(loaded.plan))  # what cannot be placed is refused before there is a run
     engine.close()
+    for objection in (*engine.objections(launches), *_unprepared(loaded.plan, launches)):
+        raise EngineError(objection)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
@@ -101,6 +105,17 @@ def _require_secrets(plan: Plan) -> None:
                     f"{replica.id} needs the secret {name} from the variable {value.variable}, which is not set",
                     hint=f"set it where you launch: `export {value.variable}=…`",
                 )
+
+
+def _unprepared(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
+    """Data that should be prepared first, which `train` does not do yet."""
+    folders = {data.variable: path for data, path in zip(plan.data, launches[0].place.data_dirs, strict=True)}
+    for preparation in plan.preparations:
+        if not os.path.exists(folders[preparation.variable]):  # noqa: PTH110
+            yield (
+                f"the data folder {folders[preparation.variable]} is not there, and this version of `train` does not"
+                " prepare it: run `drumline render > line.sh && sh line.sh prepare` once"
+            )
 
 
 def _leave(folder: RunFolder) -> bool:

@@ -55,6 +55,8 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge, *, asked:
         supervisor.take(asked)
     supervisor.begin()
     acknowledge("ok")
+    if supervisor.is_new:
+        _note_revision(folder, site)
     marker = Marker(returned=not supervisor.is_new)
 
     def tick() -> None:
@@ -70,6 +72,14 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge, *, asked:
     control.close()
     journal.close()
     _record(folder)
+
+
+def _note_revision(folder: RunFolder, site: Site) -> None:
+    """Keep the code's revision with the run; asked for when the replicas are on their way."""
+    from drumline.store.launch import add_facts  # noqa: PLC0415
+    from drumline.store.revision import code_facts  # noqa: PLC0415
+
+    add_facts(folder, **code_facts(site.directory))
 
 
 def _record(folder: RunFolder) -> None:

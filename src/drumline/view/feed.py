@@ -194,8 +194,8 @@ class Feed:
         ending = state.ending
         message = ""
         if ending and ending.cause:
-            who = f"{self._spell(ending.cause.replica)} " if ending.cause.replica else ""
-            message = f"{who}{describe_exit(ending.cause.exit)}".strip()
+            who = f"{self._spell(ending.cause.replica)}: " if ending.cause.replica else ""
+            message = f"{who}{describe_exit(ending.cause.exit)}"
         return Change(at, self._folder.id, state.phase, state.attempt, ending.reason if ending else "", message)
 
     def _spell(self, replica: ReplicaId | None) -> str:

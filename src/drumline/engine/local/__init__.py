@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,9 @@ class LocalEngine:
         self._environ = environ
         self._claims: dict[ReplicaId, PortClaim] = {}
         self._processes: Processes | None = None
+        # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
+        self._file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._file_limits[1], self._file_limits[1]))
 
     def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a port of its own, free and claimed unless the spec or an earlier placement names it."""
@@ -55,7 +59,7 @@ class LocalEngine:
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
-        self._processes = Processes(run_dir, boot=boot_id(), loop=loop, tell=tell)
+        self._processes = Processes(run_dir, boot=boot_id(), file_limits=self._file_limits, loop=loop, tell=tell)
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""

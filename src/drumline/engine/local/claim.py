@@ -11,6 +11,8 @@ import errno
 import socket
 import sys
 
+from drumline.errors import EngineError
+
 
 class PortClaim:
     """A port that is ours until `close`."""
@@ -31,9 +33,14 @@ class PortClaim:
 
 
 def claim_port(port: int) -> PortClaim | None:
-    """Claim a port; None if it is taken."""
-    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    """Claim a port; None if it is taken. Raise EngineError if there are no descriptors left for claims."""
+    try:
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    except OSError as error:
+        raise EngineError(
+            f"no port can be claimed: {error.strerror}", hint="`ulimit -Hn` says how many files you may have open"
+        ) from None
     try:
         if sys.platform == "linux":
             name.bind(f"\0drumline-port-{port}")

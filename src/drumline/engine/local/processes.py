@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -49,15 +48,14 @@ class _Kept:
 class Processes:
     """Starts, stops and watches the replicas of one run; owns the descriptors that tell of them."""
 
-    def __init__(self, run_dir: Path, *, boot: str, loop: Loop, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, *, boot: str, file_limits: tuple[int, int], loop: Loop, tell: Tell) -> None:
         self._run_dir = run_dir
         self._boot = boot
         self._loop = loop
         self._tell = tell
         self._kept: dict[Life, _Kept] = {}
         self._heard = b""
-        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))  # a descriptor per replica
+        self._limits = file_limits
         keeper.become_subreaper()
 
     def start(

@@ -13,7 +13,7 @@ from drumline.spec import document
 
 # Variables that some shell sets itself, or lets nobody set: no `export` would give them to a replica.
 _SHELLS_OWN = re.compile(
-    r"_|BASH.*|COMP_.*|DIRSTACK|EPOCH.*|E?UID|FUNCNAME|GROUPS|HISTCMD|LINENO|OLDPWD|OPT(ARG|ERR|IND)|PPID|PWD"
+    r"_|BASH.*|COMP_.*|DIRSTACK|EPOCH(REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|LINENO|OLDPWD|OPT(ARG|ERR|IND)|PPID|PWD"
     r"|S?RANDOM|SECONDS|SHELLOPTS|SHLVL"
 )
 
