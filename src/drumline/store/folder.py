@@ -72,6 +72,8 @@ class RunFolder:
             return plan_from_json(self.plan_file.read_text("utf-8"))
         except FileNotFoundError:
             raise NotFoundError(f"run {self.id} has no plan; it was never started") from None
+        except OSError as error:
+            raise EngineError(f"run {self.id} cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise EngineError(f"the plan of run {self.id} cannot be read: {error}") from None
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from drumline.errors import EngineError
 from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import Event
 
@@ -93,13 +94,15 @@ def read_journal(path: Path) -> Iterator[Record]:
 
 
 def read_records(path: Path, offset: int) -> tuple[list[Record], int]:
-    """Read the whole records from an offset on, and return where to go on."""
+    """Read the whole records from an offset on, and return where to go on; raise EngineError if that may not be."""
     try:
         with path.open("rb") as stream:
             stream.seek(offset)
             data = stream.read()
     except FileNotFoundError:
         return [], offset
+    except OSError as error:
+        raise EngineError(f"run {path.parent.name} cannot be read: {error.strerror}") from None
     whole = data.rfind(b"\n") + 1
     records = []
     for line in data[:whole].splitlines():

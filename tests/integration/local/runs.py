@@ -142,6 +142,14 @@ class House:
         """Write the project's spec."""
         self.write("drumline.yml", "project: bad-day\nframework: plain\n" + textwrap.dedent(spec))
 
+    def descriptors(self, pid: int) -> list[str]:
+        """What a process has open."""
+        found = []
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.append(str(link.readlink()))
+        return found
+
     def runs(self) -> list[Run]:
         """All runs of this home."""
         folders = (self.home / "runs").iterdir() if (self.home / "runs").is_dir() else ()

@@ -65,10 +65,9 @@ class LocalEngine:
         """Start whoever has not been started before."""
         for objection in self.objections(launches):
             raise EngineError(objection)
-        for folder in {
-            folder for launch in launches for folder in (launch.place.output_dir, launch.place.checkpoint_dir)
-        }:
-            _make_folder(folder)
+        where = [launch.place for launch in launches]
+        for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
+            _make_folder(folder, self._site.home)
         held = {replica: claim.descriptors for replica, claim in self._claims.items()}
         try:
             self._running.start(launches, partial(complete, environ=self._environ), held)
@@ -110,8 +109,10 @@ def _strings(launch: Launch) -> Iterator[tuple[str, int]]:
         yield "a word in the command", len(os.fsencode(word))
 
 
-def _make_folder(folder: str) -> None:
+def _make_folder(folder: str, home: Path) -> None:
+    """Make a folder where a line may write: private in our own house, as its user likes it elsewhere."""
+    path = Path(folder)
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700 if path.is_relative_to(home) else 0o777)
     except OSError as error:
         raise EngineError(f"cannot make the folder {folder}: {error.strerror}") from None

@@ -1,0 +1,103 @@
+"""How a line ends: the first cause named, everybody down, parameter servers last."""
+
+from __future__ import annotations
+
+import re
+
+from drumline.run.state import Phase
+from integration.local.runs import House, lives, wait_until
+
+
+def test_the_first_to_fall_is_named_whoever_follows(house: House) -> None:
+    # Worker 0 falls; the others fail because of it, with codes of their own, while they are stopped.
+    run = house.train("""
+        roles:
+          worker:
+            replicas: 3
+            run: trap 'exit 5' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done
+            first: {run: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 3"}
+    """)
+    house.wait_numbers("up", 3)
+    house.write("go", "")
+    state = run.wait_for(Phase.FAILED)
+    assert (str(run.cause.replica), run.cause.exit.code) == ("worker.0", 3)
+    reasons = {str(name): (each.phase, each.reason) for name, each in state.replicas.items()}
+    assert reasons["worker.0"] == (Phase.FAILED, "Exited")
+    assert reasons["worker.1"][1] == reasons["worker.2"][1] == "Consequence"
+    said = house.run("logs", run.id).out
+    assert re.search(rf"{run.id} .*Message: .*worker\.0.*exit code 3", said)
+
+
+def test_parameter_servers_are_stopped_after_the_workers(house: House) -> None:
+    run = house.train("""
+        roles:
+          chief: {run: "until [ -e $HERE/go ]; do sleep 0.01; done"}
+          worker: {replicas: 2, run: "trap 'exit 0' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done"}
+          ps: {replicas: 2, run: "echo $$ >> $HERE/up; exec sleep 1000"}
+        timeouts: {grace: 1}
+    """)
+    house.wait_numbers("up", 4)
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    order = [str(event.replica) for event in run.exits()]
+    assert order[0] == "chief.0"
+    assert sorted(order[1:3]) == ["worker.0", "worker.1"]
+    assert sorted(order[3:]) == ["ps.0", "ps.1"]
+
+
+def test_workers_that_finish_take_the_parameter_servers_along(house: House) -> None:
+    run = house.train("""
+        roles: {worker: {replicas: 2, run: "true"}, ps: {run: exec sleep 1000}, evaluator: {run: exec sleep 1000}}
+        timeouts: {grace: 1}
+    """)
+    state = run.wait_for(Phase.FINISHED)
+    assert {each.phase for each in state.replicas.values()} == {Phase.FINISHED}
+    assert house.run("wait", run.id).code == 0
+
+
+def test_a_critical_failure_takes_the_whole_line_down_with_everything_below_it(house: House) -> None:
+    run = house.train("""
+        roles:
+          chief: {run: "until [ -e $HERE/go ]; do sleep 0.01; done; exit 1"}
+          worker: {replicas: 3, run: "sleep 1000 & echo $! >> $HERE/up; setsid sleep 1000 & echo $! >> $HERE/up; wait"}
+          ps: {run: "echo $$ >> $HERE/up; exec sleep 1000"}
+        timeouts: {grace: 1}
+    """)
+    line = house.wait_numbers("up", 7)
+    house.write("go", "")
+    run.wait_for(Phase.FAILED)
+    assert [pid for pid in line if lives(pid)] == []
+    assert str(run.cause.replica) == "chief.0"
+
+
+def test_attempts_leave_nothing_open_in_their_supervisor(house: House) -> None:
+    house.write("flaky.sh", "echo $$ >> up; until [ -e go$DRUMLINE_ATTEMPT ]; do sleep 0.01; done; exit 1")
+    run = house.train("""
+        roles: {worker: {replicas: 3, run: sh flaky.sh}}
+        restart: {crash: 3, backoff: {initial: 0.05, maximum: 0.05}}
+    """)
+    supervisor = wait_until(run.supervisor)
+    descriptors = []
+    for attempt in range(4):
+        house.wait_numbers("up", 3 * (attempt + 1))
+        run.wait_started()
+        wait_until(lambda: run.state.phase is Phase.RUNNING)
+        descriptors.append(sorted(house.descriptors(supervisor)))
+        house.write(f"go{attempt}", "")
+    run.wait_for(Phase.FAILED)
+    assert len(set(map(len, descriptors))) == 1, descriptors
+
+
+def test_a_run_that_lasts_too_long_is_ended(house: House) -> None:
+    run = house.train("run: exec sleep 1000\ntimeouts: {run: 1, grace: 1}")
+    run.wait_for(Phase.FAILED)
+    assert run.cause.reason == "TimeLimit"
+
+
+def test_the_time_limit_of_a_run_goes_on_while_nobody_looks_after_it(house: House) -> None:
+    run = house.train("run: exec sleep 1000\ntimeouts: {run: 3, grace: 1}")
+    run.kill_supervisor()
+    assert house.run("supervise", run.id).code == 0
+    run.wait_for(Phase.FAILED)
+    first, last = run.records[0], run.records[-1]
+    assert 3 <= last.since_boot - first.since_boot < 6
