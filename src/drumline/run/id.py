@@ -8,7 +8,7 @@ from typing import NamedTuple
 from drumline.errors import InputError, NotFoundError
 from drumline.plan.types import ROLES, Plan, ReplicaId
 
-_ID = re.compile(r"(?P<run>[0-9]+(?:\.[0-9]+)?)(?:\.(?P<role>[a-z]+)(?:\.(?P<index>[0-9]{1,9}))?)?")
+_ID = re.compile(r"(?P<run>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\.(?P<role>[a-z]+)(?:\.(?P<index>[0-9]{1,9}))?)?")
 
 
 class Target(NamedTuple):

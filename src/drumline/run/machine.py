@@ -111,60 +111,60 @@ def _with_all_up(state: RunState) -> RunState:
     return state._replace(phase=Phase.RUNNING) if state.ending is None and not state.waiting else state
 
 
-def _exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
+def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
+    if came_before(event, before):
+        state = _decide_again(plan, before, event)
+    elif before.ending:
+        state = before.with_replica(event.replica, judge(before.ending, event))
+    else:
+        state = _decide(plan, before, event)
     if state.ending is None:
-        return _decide(plan, state, event)
-    if came_before(event, state):
-        return _tell_again(plan, state, event)
-    state = state.with_replica(event.replica, judge(state.ending, event))
-    if state.anyone_left and (not state.lingering or _anyone_lingers(plan, state)):
+        return _with_all_up(state), ()
+    state = state._replace(lingering=state.lingering and _anyone_lingers(plan, state))
+    if state.anyone_left and (state.ending, state.lingering) == (before.ending, before.lingering):
         return state, ()
-    return _wind_up(plan, state)
+    return (state, (linger(plan, state),)) if state.lingering else _wind_up(plan, state)
 
 
-def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
-    """Deal with the end of a replica while the training goes on."""
+def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
+    """What the end of a replica makes of a run that goes on: perhaps its ending."""
     name = event.replica
     if event.exit.ok and not left_early(name):
         state = state.with_replica(name, ended(event, Phase.FINISHED))
-        return _succeeded(plan, state) if has_succeeded(plan, state) else (_with_all_up(state), ())
+        if not has_succeeded(plan, state):
+            return state
+        last = max(deciders(plan), key=lambda each: state.replicas[each].at_seconds)
+        return state._replace(ending=Ending(Phase.FINISHED, by=last), lingering=True)
     if not counts(name):
         state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
         warning = f"{name} failed ({describe_exit(event.exit)}); the training goes on without it"
-        return _with_all_up(state)._replace(warnings=tuple(dict.fromkeys((*state.warnings, warning)))), ()
+        return state._replace(warnings=tuple(dict.fromkeys((*state.warnings, warning))))
     cause = find_cause(state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
     state = state.with_replica(name, ended(event, Phase.FAILED, reason))
-    return _end(plan, state, Ending(Phase.FAILED, cause.reason, cause, by=name))
+    return state._replace(ending=Ending(Phase.FAILED, cause.reason, cause, by=name))
 
 
-def _tell_again(plan: Plan, state: RunState, late: ReplicaExited) -> Step:
-    """Deal with an end that came before the one that decided, but was told after it: tell all in order, once more.
+def _decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
+    """What an end makes of a run that came before the one that decided, but was told after it.
 
     A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of.
     """
     ends = [late]
-    replicas = dict(state.replicas)
-    for name, each in state.replicas.items():
+    replicas = dict(before.replicas)
+    for name, each in before.replicas.items():
         if each.exit is not None:
-            ends.append(ReplicaExited(name, state.attempt, each.incarnation, each.exit, each.at_seconds))
+            ends.append(ReplicaExited(name, before.attempt, each.incarnation, each.exit, each.at_seconds))
             replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
-    again = state._replace(ending=None, lingering=False).with_replicas(replicas)
-    actions: tuple[Action, ...] = ()
-    for end in sorted(ends, key=lambda end: end.at_seconds):
-        again, actions = _exited(plan, again, end)
-    if not again.anyone_left or again.attempt != state.attempt:
-        return again, actions  # it was the last that was left
-    again = again._replace(lingering=again.lingering and state.lingering)  # who was told to stop is not let linger
-    return again, () if again.lingering else (stop(plan, again),)
-
-
-def _succeeded(plan: Plan, state: RunState) -> Step:
-    last = max(deciders(plan), key=lambda name: state.replicas[name].at_seconds)
-    state = state._replace(ending=Ending(Phase.FINISHED, by=last))
-    if _anyone_lingers(plan, state):
-        return state._replace(lingering=True), (linger(plan, state),)
-    return _wind_up(plan, state)
+    state = before._replace(ending=None, lingering=False).with_replicas(replicas)
+    ends.sort(key=lambda end: end.at_seconds, reverse=True)
+    while ends and state.ending is None:
+        state = _decide(plan, state, ends.pop())
+    if state.ending is None:
+        raise AssertionError("one more end does not leave undecided what was decided")
+    judged = {end.replica: judge(state.ending, end) for end in ends}
+    # Who was told to stop is not let linger.
+    return state.with_replicas({**state.replicas, **judged})._replace(lingering=state.lingering and before.lingering)
 
 
 def _anyone_lingers(plan: Plan, state: RunState) -> bool:

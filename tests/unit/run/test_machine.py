@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from drumline.plan.types import ReplicaId
+from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.failure import describe_exit
 from drumline.run.machine import fold
+from drumline.run.state import Phase, RunState
+from lines import line
 from stories import Story, Telling, read_stories
 
 STORIES = read_stories(Path(__file__).with_name("stories.txt"))
@@ -25,3 +31,65 @@ def test_a_run_goes_as_its_story_tells(story: Story) -> None:
         if phase:
             assert telling.state.phase == phase, f"line {number}: {text}"
     assert fold(story.plan, telling.events) == telling.state
+
+
+def tell(words: str, *, plan: str) -> RunState:
+    """Where a run stands after `this; and this`."""
+    telling = Telling(line(plan))
+    for part in words.split("; "):
+        telling.tell(part)
+    return telling.state
+
+
+def test_why_each_attempt_ended_is_remembered_and_what_it_cost() -> None:
+    again = "worker.0 exits 1; running; worker.0 signal 15; timer delay; running; worker.0 exits 3; timer delay"
+    state = tell(f"running; {again}", plan="worker crash=5 preempted=5")
+    assert [(cause.attempt, describe_exit(cause.exit)) for cause in state.causes] == [
+        (0, "exit code 1"),
+        (1, "killed by signal 15 (TERM)"),
+        (2, "exit code 3"),
+    ]
+    assert state.restarts == {"crash": 2, "preempted": 1}
+    assert state.attempt == 3
+
+
+def test_an_evaluator_that_fails_is_said_loudly_once() -> None:
+    words = "running; evaluator.0 exits 3 at 100; chief.0 exits 1 at 102; worker.0 exits 1 at 101"
+    assert tell(words, plan="chief worker*2 evaluator").warnings == (
+        "evaluator.0 failed (exit code 3); the training goes on without it",
+    )
+
+
+def test_a_delay_grows_from_restart_to_restart_whatever_the_class() -> None:
+    telling = Telling(line("worker crash=2 lost=2 backoff_initial_seconds=5 backoff_factor=3"))
+    telling.tell("running")
+    told = []
+    for end in ("exits 1", "unseen", "exits 1", "unseen"):
+        told.append(telling.tell(f"worker.0 {end}"))
+        telling.tell("delay 1")
+        telling.tell("timer delay")
+        telling.tell("running")
+    assert told == ["start 1", "choose 5", "choose 15", "choose 45"]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_two_thousand_replicas_are_no_burden(code: int) -> None:
+    plan = line("worker*2000")
+    names = [replica.id for replica in plan.replicas]
+    events: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * 2000)]
+    events += [ReplicaStarted(name, 0) for name in names]
+    events += [ReplicaExited(name, 0, 0, Exit(code), 100.0) for name in names]
+    before = time.process_time()
+    assert fold(plan, events).phase is (Phase.FAILED if code else Phase.FINISHED)
+    assert time.process_time() - before < 3.0  # a tenth of that on a quiet machine
+
+
+def test_ends_that_are_told_backwards_still_name_the_first() -> None:
+    plan = line("worker*100")
+    events: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * 100)]
+    events += [ReplicaExited(replica.id, 0, 0, Exit(1), 1000.0 - replica.id.index) for replica in plan.replicas]
+    state = fold(plan, events)
+    assert state.ending
+    assert state.ending.cause
+    assert state.ending.cause.replica == ReplicaId("worker", 99)
+    assert {each.reason for name, each in state.replicas.items() if name.index < 99} == {"Consequence"}

@@ -1,0 +1,136 @@
+"""Events as JSON: what is written is read back equal, by this version and by those to come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.plan.types import ROLES, ReplicaId
+from drumline.run.codec import event_from_data, event_to_data
+from drumline.run.event import (
+    AttemptPlaced,
+    DelayChosen,
+    EngineFailed,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    StopRequested,
+    SupervisorReturned,
+    TimerFired,
+)
+
+FIXTURE = Path(__file__).with_name("events.jsonl")
+
+replicas = st.builds(ReplicaId, st.sampled_from(ROLES), st.integers(0, 10**8))
+numbers = st.integers(0, 2**31)
+seconds = st.floats(0, 1e12)
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+exits = st.builds(Exit, st.none() | numbers, st.none() | numbers, texts)
+KINDS: dict[type, st.SearchStrategy[Event]] = {
+    RunAccepted: st.just(RunAccepted()),
+    AttemptPlaced: st.builds(AttemptPlaced, numbers, st.lists(texts, max_size=3).map(tuple)),
+    ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),
+    ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds),
+    StopRequested: st.builds(StopRequested, st.booleans()),
+    TimerFired: st.builds(TimerFired, texts, numbers),
+    DelayChosen: st.builds(DelayChosen, numbers, seconds),
+    EngineFailed: st.builds(EngineFailed, numbers, texts),
+    SupervisorReturned: st.just(SupervisorReturned()),
+}
+
+
+def test_every_kind_of_event_is_tried_here() -> None:
+    assert set(KINDS) == set(get_args(Event))
+
+
+@given(event=st.one_of(*KINDS.values()))
+def test_an_event_is_read_back_as_it_was_written(event: Event) -> None:
+    back = event_from_data(json.loads(json.dumps(event_to_data(event), ensure_ascii=False)))
+    assert (type(back), back) == (type(event), event)
+
+
+def test_an_event_is_short_and_readable() -> None:
+    assert event_to_data(ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(signal=9), 12.5)) == {
+        "event": "ReplicaExited",
+        "replica": "worker.1",
+        "attempt": 0,
+        "incarnation": 0,
+        "exit": {"signal": 9},
+        "at_seconds": 12.5,
+    }
+    assert event_to_data(StopRequested()) == {"event": "StopRequested"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"event": "ReplicaFlew", "replica": "worker.0", "attempt": 0},
+        {"event": None},
+        {"event": ["RunAccepted"]},
+        {"event": "Exit"},
+        {"event": "RunAccepted", "by": "me"},
+        {"event": "TimerFired", "attempt": 0},
+        {"event": "TimerFired", "timer": "start", "attempt": "0"},
+        {"event": "TimerFired", "timer": "start", "attempt": True},
+        {"event": "TimerFired", "timer": "start", "attempt": 0.5},
+        {"event": "TimerFired", "timer": None, "attempt": 0},
+        {"event": "StopRequested", "force": 1},
+        {"event": "AttemptPlaced", "attempt": 0, "addresses": "host:1"},
+        {"event": "AttemptPlaced", "attempt": 0, "addresses": [1]},
+        {"event": "ReplicaStarted", "replica": {"role": "worker", "index": 0}, "attempt": 0},
+        {"event": "ReplicaStarted", "replica": "boss.0", "attempt": 0},
+        {"event": "ReplicaStarted", "replica": "worker.x", "attempt": 0},
+        {"event": "ReplicaExited", "replica": "worker.0", "attempt": 0, "incarnation": 0, "exit": 1, "at_seconds": 0},
+        {
+            "event": "ReplicaExited",
+            "replica": "worker.0",
+            "attempt": 0,
+            "incarnation": 0,
+            "exit": {"kode": 1},
+            "at_seconds": 0,
+        },
+        [],
+        None,
+        "RunAccepted",
+    ],
+    ids=json.dumps,
+)
+def test_what_this_version_does_not_know_is_refused(data: Any) -> None:
+    with pytest.raises(ValueError, match="not an event of this version"):
+        event_from_data(data)
+
+
+def test_a_journal_of_the_first_version_is_still_read() -> None:
+    lines = [json.loads(text) for text in FIXTURE.read_text().splitlines()]
+    worker = ReplicaId("worker", 0)
+    for data in lines:
+        assert data.pop("v") == 1
+        assert {"at", "up", "boot"} <= data.keys()
+        for key in ("at", "up", "boot"):
+            del data[key]
+    events = [event_from_data(data) for data in lines]
+    expected: list[Event] = [
+        RunAccepted(),
+        AttemptPlaced(0, ("127.0.0.1:20001", "[::1]:20002")),
+        ReplicaStarted(worker, 0, 0, 4711),
+        ReplicaStarted(ReplicaId("ps", 0), 0),
+        ReplicaExited(worker, 0, 0, Exit(signal=9), 100.25),
+        ReplicaExited(ReplicaId("ps", 0), 0, 0, Exit(message="its keeper is gone"), 101.0),
+        DelayChosen(1, 1.25),
+        TimerFired("delay", 1),
+        SupervisorReturned(),
+        EngineFailed(1, "no port is free"),
+        StopRequested(),
+        StopRequested(force=True),
+        ReplicaExited(worker, 1, 2, Exit(code=0), 200.0),
+    ]
+    assert [(type(event), event) for event in events] == [(type(event), event) for event in expected]
+    assert {type(event) for event in events} == set(KINDS)

@@ -1,0 +1,82 @@
+"""What people type to name a run or a part of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.errors import InputError, NotFoundError
+from drumline.plan.types import ReplicaId
+from drumline.run.id import Target, parse_target
+from drumline.run.traces import trace_dir
+from lines import line
+
+WITH_CHIEF = line("chief worker*2 ps evaluator")
+WITHOUT = line("worker*2 ps")
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "with_chief", "without"),
+    [
+        ("4", "4", "chief.0 worker.0 worker.1 ps.0 evaluator.0", "worker.0 worker.1 ps.0"),
+        ("12345", "12345", "chief.0 worker.0 worker.1 ps.0 evaluator.0", "worker.0 worker.1 ps.0"),
+        ("7.2", "7.2", "chief.0 worker.0 worker.1 ps.0 evaluator.0", "worker.0 worker.1 ps.0"),
+        ("4.worker", "4", "worker.0 worker.1", "worker.0 worker.1"),
+        ("4.worker.1", "4", "worker.1", "worker.1"),
+        ("7.2.worker.0", "7.2", "worker.0", "worker.0"),
+        ("7.2.ps", "7.2", "ps.0", "ps.0"),
+        # whoever is chief, under any name
+        ("4.chief", "4", "chief.0", "worker.0"),
+        ("4.master", "4", "chief.0", "worker.0"),
+        ("4.chief.0", "4", "chief.0", "worker.0"),
+        ("7.2.master.0", "7.2", "chief.0", "worker.0"),
+    ],
+)
+def test_an_id_names_a_run_a_role_or_a_replica(text: str, run: str, with_chief: str, without: str) -> None:
+    target = parse_target(text)
+    assert target.run == run
+    assert " ".join(map(str, target.replicas(WITH_CHIEF))) == with_chief
+    assert " ".join(map(str, target.replicas(WITHOUT))) == without
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "x", "worker.0", "4.", ".4", "4..worker", "4.worker.", "4.worker.x", "4.worker.-1", "4.worker.1.0"),
+        *("4.Worker.1", "-4", "4 ", "4\n", "4/worker", "../4", "7.2.3", "7.2.3.worker", "٤", "4.worker.٤"),
+        *("9" * 300, f"7.{'9' * 300}", f"4.worker.{'9' * 5000}"),
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_what_cannot_be_an_id_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_target(text)
+    assert "4.worker.1" in caught.value.hint
+    assert text[:20] in caught.value.message
+
+
+def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_target("4.boss.0")
+    assert caught.value.message == "`4.boss.0`: `boss` is not a role"
+    assert caught.value.hint == "roles are chief, worker, ps, evaluator"
+
+
+@pytest.mark.parametrize("text", ["4.worker.2", "4.evaluator", "4.evaluator.0", "4.ps.1", "4.chief.1", "4.master.7"])
+def test_a_replica_that_the_run_does_not_have_says_which_it_has(text: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        parse_target(text).replicas(WITHOUT)
+    assert caught.value.message == f"run 4 has no {text.removeprefix('4.').replace('master', 'chief')}"
+    assert caught.value.hint == "it has 4.worker.0, 4.worker.1, 4.ps.0"
+
+
+def test_a_long_line_is_not_listed_whole() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        Target("4", "ps").replicas(line("worker*2000"))
+    assert caught.value.hint.endswith("4.worker.11, …")
+
+
+def test_every_life_of_a_replica_leaves_its_traces_in_a_folder_of_its_own() -> None:
+    worker = ReplicaId("worker", 1)
+    assert trace_dir(worker, 0) == "attempts/0/worker.1"
+    assert trace_dir(worker, 2) == "attempts/2/worker.1"
+    assert trace_dir(worker, 2, 3) == "attempts/2/worker.1+3"
