@@ -1,1 +1,1 @@
-"""Measured side by side, as ratios in one run; nothing here is run by tests."""
+"""Figures, as ratios side by side in one run. `make bench` runs them all."""

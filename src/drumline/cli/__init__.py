@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown one, name the nearest."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             import difflib  # noqa: PLC0415 - only who mistypes waits for it
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        code = group.main(args=argv, prog_name="drumline", standalone_mode=False)
+        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour())
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
@@ -112,6 +112,11 @@ def show_error(error: DrumlineError) -> None:
         click.echo(message, err=True)
         number = len(error.problems)
         message = f"{number} problems, nothing was done" if number > 1 else "one problem, nothing was done"
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True, color=_colour())
     if error.hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True)
+        click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True, color=_colour())
+
+
+def _colour() -> bool | None:
+    """Colour where there is a terminal, unless NO_COLOR says otherwise."""
+    return False if os.environ.get("NO_COLOR") else None

@@ -67,11 +67,12 @@ def headcount(plan: Plan) -> str:
 
 
 def _objections(loaded: Loaded) -> list[str]:
-    """What the engine says to the plan; of one that this version does not have, only that."""
+    """What the engine would refuse to start; of one that this version does not have, only a warning."""
     try:
         engine = open_engine(loaded.plan.engine, loaded.site)
     except EngineError as error:
-        return [error.message]
+        warn(error.message)
+        return []
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
     return list(engine.objections(launches))

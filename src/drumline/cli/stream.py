@@ -37,7 +37,7 @@ class Screen:
         self._timestamps = timestamps
         self._out = sys.stdout.fileno()
         self._live = os.isatty(self._out) if terminal is None else terminal
-        self._colourful = self._live and "NO_COLOR" not in os.environ
+        self._colourful = self._live and not os.environ.get("NO_COLOR")
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
         self._bars = 0
 
@@ -74,7 +74,7 @@ class Screen:
             lines.append(f"Exit Code: {item.exit.code}")
         elif item.exit and item.exit.signal is not None:
             lines.append(f"Signal: {item.exit.signal}")
-        return b"".join(prefix + line.encode() + b"\n" for line in lines)
+        return b"".join(prefix + line.encode(errors="surrogateescape") + b"\n" for line in lines)
 
     def _prefix(self, name: str, at: float, *, exact: bool = True) -> bytes:
         stamp = f"[{'' if exact else '~'}{_utc(int(at))}] " if self._timestamps else ""

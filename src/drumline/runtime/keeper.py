@@ -14,6 +14,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -127,13 +128,24 @@ def _become_replica(
             _write(log, f"drumline: cannot work in {workdir}: {error.strerror}\n".encode())
             os._exit(126)
         try:
-            os.execvpe(argv[0], list(argv), dict(env))
+            _execute(argv, env)
         except (OSError, ValueError) as error:
             missing = isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR)
             _write(log, f"drumline: cannot run {argv[0]}: {_reason(error, argv[0])}\n".encode(errors="replace"))
             os._exit(127 if missing else 126)
     finally:
         os._exit(125)
+
+
+def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Become this command; a script that names no interpreter is the shell's, as anywhere."""
+    try:
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        path = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=env.get("PATH")) or argv[0]
+        os.execve("/bin/sh", ["sh", path, *argv[1:]], dict(env))
 
 
 def _reason(error: OSError | ValueError, command: str) -> str:

@@ -127,7 +127,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes no anchors, and several lines as a block, as a person would."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002

@@ -75,11 +75,17 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge, *, asked:
 
 
 def _note_revision(folder: RunFolder, site: Site) -> None:
-    """Keep the code's revision with the run; asked for when the replicas are on their way."""
-    from drumline.store.launch import add_facts  # noqa: PLC0415
-    from drumline.store.revision import code_facts  # noqa: PLC0415
+    """Keep the code's revision with the run: asked for in a child, since git may take its time and replicas may not."""
+    if os.fork():
+        return
+    try:
+        os.closerange(3, 65536)  # a child that holds the supervisor's lock would be taken for it
+        from drumline.store.launch import add_facts  # noqa: PLC0415
+        from drumline.store.revision import code_facts  # noqa: PLC0415
 
-    add_facts(folder, **code_facts(site.directory))
+        add_facts(folder, **code_facts(site.directory))
+    finally:
+        os._exit(0)
 
 
 def _record(folder: RunFolder) -> None:
