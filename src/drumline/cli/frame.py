@@ -48,7 +48,7 @@ def watch(look: Callable[[], Frame]) -> None:
             if len(lines) >= size.lines > 2:
                 lines[size.lines - 2 :] = [f"… {len(lines) - size.lines + 2} more lines"]
             back = f"\x1b[{drawn}A" if drawn else ""
-            click.echo(f"{back}\x1b[J" + "\n".join(lines))
+            click.echo(f"{back}\x1b[J" + "\n".join(lines), color=True)  # these are moves, not colours
             drawn = len(lines)
         elif frame != before:
             show(frame)
