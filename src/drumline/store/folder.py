@@ -91,9 +91,9 @@ def create_folder(home: Path) -> RunFolder:
         runs.mkdir(exist_ok=True, mode=0o700)
         with _counter(home) as counter:
             number = max(_read_number(counter), max(numbers(home), default=0)) + 1
+            os.pwrite(counter, f"{number:<20}\n".encode(), 0)
             path = runs / str(number)
             path.mkdir(mode=0o700)
-            os.pwrite(counter, f"{number:<20}\n".encode(), 0)
     except OSError as error:
         raise EngineError(
             f"cannot keep runs in {home}: {error.strerror}", hint="set DRUMLINE_HOME to a folder that you may write to"

@@ -43,8 +43,13 @@ def read_facts(folder: RunFolder) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write a file as a whole, or leave what was there."""
     temporary = path.with_name(f".{path.name}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

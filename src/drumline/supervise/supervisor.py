@@ -47,7 +47,7 @@ class Supervisor:
         self._loop = loop
         self._news: deque[Event] = deque()
         self._addresses: dict[int, tuple[str, ...]] = {}
-        self._unwritten = False
+        self._trouble = ""  # why the journal cannot be kept
         history = list(history)
         self._began = now() - _seconds_lived(history, journal.boot)
         for record in history:
@@ -74,6 +74,9 @@ class Supervisor:
                 self.state, actions = step(self.plan, self.state, event)
                 for action in actions:
                     self._perform(action)
+            if self._trouble and self.state.ending is None:
+                # A run whose journal cannot be kept is ended, not left unseen.
+                self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {self._trouble}"))
 
     def leave(self) -> None:
         """Write down what could not be written before, if it can be now; else say so in the supervisor's log."""
@@ -83,20 +86,11 @@ class Supervisor:
             print(f"the end of the run is not in its journal: {error.strerror}", file=sys.stderr)  # noqa: T201
 
     def _write_down(self, events: Sequence[Event]) -> None:
-        """Add to the journal. A run whose journal cannot be kept is ended, not left unseen."""
         try:
             self._journal.append(events)
-            full = self._journal.is_tight
+            self._trouble = os.strerror(errno.ENOSPC) if self._journal.is_tight else ""
         except OSError as error:
-            self._end_unwritten(error.strerror or str(error))
-        else:
-            if full:
-                self._end_unwritten(os.strerror(errno.ENOSPC))
-
-    def _end_unwritten(self, why: str) -> None:
-        if not self._unwritten:
-            self._unwritten = True
-            self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {why}"))
+            self._trouble = error.strerror or str(error)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, AttemptPlaced):

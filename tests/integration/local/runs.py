@@ -8,10 +8,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple, TypeVar
+
+import pytest
 
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.plan.types import ReplicaId
@@ -310,15 +312,31 @@ class Run:
         return path.read_text() if path.exists() else ""
 
 
+@contextmanager
+def mounted(folder: Path, size: str) -> Iterator[None]:
+    """A disk of this size at a folder."""
+    folder.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mount.returncode != 0:
+        pytest.skip("nothing may be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 def lock_holder(path: Path) -> int | None:
     """Who holds this file's lock, as the kernel says; the writer's lock, not a glance at it."""
     try:
-        inode = path.stat().st_ino
+        status = path.stat()
     except FileNotFoundError:
         return None
+    name = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     for line in Path("/proc/locks").read_text().splitlines():
         words = line.split()
-        if "->" not in words and words[3] == "WRITE" and words[5].endswith(f":{inode}"):
+        if "->" not in words and words[3] == "WRITE" and words[5] == name:
             return int(words[4])
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from drumline.run.state import Phase
 from integration.local.runs import House, lives, wait_until
@@ -28,21 +29,23 @@ def test_the_first_to_fall_is_named_whoever_follows(house: House) -> None:
     assert re.search(rf"{run.id} .*Message: .*worker\.0.*exit code 3", said)
 
 
-def test_parameter_servers_are_stopped_after_the_workers(house: House) -> None:
+def test_parameter_servers_serve_until_the_last_worker_has_ended(house: House) -> None:
     run = house.train("""
         roles:
           chief: {run: "until [ -e $HERE/go ]; do sleep 0.01; done"}
-          worker: {replicas: 2, run: "trap 'exit 0' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done"}
+          worker: {replicas: 2, run: "until [ -e $HERE/go$DRUMLINE_INDEX ]; do sleep 0.01; done"}
           ps: {replicas: 2, run: "echo $$ >> $HERE/up; exec sleep 1000"}
-        timeouts: {grace: 1}
+        timeouts: {grace: 1h}
     """)
-    house.wait_numbers("up", 4)
-    house.write("go", "")
+    servers = house.wait_numbers("up", 2)
+    for name, replica in (("go", "chief.0"), ("go0", "worker.0")):
+        house.write(name, "")
+        wait_until(partial(run.is_over, replica))
+        wait_until(lambda replica=replica: run.replica_phase(replica) is Phase.FINISHED)  # type: ignore[misc]
+        assert all(map(lives, servers))
+    house.write("go1", "")
     run.wait_for(Phase.FINISHED)
-    order = [str(event.replica) for event in run.exits()]
-    assert order[0] == "chief.0"
-    assert sorted(order[1:3]) == ["worker.0", "worker.1"]
-    assert sorted(order[3:]) == ["ps.0", "ps.1"]
+    assert sorted(str(event.replica) for event in run.exits()[3:]) == ["ps.0", "ps.1"]
 
 
 def test_workers_that_finish_take_the_parameter_servers_along(house: House) -> None:

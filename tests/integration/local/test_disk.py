@@ -1,0 +1,121 @@
+"""A full disk: replicas fail for themselves, the run is ended in order and says why, nothing is left unseen."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.runs import House, lives, mounted, wait_until
+
+FULL = os.strerror(errno.ENOSPC)
+
+
+@pytest.fixture
+def cramped(house: House) -> Iterator[House]:
+    """A house whose home is a disk of half a megabyte."""
+    with mounted(house.home, "512k"):
+        yield house
+        house.leave()
+        house.clear()
+
+
+def fill(folder: Path) -> Path:
+    """Take the last byte of a disk."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as stream:
+        for size in (4096, 1):
+            with suppress(OSError):
+                while stream.write(b"x" * size):
+                    pass
+    return filler
+
+
+def test_a_replica_whose_log_fills_the_disk_fails_for_itself(cramped: House) -> None:
+    run = cramped.train("run: yes all work and no play")
+    run.wait_for(Phase.FAILED)
+    assert run.exit("worker.0").code == 1
+    assert str(run.cause.replica) == "worker.0"
+    answer = cramped.run("logs", "--tail", "1", run.id)
+    assert answer.code == 0
+    assert "all work" in answer.out
+
+
+def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: House) -> None:
+    run = cramped.train("run: cat /dev/zero; echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 0")
+    cramped.wait_numbers("up", 1)
+    assert run.state.phase is Phase.RUNNING
+    cramped.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_the_end_of_a_run_is_written_down_on_a_full_disk(cramped: House) -> None:
+    run = cramped.train("roles: {worker: 4}\nrun: echo $$ >> $HERE/up; exec sleep 1000\ntimeouts: {grace: 1}")
+    cramped.wait_numbers("up", 4)
+    run.wait_started()
+    filler = fill(cramped.home)
+    assert cramped.run("kill", run.id).out == f"killed run {run.id}; nothing of it is alive\n"
+    assert {each.phase for each in run.state.replicas.values()} == {Phase.KILLED}
+    assert {run.exit(f"worker.{index}").signal for index in range(4)} == {15}
+    filler.unlink()
+
+
+def test_kill_needs_no_room_where_the_supervisor_is_gone(cramped: House) -> None:
+    run = cramped.train("run: echo $$ >> $HERE/up; exec sleep 1000")
+    (replica,) = cramped.wait_numbers("up", 1)
+    run.kill_supervisor()
+    filler = fill(cramped.home)
+    cramped.run("kill", run.id)
+    assert not lives(replica)
+    filler.unlink()
+    cramped.run("kill", run.id)
+    assert run.state.phase in (Phase.KILLED, Phase.FAILED)
+
+
+def test_no_attempt_begins_on_a_full_disk(cramped: House) -> None:
+    run = cramped.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 1\nrestart: 5")
+    cramped.wait_numbers("up", 1)
+    filler = fill(cramped.home)
+    cramped.write("go", "")
+    state = run.wait_for(Phase.FAILED)
+    assert state.ending
+    assert state.ending.reason == "EngineFailed"
+    assert FULL in run.cause.exit.message
+    assert FULL in cramped.run("logs", run.id).out
+    filler.unlink()
+
+
+def test_nothing_begins_on_a_full_disk(cramped: House) -> None:
+    filler = fill(cramped.home)
+    cramped.write_spec("run: 'true'")
+    answer = cramped.run("train")
+    assert answer.code == 3
+    assert FULL in answer.err
+    assert cramped.runs() == []
+    filler.unlink()
+
+
+@pytest.mark.parametrize("replicas", [1, 12])
+def test_a_run_whose_journal_cannot_be_written_is_ended_and_can_be_concluded_later(house: House, replicas: int) -> None:
+    # No file may grow beyond this: sooner or later the journal has no room for another attempt.
+    house.before = ("prlimit", f"--fsize={1024 + 512 * replicas}")
+    run = house.train(f"""
+        roles: {{worker: {replicas}}}
+        run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 1
+        restart: {{crash: 50, backoff: {{initial: 0.01, maximum: 0.01}}}}
+    """)
+    house.wait_numbers("up", replicas)
+    house.before = ()
+    house.write("go", "")
+    wait_until(lambda: run.supervisor() is None)
+    wait_until(lambda: not house.processes())
+    assert "File too large" in run.said()
+    assert not run.state.phase.is_final
+    assert run.state.attempt < 50
+    assert house.run("kill", run.id).code == 0
+    assert run.state.phase.is_final
