@@ -2,7 +2,7 @@
 
 A claim is two sockets. An abstract one, named after the port, keeps other drumlines away, whoever runs them. A
 bound one that does not listen keeps the kernel and everybody else away, yet lets the replica's server bind over
-it, since servers set SO_REUSEADDR. Both are handed to the replica's keeper, and so end with the replica.
+it, since servers set SO_REUSEADDR or SO_REUSEPORT. Both are handed to the replica's keeper, and so end with the replica.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def claim_port(port: int) -> PortClaim | None:
     try:
         if sys.platform == "linux":
             name.bind(f"\0drumline-port-{port}")
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):  # a server may set either, or both as gRPC does
+            held.setsockopt(socket.SOL_SOCKET, option, 1)
         if _is_served(port):
             raise OSError(errno.EADDRINUSE, "somebody listens there")
         held.bind(("", port))

@@ -1,0 +1,47 @@
+"""Many runs in a row: no process, no descriptor, no file behind that should not be there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from drumline.run.state import Phase
+from integration.local.runs import LEFT_BY_A_RUN, House, Run, wait_until
+
+# DRUMLINE_RUNS=200 for the long way.
+RUNS = int(os.environ.get("DRUMLINE_RUNS", "24"))
+
+
+def test_runs_in_a_row_leave_nothing_behind(house: House) -> None:
+    house.write_spec("""
+        roles: {chief: {run: sleep 0.02 & exit $((DRUMLINE_RUN % 3))}, worker: 2, ps: 1}
+        run: exec sleep 1000
+        timeouts: {grace: 0.01}
+    """)
+    before = temporary_files()
+    for number in range(1, RUNS + 1):
+        answer = house.run("train", "-d")
+        assert answer.out == f"{number}\n", answer.err
+        if number % 5 == 0:
+            house.run("kill", str(number))
+    for number in range(1, RUNS + 1):
+        run = Run(house, str(number))
+        wait_until(lambda run=run: run.state.phase.is_final)  # type: ignore[misc]
+        if number % 3 == 0 and number % 5:
+            assert run.state.phase is Phase.FINISHED
+    wait_until(lambda: not house.processes())
+    assert {path.name for path in house.home.iterdir()} <= {"runs", "last-run", "index.sqlite"}
+    for number in range(1, RUNS + 1):
+        folder = house.home / "runs" / str(number)
+        assert {path.name for path in folder.iterdir()} <= LEFT_BY_A_RUN
+        assert (folder / "supervisor.log").read_text() == ""
+        lives = list((folder / "attempts" / "0").iterdir())
+        assert len(lives) == 4
+        assert {path.name for life in lives for path in life.iterdir()} <= {"keeper", "log", "marks"}
+    assert temporary_files() <= before
+
+
+def temporary_files() -> set[Path]:
+    """What lies in the machine's folder for temporary files and is ours."""
+    folders = {Path("/tmp"), Path("/dev/shm")}
+    return {path for folder in folders if folder.is_dir() for path in folder.glob("*drumline*")}
