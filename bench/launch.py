@@ -59,8 +59,8 @@ def main() -> None:
 def up() -> None:
     """From the command to the last of eight replicas running."""
 
-    def measure(launcher: Launcher) -> float:
-        with tempfile.TemporaryDirectory() as scratch:
+    def measure(_: str, launcher: Launcher) -> float:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             folder, marks = Path(scratch), Path(scratch, "marks")
             marks.mkdir()
             script = _script(folder, UP.format(folder=str(marks)))
@@ -74,10 +74,10 @@ def up() -> None:
 def lines() -> None:
     """Four replicas that print 800,000 lines."""
 
-    def to_disk(launcher: Launcher) -> float:
+    def to_disk(_: str, launcher: Launcher) -> float:
         return _timed(launcher, PRINT.format(lines=200_000), 4, to="log")
 
-    def to_pipe(launcher: Launcher) -> float:
+    def to_pipe(_: str, launcher: Launcher) -> float:
         return _timed(launcher, PRINT.format(lines=200_000), 4, to="pipe")
 
     detached = {**_launchers(), "drumline": _drumline_in_background}
@@ -86,44 +86,48 @@ def lines() -> None:
 
 
 def fall() -> None:
-    """From the moment one of four falls until nobody is left."""
+    """From the moment one of four falls until nobody is left, the launcher included."""
+    alone: dict[str, list[float]] = {}
 
-    def measure(launcher: Launcher) -> float:
-        with tempfile.TemporaryDirectory() as scratch:
+    def measure(name: str, launcher: Launcher) -> float:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             folder, marks = Path(scratch), Path(scratch, "marks")
             marks.mkdir()
-            script = _script(folder, FALL.format(folder=str(marks)))
-            process = subprocess.Popen(
-                launcher(folder, script, 4),
-                cwd=folder,
-                env=_environment(folder),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            while not (marks / "fell").exists() or not (marks / "fell").read_text():
-                time.sleep(0.001)
-            watched = []
-            for mark in marks.glob("pid-*"):
-                try:
-                    watched.append(os.pidfd_open(int(mark.name.removeprefix("pid-"))))
-                except ProcessLookupError:
-                    continue
-            for descriptor in watched:
-                select.select([descriptor], [], [], 60)
-                os.close(descriptor)
-            gone = time.monotonic()
+            command = launcher(folder, _script(folder, FALL.format(folder=str(marks))), 4)
+            quiet = subprocess.DEVNULL
+            with subprocess.Popen(command, cwd=folder, env=_environment(folder), stdout=quiet, stderr=quiet):
+                while not (marks / "fell").exists() or not (marks / "fell").read_text():
+                    time.sleep(0.001)
+                _wait_gone([int(mark.name.removeprefix("pid-")) for mark in marks.glob("pid-*")])
+                replicas_gone = time.monotonic()
+            all_gone = time.monotonic()
             fell = float((marks / "fell").read_text())
-            process.wait()
-            return gone - fell
+            alone.setdefault(name, []).append(replicas_gone - fell)
+            return all_gone - fell
 
     peers = {name: launcher for name, launcher in _launchers().items() if name != "shell"}
-    _table("one of 4 falls, until everyone is gone", measure, peers, repetitions=5, floor="honcho")
+    _table("one of 4 falls, until everyone is gone", measure, peers, repetitions=9, floor="honcho")
+    _print(
+        "the same, until the replicas are gone",
+        {name: statistics.median(each) for name, each in alone.items()},
+        "honcho",
+    )
+
+
+def _wait_gone(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        select.select([descriptor], [], [], 60)
+        os.close(descriptor)
 
 
 def many() -> None:
     """Five hundred tiny replicas, start to end."""
 
-    def measure(launcher: Launcher) -> float:
+    def measure(_: str, launcher: Launcher) -> float:
         return _timed(launcher, "pass", 500, to="log")
 
     few = {name: launcher for name, launcher in _launchers().items() if name in ("shell", "drumline")}
@@ -132,7 +136,7 @@ def many() -> None:
 
 def status() -> None:
     """`drumline status` with 1,000 finished runs, against a bare interpreter."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         script = _script(folder, "pass")
         _run(_drumline(folder, script, 1), folder)
@@ -154,7 +158,7 @@ def status() -> None:
 
 def weight() -> None:
     """What the supervisor weighs while 32 replicas run."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         script = _script(folder, "import time; time.sleep(1000)")
         spec = _spec(folder, script, 32)
@@ -244,7 +248,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 
 def _timed(launcher: Launcher, text: str, number: int, *, to: str) -> float:
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         command = launcher(folder, _script(folder, text), number)
         begin = time.monotonic()
@@ -285,7 +289,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def _table(
     title: str,
-    measure: Callable[[Launcher], float],
+    measure: Callable[[str, Launcher], float],
     launchers: dict[str, Launcher],
     *,
     repetitions: int,
@@ -294,7 +298,7 @@ def _table(
     times: dict[str, list[float]] = {name: [] for name in launchers}
     for _ in range(repetitions):
         for name, launcher in launchers.items():
-            times[name].append(measure(launcher))
+            times[name].append(measure(name, launcher))
     _print(title, {name: statistics.median(values) for name, values in times.items()}, floor)
 
 

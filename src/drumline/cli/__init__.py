@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
@@ -81,8 +82,15 @@ def group() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback."""
-    sys.exit(run(argv))
+    """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback.
+
+    Left without taking the interpreter apart, which takes as long as starting it and is of use to nobody.
+    """
+    code = run(argv)
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def run(argv: Sequence[str] | None = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from drumline.store.launch import read_facts
 def site_of(directory: Path) -> Site:
     """The site of a spec in this directory."""
     python_dir = str(Path(sys.executable).parent)
-    usual = shutil.which("python")
-    same = usual is not None and Path(usual).parent == Path(python_dir)
+    usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
+    same = usual is not None and Path(usual) == Path(python_dir)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Site(directory, home_of(os.environ), cores, None if same else python_dir)
 

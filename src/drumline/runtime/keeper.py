@@ -14,7 +14,6 @@ import errno
 import json
 import os
 import resource
-import shutil
 import signal
 import sys
 import time
@@ -144,7 +143,8 @@ def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-        path = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=env.get("PATH")) or argv[0]
+        places = (f"{folder}/{argv[0]}" for folder in os.get_exec_path(dict(env)))
+        path = argv[0] if "/" in argv[0] else next(each for each in places if os.access(each, os.X_OK))
         os.execve("/bin/sh", ["sh", path, *argv[1:]], dict(env))
 
 

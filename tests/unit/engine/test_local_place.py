@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline.engine.local.place import place
 from drumline.engine.protocol import Engine, Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
@@ -87,8 +88,20 @@ def test_a_port_that_somebody_serves_is_not_picked(tmp_path: Path) -> None:
 
 
 def test_two_placements_at_once_share_no_port(tmp_path: Path) -> None:
-    with placed("roles: {worker: 5}", tmp_path) as one, placed("roles: {worker: 5}", tmp_path) as other:
-        assert not {place.port for place in one.values()} & {place.port for place in other.values()}
+    site = Site(tmp_path, tmp_path / "home", 8)
+    claims = [place(plan_of("roles: {worker: 5}"), site)[1] for _ in range(2)]
+    try:
+        assert len({claim.port for each in claims for claim in each.values()}) == 10
+    finally:
+        for each in claims:
+            for claim in each.values():
+                claim.close()
+
+
+def test_a_line_that_is_only_looked_at_holds_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path, tmp_path / "home", 8)
+    _, claims = place(plan_of("roles: {worker: 5}"), site, hold=False)
+    assert all(descriptor == -1 for claim in claims.values() for descriptor in claim.descriptors)
 
 
 def test_an_attempt_under_way_keeps_its_ports(tmp_path: Path) -> None:

@@ -37,8 +37,11 @@ class LocalEngine:
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._file_limits[1], self._file_limits[1]))
 
     def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
-        """Give every replica a port of its own, free and claimed unless the spec or an earlier placement names it."""
-        placement, self._claims = place(plan, self._site, keep)
+        """Give every replica a port of its own: free, unless the spec or an earlier placement names it.
+
+        Whoever watches is going to start them, so for him the free ones are claimed too.
+        """
+        placement, self._claims = place(plan, self._site, keep, hold=self._processes is not None)
         return placement
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:

@@ -19,8 +19,10 @@ PICKED_PORTS = (*range(20_000, 65_536), *range(10_000, 20_000))
 _KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def place(plan: Plan, site: Site, keep: Sequence[str] = ()) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
-    """Place every replica on this machine; return the claims on the ports that were picked."""
+def place(
+    plan: Plan, site: Site, keep: Sequence[str] = (), *, hold: bool = True
+) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
+    """Place every replica on this machine; return the claims on the ports that were picked, if they are to be held."""
     workdir = _folder(site, plan.workdir)
     if not os.path.isdir(workdir):  # noqa: PTH112  # unlike Path's, it is never raised at
         raise InputError(
@@ -37,7 +39,7 @@ def place(plan: Plan, site: Site, keep: Sequence[str] = ()) -> tuple[Placement, 
         }
     else:
         ports = _named_ports(plan)
-        claims = _claim_ports(plan, ports)
+        claims = _claim_ports(plan, ports, hold=hold)
         ports |= {replica: claim.port for replica, claim in claims.items()}
     share = max(1, site.cores // max(1, len(plan.replicas_of(*COMPUTING)))) if len(plan.replicas) > 1 else None
     placement = {
@@ -81,8 +83,8 @@ def _named_ports(plan: Plan) -> dict[ReplicaId, int]:
     return {replica: port for port, replica in taken.items()}
 
 
-def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int]) -> dict[ReplicaId, PortClaim]:
-    """Claim a free port for everybody without one."""
+def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int], *, hold: bool) -> dict[ReplicaId, PortClaim]:
+    """Claim a free port for everybody without one; not held, a claim only says that the port was free."""
     claims: dict[ReplicaId, PortClaim] = {}
     taken, kernels = frozenset(named.values()), _ephemeral_ports()
     candidates = (port for port in PICKED_PORTS if port not in taken and port not in kernels)
@@ -94,6 +96,8 @@ def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int]) -> dict[ReplicaId, 
             for claimed in claims.values():
                 claimed.close()
             raise EngineError(f"no free port is left on this machine for {replica.id}", hint="give it a `port`")
+        if not hold:
+            claim.close()
         claims[replica.id] = claim
     return claims
 
