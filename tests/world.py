@@ -23,7 +23,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.machine import fold, step
-from drumline.run.state import Ending, RunState
+from drumline.run.state import Ending, Phase, RunState
 
 
 @dataclass
@@ -54,6 +54,8 @@ class World:
         self.lives: dict[tuple[ReplicaId, int], Life] = {}
         self.ending: Ending | None = None
         self.asked_to_stop = False
+        self.forced = False
+        self.last_attempt: int | None = None  # once the time of the run is over
         self.breaks: str | None = None  # where the engine fails the next time: "place" or "start"
         self._placed: set[int] = set()
         self._clock = 0.0
@@ -93,7 +95,8 @@ class World:
             again = (Finish(self.ending),) if isinstance(event, SupervisorReturned) else ()
             assert (self.state, actions) == (before, again)
             return actions
-        self.asked_to_stop |= isinstance(event, StopRequested)
+        self._heed(event)
+        self._check_state()
         for action in actions:
             self._check(action)
         assert self.state.phase.is_final == (self.ending is not None)
@@ -114,14 +117,41 @@ class World:
         """Every process there is."""
         return [life for life in self.lives.values() if life.exit is None]
 
+    def _heed(self, event: Event) -> None:
+        match event:
+            case StopRequested():
+                self.asked_to_stop = True
+                self.forced |= event.force
+            case TimerFired(timer="run"):
+                self.last_attempt = self.state.attempt if self.last_attempt is None else self.last_attempt
+
+    def _check_state(self) -> None:
+        state = self.state
+        assert state == state.with_replicas(state.replicas), "the counts are right"
+        if state.phase is Phase.STARTING and not state.ending:
+            assert state.waiting
+        if state.phase is Phase.RUNNING and not state.ending:
+            assert not state.waiting
+        if state.lingering:
+            assert state.ending
+            assert state.ending.phase is Phase.FINISHED
+
     def _check(self, action: Action) -> None:
         match action:
             case Start():
                 assert not self.asked_to_stop
+                assert self.last_attempt in (None, action.attempt)
                 assert self.state.attempt == action.attempt
             case Stop():
                 assert action.replicas
                 assert self.state.attempt == action.attempt
+                assert (action.grace_seconds == 0) == self.forced
+                assert not any(self.state.replicas[name].phase.is_final for name in action.replicas)
+            case SetTimer():
+                assert action.seconds >= 0
+            case ChooseDelay():
+                assert self.state.phase is Phase.RESTARTING
+                assert action.about_seconds > 0
             case Finish():
                 assert self.ending is None, "a run ends once"
                 assert not self.alive()

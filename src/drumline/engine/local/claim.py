@@ -2,7 +2,7 @@
 
 A claim is two sockets. An abstract one, named after the port, keeps other drumlines away, whoever runs them. A
 bound one that does not listen keeps the kernel and everybody else away, yet lets the replica's server bind over
-it, since servers set SO_REUSEADDR or SO_REUSEPORT. Both are handed to the replica's keeper, and so end with the replica.
+it, since servers set SO_REUSEADDR or SO_REUSEPORT. Both are handed to the replica's keeper, and so end with it.
 """
 
 from __future__ import annotations
