@@ -95,8 +95,11 @@ class Screen:
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._out, view) :]
+        try:
+            while view:
+                view = view[os.write(self._out, view) :]
+        except BrokenPipeError:
+            raise SystemExit(141) from None  # whoever read has had enough; click would say 1, which is a failed run
 
 
 def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:

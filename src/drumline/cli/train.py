@@ -120,12 +120,12 @@ def _unprepared(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
 
 def _leave(folder: RunFolder) -> bool:
     """Say how to come back; False if a second interrupt says that the run is to end."""
-    click.echo(
-        f"\ndrumline: run {folder.id} goes on; `drumline logs -f {folder.id}` shows it again,"
-        f" `drumline kill {folder.id}` or another Ctrl-C now ends it",
-        err=True,
-    )
     try:
+        click.echo(
+            f"\ndrumline: run {folder.id} goes on; `drumline logs -f {folder.id}` shows it again,"
+            f" `drumline kill {folder.id}` or another Ctrl-C now ends it",
+            err=True,
+        )
         if sys.stderr.isatty():
             time.sleep(_SECOND_THOUGHT_SECONDS)
     except KeyboardInterrupt:

@@ -1,0 +1,246 @@
+"""`drumline train` at a terminal: Ctrl-C, closed windows, pipes that break, progress bars."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.runs import COMMAND, PATIENCE_SECONDS, House, Run, wait_until
+
+WAITING = "run: echo here I am; until [ -e $HERE/go ]; do sleep 0.01; done"
+
+
+class Terminal:
+    """A command at a terminal of its own, and everything that it has shown there."""
+
+    def __init__(self, house: House, *words: str) -> None:
+        self.shown = b""
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.process = subprocess.Popen(
+            [*COMMAND, *words],
+            cwd=house.project,
+            env=house.env,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        )
+        os.close(slave)
+
+    def read(self, seconds: float) -> bool:
+        """Take what is shown next; False when nothing comes for so long, or nobody is there any more."""
+        if not select.select([self._master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            return False
+        self.shown += data
+        return bool(data)
+
+    def wait_for(self, text: str) -> None:
+        """Wait until this was shown."""
+        while text.encode() not in self.shown:
+            assert self.read(PATIENCE_SECONDS), self.shown.decode()
+
+    def wait(self) -> int:
+        """Wait for the end of the command."""
+        while self.read(PATIENCE_SECONDS):
+            pass
+        return self.process.wait(timeout=PATIENCE_SECONDS)
+
+    def press_ctrl_c(self) -> None:
+        """Type it."""
+        os.write(self._master, b"\x03")
+
+    def close(self) -> None:
+        """Close the window."""
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.close()
+        terminal.process.kill()
+        terminal.process.wait()
+
+
+def only_run(house: House) -> Run:
+    (run,) = house.runs()
+    return run
+
+
+def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(house: House, terminals: list[Terminal]) -> None:
+    house.write_spec(WAITING)
+    terminals.append(terminal := Terminal(house, "train"))
+    terminal.wait_for("here I am")
+    terminal.press_ctrl_c()
+    terminal.wait_for("run 1 goes on")
+    assert terminal.wait() == 130
+    assert b"`drumline logs -f 1`" in terminal.shown
+    assert b"`drumline kill 1`" in terminal.shown
+    assert b"Traceback" not in terminal.shown
+    run = only_run(house)
+    assert run.state.phase is Phase.RUNNING
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_second_ctrl_c_while_the_line_is_on_the_screen_ends_the_run(house: House, terminals: list[Terminal]) -> None:
+    house.write_spec(WAITING)
+    terminals.append(terminal := Terminal(house, "train"))
+    terminal.wait_for("here I am")
+    terminal.press_ctrl_c()
+    terminal.wait_for("another Ctrl-C")
+    terminal.press_ctrl_c()
+    assert terminal.wait() == 130
+    assert b"ending run 1" in terminal.shown
+    assert only_run(house).state.phase is Phase.KILLED
+
+
+def test_scripts_may_want_ctrl_c_to_end_the_run(house: House, terminals: list[Terminal]) -> None:
+    house.write_spec(WAITING)
+    terminals.append(terminal := Terminal(house, "train", "--kill-on-interrupt"))
+    terminal.wait_for("here I am")
+    terminal.press_ctrl_c()
+    assert terminal.wait() == 130
+    assert b"goes on" not in terminal.shown
+    assert only_run(house).state.phase is Phase.KILLED
+
+
+@pytest.mark.parametrize(
+    "moment", ["last-run", "runs/1", "runs/1/plan.json", "runs/1/events.jsonl", "runs/1/attempts/0/worker.0/keeper"]
+)
+def test_ctrl_c_while_a_run_begins_leaves_a_run_and_names_it(house: House, moment: str) -> None:
+    house.write_spec(WAITING)
+    command = house.command("train")
+    wait_until((house.home / moment).exists)
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=PATIENCE_SECONDS)
+    assert command.returncode == 130
+    assert "run 1 goes on" in err
+    assert only_run(house).supervisor()
+    assert house.run("kill", "1").code == 0
+
+
+def test_ctrl_c_before_there_is_a_run_starts_none(house: House) -> None:
+    os.mkfifo(house.project / "drumline.yml")
+    command = house.command("train")
+    writer = os.open(house.project / "drumline.yml", os.O_WRONLY)  # returns when the command reads
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=PATIENCE_SECONDS)
+    os.close(writer)
+    assert (command.returncode, err.strip()) == (130, "")
+    assert house.runs() == []
+
+
+def test_a_window_that_is_closed_does_not_end_the_run(house: House, terminals: list[Terminal]) -> None:
+    house.write_spec(WAITING)
+    terminals.append(terminal := Terminal(house, "train"))
+    terminal.wait_for("here I am")
+    terminal.close()  # the kernel hangs up on everybody in its session
+    terminal.process.wait(timeout=PATIENCE_SECONDS)
+    run = only_run(house)
+    assert run.supervisor()
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_terminal_that_hangs_up_while_the_run_begins_does_not_end_it(house: House, terminals: list[Terminal]) -> None:
+    house.write_spec(WAITING)
+    terminals.append(terminal := Terminal(house, "train"))
+    terminal.wait_for("drumline: run 1")
+    os.killpg(terminal.process.pid, signal.SIGHUP)
+    terminal.wait()
+    house.write("go", "")
+    only_run(house).wait_for(Phase.FINISHED)
+
+
+def test_a_reader_that_has_had_enough_does_not_end_the_run(house: House) -> None:
+    house.write_spec("run: i=0; until [ -e $HERE/go ]; do echo $i; i=$((i + 1)); done")
+    command = house.command("train")
+    assert command.stdout
+    command.stdout.readline()
+    command.stdout.close()
+    assert command.wait(timeout=30) == 141
+    assert command.stderr
+    assert command.stderr.read() == "drumline: run 1 (bad-day): 1 worker on local\n"
+    command.stderr.close()
+    run = only_run(house)
+    assert run.state.phase is Phase.RUNNING
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_progress_bar_moves_in_one_line_and_ends_in_its_last_state(house: House, terminals: list[Terminal]) -> None:
+    house.write(
+        "bar.py",
+        """
+        import pathlib, time
+        for percent in range(0, 101, 20):
+            print(f"\\r{percent:3}% of the epoch", end="", flush=True)
+            while not pathlib.Path(f"go{percent}").exists():
+                time.sleep(0.01)
+        print()
+        """,
+    )
+    house.write_spec("run: {argv: [python, bar.py]}")
+    terminals.append(terminal := Terminal(house, "train"))
+    for percent in range(0, 101, 20):
+        terminal.wait_for(f"{percent}% of the epoch")
+        house.write(f"go{percent}", "")
+    assert terminal.wait() == 0
+    lines = screen(terminal.shown)
+    assert [line for line in lines if "% of the epoch" in line] == [
+        line for line in lines if "100% of the epoch" in line
+    ]
+    assert sum("100% of the epoch" in line for line in lines) == 1
+
+
+def test_nothing_that_a_replica_writes_moves_the_cursor_or_leaves_its_colour(
+    house: House, terminals: list[Terminal]
+) -> None:
+    (house.project / "noise").write_bytes(
+        b"\x1b[2J\x1b[10;10Hwiped\n\x1b]0;title\x07named\n\x1b[31mred\n\0\x07\x08rung\n\xc2\x9b2Jold\n\x1bcreset\nplain\n"
+    )
+    house.write_spec("run: cat noise")
+    terminals.append(terminal := Terminal(house, "train"))
+    assert terminal.wait() == 0
+    for harm in (b"\x1b[2J", b"\x1b[10;10H", b"\x1b]0;", b"\x07", b"\x08", b"\x9b", b"\x1bc"):
+        assert harm not in terminal.shown
+    assert b"\x1b[31mred\x1b[0m" in terminal.shown
+    said = [line.rpartition("] ")[2] for line in screen(terminal.shown)]
+    harmless = ["wiped", "named", "red", "rung", "2Jold", "reset", "plain"]
+    assert [text for text in said if text in harmless] == harmless
+
+
+def screen(shown: bytes) -> list[str]:
+    """The lines that are left on a terminal, if it knows only what `train` uses: up, clear below, colours."""
+    lines = [""]
+    for part in re.split(r"(\x1b\[\d*A|\x1b\[J|\n)", shown.decode(errors="replace").replace("\r\n", "\n")):
+        if match := re.fullmatch(r"\x1b\[(\d*)A", part):
+            del lines[-1 - int(match[1] or 1) :]
+            lines.append("")
+        elif part == "\n":
+            lines.append("")
+        elif part != "\x1b[J":
+            lines[-1] += re.sub(r"\x1b\[[0-9;]*m", "", part)
+    return lines
