@@ -32,8 +32,12 @@ test: check ## All checks, and all tests that need no cluster
 	$(BIN)/python -m pytest -n 2
 
 bench: $(READY) ## Measure, as ratios side by side in one run
+	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group bench
+	command -v mpirun > /dev/null || [ "$$(id -u)" != 0 ] || { apt-get update && apt-get install --yes openmpi-bin; }
+	scripts/environment torch
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.startup
+	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch
 
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
 	$(BIN)/python -c "from drumline.spec.schema import make_schema; print(make_schema(), end='')" > src/drumline/spec/schema.json.new
