@@ -149,10 +149,12 @@ def check_end(world: World) -> None:
 
 def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
     """Whoever is named has failed or left, and nobody who failed by itself went before it."""
-    if cause.replica is None or cause.reason == "StartTimeout":
+    if cause.replica is None:
+        return
+    assert counts(cause.replica)
+    if cause.reason == "StartTimeout":
         return
     culprit = world.lives[cause.replica, cause.attempt]
-    assert counts(cause.replica)
     assert culprit.exit == cause.exit
     assert (cause.reason == "LeftEarly") == cause.exit.ok
     if cause.exit.seen and not asked:  # what is told after the user's wish is not looked into any more
