@@ -41,10 +41,12 @@ LEFT_BY_A_RUN = {
 # The command line, and the most memory that it had as its last word. The kernel's own account of a child begins with
 # the memory of whoever started it.
 _MEASURED = """
-import atexit, sys
-from drumline.cli import main
-atexit.register(lambda: sys.stderr.write(open("/proc/self/status").read().split("VmHWM:")[1].split("\\n")[0]))
-main()
+import sys
+from pathlib import Path
+from drumline.cli import run
+code = run()
+sys.stdout.flush()
+sys.exit(f"{Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]} {code}")
 """
 
 Found = TypeVar("Found")
@@ -131,7 +133,8 @@ class House:
         with out.open("w") as stream:
             command = self.command(*words, program=(sys.executable, "-c", _MEASURED), stdout=stream)
             _, said = command.communicate(timeout=PATIENCE_SECONDS)
-        return command.returncode, int(said.split()[-2]) * 1024
+        memory, code = said.split()[-2:]
+        return int(code), int(memory) * 1024
 
     def train(self, spec: str, *words: str, env: Mapping[str, str] = {}) -> Run:
         """Start a run in the background."""

@@ -27,17 +27,22 @@ def test_an_exit_before_the_first_line_is_an_end_like_any_other(house: House) ->
         (".", 126, "drumline: cannot run .: Permission denied\n"),
         ("./data.txt/x", 127, "drumline: cannot run ./data.txt/x: no such command\n"),
         ("./stranger.sh", 127, "drumline: cannot run ./stranger.sh: its interpreter does not exist\n"),
-        ("./noise", 126, "drumline: cannot run ./noise: Exec format error\n"),
     ],
 )
 def test_a_command_that_cannot_run_says_so_in_one_line(house: House, command: str, code: int, line: str) -> None:
     house.write("data.txt", "")
     house.write("stranger.sh", "#!/no/such/interpreter\n").chmod(0o755)
-    house.write("noise", "\1\2\3").chmod(0o755)
     run = house.train(f"run: {{argv: ['{command}']}}")
     run.wait_for(Phase.FAILED)
     assert (run.exit("worker.0").code, run.log("worker.0").decode()) == (code, line)
     assert run.cause.reason == "CannotExecute"
+
+
+def test_a_script_that_names_no_interpreter_is_the_shells(house: House) -> None:
+    house.write("bare.sh", 'echo "$0 $1 in a shell"').chmod(0o755)
+    run = house.train("run: {argv: [./bare.sh, runs]}")
+    run.wait_for(Phase.FINISHED)
+    assert run.log("worker.0") == b"./bare.sh runs in a shell\n"
 
 
 def test_a_workdir_that_has_gone_is_named(house: House) -> None:

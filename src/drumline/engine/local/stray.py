@@ -14,15 +14,15 @@ from drumline.runtime.keeper import descendants, processes, start_ticks
 def find_strays(trace: Trace, *, boot: str, mark: str, log: Path, keepers: Collection[int]) -> set[int]:
     """Everybody of this life: who carries its mark, is of its session, writes to its log or came to us, and all below.
 
-    A supervisor's children are its keepers; whoever else is one was below a keeper that died.
+    Children of ours in another session than ours are keepers, or were below one that died.
     """
     everyone = list(processes())
     sessions = _sessions(trace) if trace.boot == boot else set()
-    us = os.getpid()
+    us, our_session = os.getpid(), os.getsid(0)
     found = {
         process.pid
         for process in everyone
-        if (process.parent == us and process.pid not in keepers)
+        if (process.parent == us and process.session != our_session and process.pid not in keepers)
         or process.session in sessions
         or _is_marked(process.pid, mark.encode())
         or _writes_to(process.pid, str(log))
