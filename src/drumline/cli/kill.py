@@ -12,7 +12,7 @@ from drumline.run.id import parse_target
 from drumline.run.state import Phase
 from drumline.store.folder import RunFolder, find_folder
 from drumline.store.home import home_of
-from drumline.supervise.reach import read_state, stop_run
+from drumline.supervise.reach import ask_to_stop, read_state, wait_until_stopped
 
 
 @click.command()
@@ -23,12 +23,17 @@ def command(ids: tuple[str, ...], *, force: bool) -> None:
 
     All ids are looked up before anything is ended. A run that is over already stays as it is.
     """
+    running = []
     for folder in [_folder(text) for text in dict.fromkeys(ids)]:
         before = read_state(folder)
         if before.phase.is_final:
             click.echo(f"run {folder.id} was over already: {before.phase}")
-            continue
-        state = stop_run(folder, site_of_run(folder), force=force)
+        else:
+            running.append((folder, site_of_run(folder)))
+    for folder, site in running:
+        ask_to_stop(folder, site, force=force)
+    for folder, site in running:
+        state = wait_until_stopped(folder, site, force=force)
         if state.phase is Phase.KILLED:
             click.echo(f"killed run {folder.id}; nothing of it is alive")
         else:

@@ -98,6 +98,11 @@ def request_stop(connection: socket.socket, *, force: bool) -> None:
     connection.sendall(json.dumps({"do": "stop", "force": force}).encode() + b"\n")
 
 
+def read_answer(connection: socket.socket) -> bool:
+    """Whether what was asked has been heard; False if the supervisor left instead."""
+    return bool(connection.recv(4096))
+
+
 def wait_closed(connection: socket.socket) -> None:
     """Return when the supervisor has left."""
     with suppress(ConnectionError):

@@ -14,11 +14,12 @@ from drumline.run.state import RunState
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 from drumline.store.lock import is_locked
-from drumline.supervise.control import connect, request_stop, wait_closed
+from drumline.supervise.control import connect, read_answer, request_stop, wait_closed
 from drumline.supervise.detach import detach
 from drumline.supervise.main import supervise
 
 _MOMENT_SECONDS = 0.01
+_PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
 
 
 def read_state(folder: RunFolder) -> RunState:
@@ -28,35 +29,59 @@ def read_state(folder: RunFolder) -> RunState:
 
 def stop_run(folder: RunFolder, site: Site, *, force: bool) -> RunState:
     """End a run, whether or not it has a supervisor, and return when nothing of it is alive."""
-    while not (state := read_state(folder)).phase.is_final:
-        connection = connect(folder.socket_file)
-        if connection is not None:
+    ask_to_stop(folder, site, force=force)
+    return wait_until_stopped(folder, site, force=force)
+
+
+def ask_to_stop(folder: RunFolder, site: Site, *, force: bool) -> None:
+    """Ask for the end of a run; return when its supervisor, perhaps a new one, knows."""
+    while not read_state(folder).phase.is_final:
+        if connection := connect(folder.socket_file):
             with connection, suppress(OSError):  # it may leave at any moment
                 request_stop(connection, force=force)
-                wait_closed(connection)
+                if read_answer(connection):
+                    return
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)  # it is just coming or going
-        else:
-            take_up(folder, site, asked=StopRequested(force=force))
-    return state
+        elif take_up(folder, site, asked=StopRequested(force=force)):
+            return
+
+
+def wait_until_stopped(folder: RunFolder, site: Site, *, force: bool) -> RunState:
+    """Return when a run that was asked to stop is over, whatever happens to its supervisor meanwhile."""
+    for _ in range(_PATIENCE):
+        state = _wait(folder)
+        if state.phase.is_final:
+            return state
+        ask_to_stop(folder, site, force=force)
+    raise EngineError(
+        f"run {folder.id} was stopped, but its end could not be written down", hint=f"see {folder.supervisor_log}"
+    )
 
 
 def wait_for_end(folder: RunFolder) -> RunState:
     """Return when a run is over; raise EngineError if nobody looks after it."""
+    state = _wait(folder)
+    if not state.phase.is_final:
+        raise supervisor_gone(folder)
+    return state
+
+
+def _wait(folder: RunFolder) -> RunState:
+    """Wait until a run is over or nobody looks after it; return where it stands then."""
     while not (state := read_state(folder)).phase.is_final:
-        connection = connect(folder.socket_file)
-        if connection is not None:
+        if connection := connect(folder.socket_file):
             with connection:
                 wait_closed(connection)
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)
         else:
-            raise supervisor_gone(folder)
+            return read_state(folder)  # it writes before it leaves
     return state
 
 
-def take_up(folder: RunFolder, site: Site, *, asked: StopRequested | None = None) -> None:
-    """Give a run a supervisor, new or again, and tell it what is asked; one that has one keeps it."""
+def take_up(folder: RunFolder, site: Site, *, asked: StopRequested | None = None) -> bool:
+    """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing."""
     word = detach(folder.supervisor_log, partial(supervise, folder, site, asked=asked))
     if word not in ("ok", "busy"):
         raise EngineError(
@@ -64,6 +89,7 @@ def take_up(folder: RunFolder, site: Site, *, asked: StopRequested | None = None
             hint=f"see {folder.supervisor_log}; `drumline supervise {folder.id}` tries again,"
             f" `drumline kill {folder.id}` ends what runs",
         )
+    return word == "ok"
 
 
 def supervisor_gone(folder: RunFolder) -> EngineError:

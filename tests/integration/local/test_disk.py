@@ -110,12 +110,15 @@ def test_a_run_whose_journal_cannot_be_written_is_ended_and_can_be_concluded_lat
         restart: {{crash: 50, backoff: {{initial: 0.01, maximum: 0.01}}}}
     """)
     house.wait_numbers("up", replicas)
-    house.before = ()
     house.write("go", "")
     wait_until(lambda: run.supervisor() is None)
     wait_until(lambda: not house.processes())
     assert "File too large" in run.said()
     assert not run.state.phase.is_final
     assert run.state.attempt < 50
+    answer = house.run("kill", run.id)
+    assert (answer.code, house.processes()) == (3, {})
+    assert "its end could not be written down" in answer.err
+    house.before = ()
     assert house.run("kill", run.id).code == 0
     assert run.state.phase.is_final

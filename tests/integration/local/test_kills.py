@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.event import SupervisorReturned
+from drumline.run.event import StopRequested, SupervisorReturned
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
 
@@ -148,6 +148,16 @@ def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(hous
     assert out == f"killed run {run.id}; nothing of it is alive\n"
 
 
+def test_what_a_replica_left_behind_is_ended_even_if_its_keeper_is_killed_in_the_midst_of_that(house: House) -> None:
+    house.write("child.sh", "trap 'echo $$ >> asked' TERM; echo $$ >> up; while :; do sleep 0.01; done")
+    run = house.train("run: setsid sh child.sh & until [ -e up ]; do sleep 0.01; done; exit 4")
+    (child,) = house.wait_numbers("asked", 1)  # the replica has exited, and its keeper waits for the child to go
+    kill_and_wait(run.keeper("worker.0"))
+    run.wait_for(Phase.FAILED)
+    assert not lives(child)
+    assert run.exit("worker.0").code == 4
+
+
 def test_a_keeper_killed_after_success_leaves_the_run_finished(house: House) -> None:
     run = start(house, LINGERING, up=2)
     house.write("done", "")
@@ -231,6 +241,20 @@ def test_kill_works_without_a_supervisor(house: House, words: list[str]) -> None
     assert run.state.phase is Phase.KILLED
 
 
+def test_everybody_may_be_killed_while_the_line_is_starting(house: House) -> None:
+    # The first replica kills the supervisor and its keeper, while others are not there yet.
+    house.write(
+        "assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent $PPID; echo $$ > up; sleep 1000"
+    )
+    house.write_spec("roles: {worker: {replicas: 16, run: exec sleep 1000, first: {run: sh assassin.sh}}}")
+    house.run("train", "-d")
+    (assassin,) = house.wait_numbers("up", 1)
+    (run,) = house.runs()
+    assert house.run("kill", run.id).code == 0
+    assert run.state.phase is Phase.KILLED
+    assert not lives(assassin)
+
+
 def test_kill_works_when_the_supervisor_and_all_keepers_are_gone(house: House) -> None:
     house.write("family.sh", "setsid sh -c 'echo $$ >> $HERE/up; exec sleep 1000' & echo $$ >> $HERE/up; wait")
     run = start(house, "roles: {worker: 2}\nrun: sh family.sh", up=4)
@@ -299,3 +323,68 @@ def test_a_supervisor_killed_again_and_again_leaves_the_run_as_it_was(house: Hou
     house.write("done", "")
     run.wait_for(Phase.FINISHED)
     assert len(house.numbers("up")) == 2
+
+
+def test_all_ids_are_looked_up_before_any_run_is_killed(house: House) -> None:
+    run = house.train("run: exec sleep 1000")
+    answer = house.run("kill", run.id, "99")
+    assert answer.code == 4
+    assert f"there are runs {run.id}" in answer.err
+    assert house.run("kill", run.id, f"{run.id}.worker.0").code == 2
+    assert run.state.phase in (Phase.STARTING, Phase.RUNNING)
+    assert house.run("kill", run.id, run.id).out == f"killed run {run.id}; nothing of it is alive\n"
+    assert house.run("kill", run.id) == (0, f"run {run.id} was over already: KILLED\n", "")
+    assert house.run("wait", run.id).code == 1
+
+
+def test_several_runs_are_killed_together_not_one_after_the_other(house: House) -> None:
+    spec = "run: trap '' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 2}"
+    runs = [house.train(spec) for _ in range(3)]
+    house.wait_numbers("up", 3)
+    assert house.run("kill", *(run.id for run in runs)).code == 0
+    asked = [record.since_boot for run in runs for record in run.records if isinstance(record.event, StopRequested)]
+    assert max(asked) - min(asked) < 2
+
+
+def test_a_foreground_train_that_is_killed_leaves_the_run(house: House) -> None:
+    house.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.01; done")
+    command = house.command("train")
+    assert command.stdout
+    while "begun" not in command.stdout.readline():
+        pass
+    command.kill()
+    command.communicate()
+    (run,) = house.runs()
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_foreground_train_tells_that_its_supervisor_is_gone_and_leaves_with_another_code_than_a_failed_run(
+    house: House,
+) -> None:
+    house.write_spec("run: echo begun; exec sleep 1000")
+    command = house.command("train")
+    assert command.stdout
+    while "begun" not in command.stdout.readline():
+        pass
+    (run,) = house.runs()
+    run.kill_supervisor()
+    _, err = command.communicate(timeout=30)
+    assert command.returncode == 3
+    assert "the supervisor of run 1 is gone; its replicas go on by themselves" in err
+    assert house.run("kill", run.id).code == 0
+
+
+def test_a_run_that_is_killed_from_elsewhere_is_a_failure_to_whoever_waits_for_it(house: House) -> None:
+    house.write_spec("run: echo begun; exec sleep 1000")
+    command = house.command("train")
+    assert command.stdout
+    while "begun" not in command.stdout.readline():
+        pass
+    waiting = house.command("wait", "1")
+    assert house.run("kill", "1").code == 0
+    out, _ = command.communicate(timeout=30)
+    assert command.returncode == 1
+    assert out.rstrip().splitlines()[-2].endswith("--> KILLED")
+    waiting.communicate(timeout=30)
+    assert waiting.returncode == 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from drumline.run.state import Phase
-from integration.local.runs import House, lives, wait_until
+from integration.local.runs import House, Run, lives, wait_until
 
 STUBBORN = """
 run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done
@@ -122,11 +123,14 @@ def test_a_replica_cannot_fork_faster_than_it_is_ended(house: House) -> None:
 
 def test_a_supervisor_holds_nothing_of_whoever_launched_it(house: House) -> None:
     house.write_spec("run: echo $$ > $HERE/up; exec sleep 1000")
-    answer = house.run("train", "-d")
+    reader, writer = os.pipe()
+    command = house.command("train", "-d", pass_fds=[writer])
+    os.close(writer)
+    number, _ = command.communicate(timeout=30)
     house.wait_numbers("up", 1)
-    (run,) = house.runs()
-    assert run.id == answer.out.strip()
-    supervisor = wait_until(run.supervisor)
-    for pid in (supervisor, run.keeper("worker.0")):
+    assert os.read(reader, 1) == b""  # nobody has the other end any more
+    os.close(reader)
+    run = Run(house, number.strip())
+    for pid in (wait_until(run.supervisor), run.keeper("worker.0")):
         assert house.working_folder(pid) == "/"
     assert house.run("kill", run.id).code == 0
