@@ -8,11 +8,11 @@ BUDGETS = set(Restart._fields)
 
 
 def line(text: str) -> Plan:
-    """`chief worker*2 ps success=worker-0 crash=2 run=60`: roles, budgets, seconds of timeouts."""
+    """`chief worker*2 ps success=worker-0 crash=2 run=60`: roles, budgets, seconds of timeouts; TensorFlow unless said."""
     counts: dict[str, int] = {}
     restart: dict[str, float] = {}
     timeouts: dict[str, float] = {}
-    success = None
+    success, framework = None, "tensorflow"
     for word in text.split():
         name, _, value = word.partition("=")
         role, _, number = word.partition("*")
@@ -20,6 +20,8 @@ def line(text: str) -> Plan:
             counts[role] = int(number or 1)
         elif name == "success":
             success = value
+        elif name == "framework":
+            framework = value
         elif name in BUDGETS:
             restart[name] = float(value) if name.endswith(("seconds", "factor")) else int(value)
         else:
@@ -28,7 +30,7 @@ def line(text: str) -> Plan:
         run="4",
         project="digits",
         name="digits",
-        framework="plain",
+        framework=framework,
         engine="local",
         replicas=tuple(
             Replica(ReplicaId(role, index), f"digits-{role}-{index}", ("true",), {}, Resources())

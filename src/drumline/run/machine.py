@@ -139,7 +139,7 @@ def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
         state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
         warning = f"{name} failed ({describe_exit(event.exit)}); the training goes on without it"
         return state._replace(warnings=tuple(dict.fromkeys((*state.warnings, warning))))
-    cause = find_cause(state, event)
+    cause = find_cause(plan, state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
     state = state.with_replica(name, ended(event, Phase.FAILED, reason))
     return state._replace(ending=Ending(Phase.FAILED, cause.reason, cause, by=name))

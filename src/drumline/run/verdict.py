@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from drumline.plan.types import Plan
 from drumline.run.event import Exit, ReplicaExited
-from drumline.run.failure import failure_class, gave_up, reason_of
+from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts
 
-# A peer's exit code 0 so shortly before a failure is its cause: whoever leaves first takes the others along.
-WITNESS_SECONDS = 15.0
+# Whoever leaves first takes the others along, whatever its exit code: a peer's 0 so long before a crash is its cause.
+# In less time nobody notices that a peer has left.
+WITNESS_SECONDS = (0.05, 15.0)
 
 
 def came_before(event: ReplicaExited, state: RunState) -> bool:
@@ -20,18 +22,24 @@ def came_before(event: ReplicaExited, state: RunState) -> bool:
     return by is not None and event.exit.seen and event.at_seconds < state.replicas[by].at_seconds
 
 
-def find_cause(state: RunState, event: ReplicaExited) -> Cause:
+def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
     """Whoever went first, whatever its exit code, now that this one has failed."""
     exit_, reason = event.exit, reason_of(event.exit)
-    if gave_up(exit_) and reason != "CannotExecute":
+    # Only a framework ties its replicas together; a plain command, or one that was not there, falls by itself.
+    if plan.framework != "plain" and gave_up(exit_) and reason != "CannotExecute":
+        shortest, longest = WITNESS_SECONDS
         gone = [
             (replica.at_seconds, name)
             for name, replica in state.replicas.items()
-            if replica.exit is not None and replica.exit.ok and counts(name)
+            if replica.exit is not None
+            and replica.exit.ok
+            and counts(name)
+            and shortest <= event.at_seconds - replica.at_seconds <= longest
         ]
-        gone = [each for each in gone if 0 <= event.at_seconds - each[0] <= WITNESS_SECONDS]
         if gone:
-            return Cause(min(gone)[1], state.attempt, Exit(code=0), "crash", "LeftEarly")
+            at_seconds, first = min(gone)
+            after = f"{event.replica} fell {event.at_seconds - at_seconds:.1f} s later: {describe_exit(exit_)}"
+            return Cause(first, state.attempt, Exit(code=0, message=after), "crash", "LeftEarly")
     return Cause(event.replica, state.attempt, exit_, failure_class(exit_), "LeftEarly" if exit_.ok else reason)
 
 

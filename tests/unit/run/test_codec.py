@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.types import ROLES, ReplicaId
@@ -50,6 +50,7 @@ def test_every_kind_of_event_is_tried_here() -> None:
     assert set(KINDS) == set(get_args(Event))
 
 
+@settings(deadline=None)
 @given(event=st.one_of(*KINDS.values()))
 def test_an_event_is_read_back_as_it_was_written(event: Event) -> None:
     back = event_from_data(json.loads(json.dumps(event_to_data(event), ensure_ascii=False)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.types import Restart
@@ -32,6 +32,7 @@ def test_the_first_restart_has_no_delay_and_each_after_it_a_longer_one_up_to_a_l
     assert [delay_before(budgets, restarts) for restarts in range(6)] == [0.0, 5.0, 15.0, 45.0, 60.0, 60.0]
 
 
+@settings(deadline=None)
 @given(
     initial=st.floats(0, 1e9),
     more=st.floats(0, 1e9),
