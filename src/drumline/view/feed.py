@@ -142,8 +142,11 @@ class Feed:
         # The end that leads to a restart is of the attempt before: look at it as if there were none.
         same = step(self._without_restart, before, event)[0] if restarted else after
         items: list[Item] = []
-        if not restarted and after.phase != before.phase and not after.phase.is_final:
-            items.append(Change(at, self._folder.id, after.phase, after.attempt))
+        # A run begins before its replicas do, and runs when the last of them does.
+        changed = not restarted and after.phase != before.phase and not after.phase.is_final
+        own = [Change(at, self._folder.id, after.phase, after.attempt)] if changed else []
+        if after.phase is not Phase.RUNNING:
+            items.extend(own)
         if restarted or not before.replicas:
             self._open_logs(after.attempt)
         touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.replicas)
@@ -151,6 +154,8 @@ class Feed:
             old, new = before.replicas.get(replica), same.replicas.get(replica)
             if new is not None and new != old:
                 items.extend(self._replica_change(at, replica, same.attempt, old, new))
+        if after.phase is Phase.RUNNING:
+            items.extend(own)
         if restarted:
             for log in self._logs.values():
                 if log.attempt == before.attempt and log.ended is None:
