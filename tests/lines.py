@@ -8,7 +8,7 @@ BUDGETS = set(Restart._fields)
 
 
 def line(text: str) -> Plan:
-    """`chief worker*2 ps success=worker-0 crash=2 run=60`: roles, budgets, seconds of timeouts; TensorFlow unless said."""
+    """`chief worker*2 ps success=worker-0 crash=2 run=60`: roles, budgets, timeouts; TensorFlow unless said."""
     counts: dict[str, int] = {}
     restart: dict[str, float] = {}
     timeouts: dict[str, float] = {}

@@ -76,7 +76,7 @@ class World:
     def come_back(self) -> None:
         """Another supervisor reads the journal and goes on; being told to do so twice is no different."""
         self.take_office()
-        self.state = fold(self.plan, self.journal)
+        assert fold(self.plan, self.journal) == self.state
         breaks = self.breaks
         actions = self.tell(SupervisorReturned())
         before = {key: (life.asked, life.exit) for key, life in self.lives.items()}
@@ -85,10 +85,17 @@ class World:
             self._perform(action)
         assert before == {key: (life.asked, life.exit) for key, life in self.lives.items()}
 
-    def tell(self, event: Event, *, most: int | None = None) -> tuple[Action, ...]:
+    def tell_together(self, events: list[Event]) -> None:
+        """Write several events down before the orders of any are followed, as a supervisor in a hurry does."""
+        self.journal += events
+        for event in events:
+            self.tell(event, written=True)
+
+    def tell(self, event: Event, *, written: bool = False, most: int | None = None) -> tuple[Action, ...]:
         """Write an event down and follow the orders, or die after so many of them."""
         before = self.state
-        self.journal.append(event)
+        if not written:
+            self.journal.append(event)
         self.state, actions = step(self.plan, before, event)
         if before.phase.is_final:
             assert self.ending

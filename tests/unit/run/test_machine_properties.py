@@ -50,7 +50,8 @@ def lines(draw: st.DrawFn) -> Plan:
 def live(world: World, random: Random) -> None:
     """Let anything happen, the usual more often."""
     deeds = {
-        "something is told": 40,
+        "something is told": 30,
+        "much is told together": 3,
         "the supervisor dies before it has done what follows": 2,
         "something is told again": 4,
         "somebody ends": 8,
@@ -82,6 +83,11 @@ def do(deed: str, world: World, random: Random) -> None:
         return  # the rest is told to nobody
     elif deed == "something is told" and world.tidings:
         world.tell(take(world.tidings, random))
+    elif deed == "much is told together":
+        together = [*world.tidings, *([StopRequested()] if random.random() < 0.1 else [])]
+        world.tidings.clear()
+        random.shuffle(together)
+        world.tell_together(together)
     elif deed == "the supervisor dies before it has done what follows" and world.tidings:
         world.tell(take(world.tidings, random), most=random.randrange(2))
     elif deed == "something is told again":
