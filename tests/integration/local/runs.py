@@ -241,10 +241,12 @@ class Run:
         return self.state.replicas[ReplicaId.parse(replica)].phase
 
     def wait_for(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> RunState:
-        """Wait until the journal says this phase."""
+        """Wait until the journal says this phase, and, where it is the last, until the supervisor has left too."""
         with suppress(AssertionError):
             wait_until(lambda: self.state.phase is phase or self.state.phase.is_final, seconds)
         assert self.state.phase is phase, f"{self.state}\n{self.said()}"
+        if phase.is_final:
+            wait_until(lambda: self.supervisor() is None, seconds)
         return self.state
 
     def wait_started(self) -> None:
