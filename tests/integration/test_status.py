@@ -22,9 +22,9 @@ import pytest
 from drumline.engine.local.trace import read_trace
 from drumline.plan.types import ReplicaId
 from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.index import Index, use_index
-from drumline.store.lock import is_locked
 from drumline.store.summary import summarise
 
 PATIENCE_SECONDS = 60.0

@@ -14,11 +14,11 @@ import click
 from drumline.errors import EngineError, InputError
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
+from drumline.runtime.lock import take_lock
 from drumline.store.clock import read_clock
 from drumline.store.folder import RunFolder, find_folder
 from drumline.store.home import home_of
 from drumline.store.index import UnusableIndexError, use_index
-from drumline.store.lock import take_lock
 from drumline.view.run import RunDetails, run_details
 
 _PATIENCE_SECONDS = 5.0

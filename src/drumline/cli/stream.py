@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from drumline.run.state import Phase
+from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
-from drumline.store.lock import is_locked
 from drumline.supervise.control import connect
 from drumline.supervise.reach import supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines

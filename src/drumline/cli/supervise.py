@@ -8,9 +8,9 @@ import click
 
 from drumline.cli.site import site_of_run
 from drumline.run.id import parse_target
+from drumline.runtime.lock import is_locked
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
-from drumline.store.lock import is_locked
 from drumline.supervise.reach import read_state, take_up
 
 

@@ -10,9 +10,9 @@ from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.run.event import StopRequested
 from drumline.runtime.keeper import boot_id, now
+from drumline.runtime.lock import take_lock
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Journal, read_journal
-from drumline.store.lock import take_lock
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
 from drumline.supervise.detach import Acknowledge

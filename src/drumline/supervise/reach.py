@@ -11,9 +11,9 @@ from drumline.errors import EngineError
 from drumline.run.event import StopRequested
 from drumline.run.machine import fold
 from drumline.run.state import RunState
+from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
-from drumline.store.lock import is_locked
 from drumline.supervise.control import connect, read_answer, request_stop, wait_closed
 from drumline.supervise.detach import detach
 from drumline.supervise.main import supervise

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from drumline.plan.types import Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase, RunState
+from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.launch import read_facts
-from drumline.store.lock import is_locked
 from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
 from drumline.view.runs import RunRow, make_row
 

@@ -116,7 +116,7 @@ class _Reader:
     def _is_supervised(self, run: str) -> bool:
         from pathlib import Path  # noqa: PLC0415
 
-        from drumline.store.lock import is_locked  # noqa: PLC0415
+        from drumline.runtime.lock import is_locked  # noqa: PLC0415
 
         return is_locked(Path(self._runs, run, LOCK))
 

@@ -11,9 +11,9 @@ import pytest
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from drumline.store.launch import add_facts
-from drumline.store.lock import take_lock
 from drumline.view.run import ReplicaRow, run_details
 from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from drumline.errors import EngineError
+from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from drumline.store.index import Index, use_index
-from drumline.store.lock import take_lock
 from drumline.view.runs import Listing, recent_runs
 from past import NOON, NOW, append, finished, moments, running, summary_of, write_run
 

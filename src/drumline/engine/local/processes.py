@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.engine.local.stray import find_strays
-from drumline.engine.local.trace import Trace, is_kept, open_trace, read_trace
+from drumline.engine.local.trace import Trace, open_trace, read_trace
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime import keeper
+from drumline.runtime.lock import is_locked
 
 MARK = "DRUMLINE_MARK"
 _MOMENT_SECONDS = 0.005
@@ -156,7 +157,7 @@ class Processes:
         path = self._run_dir / trace_dir(*life) / TRACE
         kept = _Kept(life, path)
         trace = read_trace(path)
-        if is_kept(path):
+        if is_locked(path):
             if trace.keeper is None:  # the fork is so young that it has not written its first line
                 self._loop.call_later(_MOMENT_SECONDS, lambda: self._adopt(life))
                 return None

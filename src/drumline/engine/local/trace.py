@@ -50,21 +50,6 @@ def open_trace(path: Path) -> int | None:
     return descriptor
 
 
-def is_kept(path: Path) -> bool:
-    """Whether a keeper holds this trace."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def read_trace(path: Path) -> Trace:
     """Read what is there; lines that are not whole are not there."""
     known: dict[str, Any] = {}

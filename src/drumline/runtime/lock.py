@@ -32,7 +32,7 @@ def take_lock(path: Path) -> int | None:
 def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock at this moment."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
