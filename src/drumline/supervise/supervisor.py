@@ -119,6 +119,8 @@ class Supervisor:
             self._engine.start(bind(self.plan, placement, attempt=attempt))
         except DrumlineError as error:
             self.take(EngineFailed(attempt, error.message))
+        except OSError as error:
+            self.take(EngineFailed(attempt, f"the line cannot be started: {error.strerror}"))
 
     def _placement(self, attempt: int) -> Placement:
         """Where this attempt is: as it was written down, or placed now and written down before anybody starts."""

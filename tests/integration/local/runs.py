@@ -24,7 +24,7 @@ from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_journal
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 COMMAND = (sys.executable, "-m", "drumline")
 # What a run that is over may leave in its folder.
 LEFT_BY_A_RUN = {

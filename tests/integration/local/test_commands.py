@@ -110,6 +110,15 @@ def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(s
     assert "Traceback" not in run.said()
 
 
+@pytest.mark.parametrize("number", [30, 87, 90, 92, 100])
+def test_a_line_for_which_there_are_not_enough_descriptors_is_ended_and_says_why(house: House, number: int) -> None:
+    house.before = ("prlimit", f"--nofile={number}:{number}")
+    run = house.train("roles: {worker: {replicas: 40, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
+    run.wait_for(Phase.FAILED)
+    assert "Too many open files" in run.cause.exit.message
+    assert "Traceback" not in run.said()
+
+
 def test_a_replica_may_end_by_any_signal(house: House) -> None:
     run = house.train("run: kill -SEGV $$")
     run.wait_for(Phase.FAILED)

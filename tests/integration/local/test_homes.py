@@ -21,7 +21,6 @@ def test_what_a_run_leaves_is_for_its_user_alone(house: House) -> None:
     house.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
     run = house.train("run: echo said; mkdir $OUTPUT_DIR/theirs; exit $((1 - DRUMLINE_ATTEMPT))\nrestart: 1")
     run.wait_for(Phase.FINISHED)
-    wait_until(lambda: run.supervisor() is None)
     house.run("status")
     for path in everything(house.home):
         if path.name == "theirs":
@@ -43,7 +42,6 @@ def test_a_secret_reaches_its_replica_and_no_disk(house: House) -> None:
     spec = 'run: test "$TOKEN" = "$EXPECTED"; exit $?\nenv: {TOKEN: {from: MY_TOKEN}}'
     run = house.train(spec, env={"MY_TOKEN": SECRET, "EXPECTED": SECRET})
     run.wait_for(Phase.FINISHED)
-    wait_until(lambda: run.supervisor() is None)
     holding = [path for path in everything(house.path) if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert holding == []
 
@@ -90,7 +88,6 @@ def test_a_number_is_not_given_again_when_its_run_is_gone(house: House) -> None:
         run = house.train("run: 'true'")
         assert run.id == number
         run.wait_for(Phase.FINISHED)
-        wait_until(lambda run=run: run.supervisor() is None)  # type: ignore[misc]
         assert house.run("rm", number).code == 0
 
 
@@ -117,7 +114,6 @@ def test_a_home_that_may_not_be_read_or_written_is_named_by_every_command(strang
 def test_a_run_that_may_not_be_read_is_named(stranger: House) -> None:
     run = stranger.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
-    wait_until(lambda: run.supervisor() is None)
     for name in ("events.jsonl", "plan.json"):
         (run.path / name).chmod(0)
         for words in (["logs", "1"], ["kill", "1"], ["wait", "1"], ["supervise", "1"], ["status", "1"]):

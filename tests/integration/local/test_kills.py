@@ -11,7 +11,7 @@ import pytest
 from drumline.plan.types import ReplicaId
 from drumline.run.event import StopRequested, SupervisorReturned
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, kill_and_wait, lives, wait_until
 
 LINE = """
 roles: {chief: 1, worker: 2, ps: 1}
@@ -73,7 +73,7 @@ def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(house: 
     asker = house.command("kill", run.id)
     house.wait_numbers("asked", 2)
     os.kill(run.pid("worker.0"), signal.SIGKILL)
-    out, _ = asker.communicate(timeout=20)
+    out, _ = asker.communicate(timeout=PATIENCE_SECONDS)
     assert out == f"killed run {run.id}; nothing of it is alive\n"
     assert {each.phase for each in run.state.replicas.values()} == {Phase.KILLED}
 
@@ -144,7 +144,7 @@ def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(hous
     asker = house.command("kill", run.id)
     house.wait_numbers("asked", 2)
     os.kill(run.keeper("worker.1"), signal.SIGKILL)
-    out, _ = asker.communicate(timeout=20)
+    out, _ = asker.communicate(timeout=PATIENCE_SECONDS)
     assert out == f"killed run {run.id}; nothing of it is alive\n"
 
 
@@ -306,7 +306,7 @@ def test_many_who_take_a_run_up_at_once_give_it_one_supervisor(house: House) -> 
     run = start(house, LINE, up=4)
     run.kill_supervisor()
     commands = [house.command("supervise", run.id) for _ in range(6)]
-    answers = [command.communicate(timeout=30) for command in commands]
+    answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
     assert {command.returncode for command in commands} == {0}
     assert sum("is looked after again" in out for out, _ in answers) >= 1
     wait_until(run.supervisor)
@@ -369,7 +369,7 @@ def test_a_foreground_train_tells_that_its_supervisor_is_gone_and_leaves_with_an
         pass
     (run,) = house.runs()
     run.kill_supervisor()
-    _, err = command.communicate(timeout=30)
+    _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 3
     assert "the supervisor of run 1 is gone; its replicas go on by themselves" in err
     assert house.run("kill", run.id).code == 0
@@ -383,8 +383,8 @@ def test_a_run_that_is_killed_from_elsewhere_is_a_failure_to_whoever_waits_for_i
         pass
     waiting = house.command("wait", "1")
     assert house.run("kill", "1").code == 0
-    out, _ = command.communicate(timeout=30)
+    out, _ = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 1
     assert out.rstrip().splitlines()[-2].endswith("--> KILLED")
-    waiting.communicate(timeout=30)
+    waiting.communicate(timeout=PATIENCE_SECONDS)
     assert waiting.returncode == 1

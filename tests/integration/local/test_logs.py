@@ -7,7 +7,7 @@ import re
 
 from drumline.run.state import Phase
 from drumline.store.logs import MARK
-from integration.local.runs import House, Run, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
 
 
 def texts(output: str) -> list[str]:
@@ -37,7 +37,7 @@ def test_following_goes_across_a_restart_and_ends_with_the_run(house: House) -> 
         while f"attempt {attempt}\n" not in shown:
             shown += follower.stdout.readline()
         house.write(f"go{attempt}", "")
-    rest, _ = follower.communicate(timeout=30)
+    rest, _ = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 0
     assert spoken(shown + rest) == ["attempt 0", "attempt 1"]
     assert texts(shown + rest)[-1] == "--> FINISHED"
@@ -57,7 +57,7 @@ def test_following_may_begin_before_anybody_looks_after_the_run(house: House) ->
         (young.path / name).write_bytes((old.path / name).read_bytes())
     follower = house.command("logs", "-f", "2")
     assert house.run("supervise", "2").code == 0
-    out, err = follower.communicate(timeout=30)
+    out, err = follower.communicate(timeout=PATIENCE_SECONDS)
     assert (follower.returncode, err) == (0, "")
     assert spoken(out) == ["first"]
 
@@ -71,7 +71,7 @@ def test_following_a_run_without_supervisor_says_so(house: House) -> None:
     while "begun" not in shown:
         shown += follower.stdout.readline()
     run.kill_supervisor()
-    _, err = follower.communicate(timeout=30)
+    _, err = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 3
     assert f"the supervisor of run {run.id} is gone" in err
     assert spoken(house.run("logs", run.id).out) == ["begun"]

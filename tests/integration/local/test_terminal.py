@@ -180,7 +180,7 @@ def test_a_reader_that_has_had_enough_does_not_end_the_run(house: House) -> None
     assert command.stdout
     command.stdout.readline()
     command.stdout.close()
-    assert command.wait(timeout=30) == 141
+    assert command.wait(timeout=PATIENCE_SECONDS) == 141
     assert command.stderr
     assert command.stderr.read() == "drumline: run 1 (bad-day): 1 worker on local\n"
     command.stderr.close()

@@ -6,7 +6,7 @@ import os
 import time
 
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, lives, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, lives, wait_until
 
 STUBBORN = """
 run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done
@@ -38,7 +38,7 @@ def test_force_cuts_a_gentle_kill_short(house: House) -> None:
     gentle = house.command("kill", run.id)
     house.wait_numbers("asked", 1)
     assert house.run("kill", "--force", run.id).code == 0
-    assert gentle.communicate(timeout=20)[0] == f"killed run {run.id}; nothing of it is alive\n"
+    assert gentle.communicate(timeout=PATIENCE_SECONDS)[0] == f"killed run {run.id}; nothing of it is alive\n"
 
 
 def test_the_grace_is_there_to_be_used(house: House) -> None:
@@ -126,7 +126,7 @@ def test_a_supervisor_holds_nothing_of_whoever_launched_it(house: House) -> None
     reader, writer = os.pipe()
     command = house.command("train", "-d", pass_fds=[writer])
     os.close(writer)
-    number, _ = command.communicate(timeout=30)
+    number, _ = command.communicate(timeout=PATIENCE_SECONDS)
     house.wait_numbers("up", 1)
     assert os.read(reader, 1) == b""  # nobody has the other end any more
     os.close(reader)

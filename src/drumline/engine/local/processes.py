@@ -158,14 +158,20 @@ class Processes:
         kept = _Kept(life, path)
         trace = read_trace(path)
         if is_locked(path):
+            again = partial(self._loop.call_later, _MOMENT_SECONDS, lambda: self._adopt(life))
             if trace.keeper is None:  # the fork is so young that it has not written its first line
-                self._loop.call_later(_MOMENT_SECONDS, lambda: self._adopt(life))
+                again()
                 return None
-            with suppress(ProcessLookupError):
+            try:
                 self._watch(kept, trace.keeper)
+            except ProcessLookupError:
+                trace = read_trace(path)
+            except OSError:  # no descriptor is left for it at the moment
+                again()
+                return None
+            else:
                 self._told_start(kept, trace)
                 return kept
-            trace = read_trace(path)
         self._kept[life] = kept
         self._conclude(kept, trace)
         return kept
