@@ -7,7 +7,7 @@ import json
 import click
 
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, Loaded, load
-from drumline.cli.text import count, listed, table, warn
+from drumline.cli.text import table, warn
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
 from drumline.plan.bind import bind
@@ -15,6 +15,7 @@ from drumline.plan.types import Plan
 from drumline.spec.document import printable
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.view.line import LineRow, line_rows, role_counts
+from drumline.words import count, listed
 
 
 @click.command()

@@ -8,12 +8,13 @@ from signal import Signals
 
 from drumline.cli.frame import Frame, as_json, clean
 from drumline.cli.status import note, run_data
-from drumline.cli.text import listed, span, table, utc
+from drumline.cli.text import span, table, utc
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
+from drumline.words import listed
 
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 

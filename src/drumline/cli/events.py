@@ -8,7 +8,7 @@ from typing import assert_never
 import click
 
 from drumline.cli.frame import as_json, clean
-from drumline.cli.text import count, span, utc
+from drumline.cli.text import span, utc
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.codec import event_to_data
@@ -29,6 +29,7 @@ from drumline.run.id import parse_target
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
 from drumline.store.journal import Record, read_journal
+from drumline.words import count
 
 
 @click.command()

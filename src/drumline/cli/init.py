@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 
 from drumline.cli.schema import shipped_schema
-from drumline.cli.text import listed
 from drumline.errors import InputError
+from drumline.words import listed
 
 # Each template's framework; the first of a framework is the one meant when no template is named.
 TEMPLATES = {

@@ -8,11 +8,12 @@ from functools import partial
 import click
 
 from drumline.cli.frame import Frame, as_json, clean, show, watch
-from drumline.cli.text import count, listed, span, table, utc
+from drumline.cli.text import span, table, utc
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
 from drumline.view.runs import RunRow, recent_runs
+from drumline.words import count, listed
 
 
 @click.command()

@@ -19,16 +19,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def count(number: int, noun: str) -> str:
-    """`1 worker`, `3 workers`, `2 ps`."""
-    return f"{number:,} {noun}" if number == 1 or noun.endswith("s") else f"{number:,} {noun}s"
-
-
-def listed(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-
-
 def utc(at: float | None) -> str | None:
     """`2026-11-15T07:23:46Z`; None stays what it is."""
     return None if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

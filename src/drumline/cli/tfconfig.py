@@ -12,13 +12,14 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.text import listed, warn
+from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.plan.address import parse_addresses
 from drumline.plan.parse import MAX_CHARACTERS
 from drumline.plan.rendezvous.tensorflow import tf_config
 from drumline.plan.tfconfig import Examination, Finding, examine
 from drumline.plan.types import ROLES, ReplicaId
+from drumline.words import listed
 
 Cluster = Mapping[str, Sequence[str]]
 

@@ -16,6 +16,7 @@ from drumline.plan.command import commands, mistaken_words, texts
 from drumline.plan.make import chief_of, data_of, roles_of
 from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders, variable_name
 from drumline.spec.types import Data, Role, Run, Spec, Value
+from drumline.words import count
 
 Path = tuple[str | int, ...]
 
@@ -72,7 +73,7 @@ def _about_roles(spec: Spec) -> Iterator[Finding]:
         if isinstance(role.port, tuple) and len(role.port) != role.replicas:
             yield Finding(
                 ("roles", name, "port"),
-                f"{_count(len(role.port), 'port')} for {_count(role.replicas, 'replica')}: give one for each",
+                f"{count(len(role.port), 'port')} for {count(role.replicas, 'replica')}: give one for each",
                 follows_from=(("roles", name, "replicas"),),
             )
 
@@ -269,7 +270,3 @@ def _placeholders(spec: Spec) -> Iterator[tuple[Path, str]]:
         if path != ("workdir",):
             of_drumline = {"run"} if path in (("output",), ("checkpoint",)) else set()
             yield from ((path, name) for name in placeholders(folder) if name not in of_drumline)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from drumline.plan.address import Address, parse_address
 from drumline.plan.parse import Object, kind_of, parse_json, quote, spell_path, suggest
 from drumline.plan.types import COMPUTING, ROLES, ReplicaId
+from drumline.words import count, listed
 
 # Linux gives one variable 32 pages, for its name, the `=`, the value and a zero.
 MAX_VALUE_BYTES = 32 * 4096 - len("TF_CONFIG=") - 1
@@ -275,10 +276,10 @@ def _about_membership(cluster: object, counts: Counter[str], role: str | None, i
     written = role in cluster or (role == "chief" and "master" in cluster)
     size = counts[role] or (1 if role == "evaluator" else 0)
     if not size and not written:
-        have = _listed([_count(counts[role], role) for role in ROLES if counts[role]])
+        have = listed([count(counts[role], role) for role in ROLES if counts[role]])
         yield _problem("task.type", f"`{role}` is not in the cluster, which has {have or 'nobody'}")
     elif size and index is not None and index >= size:
-        last = f"the only {role}" if size == 1 else f"the last of {_count(size, role)}"
+        last = f"the only {role}" if size == 1 else f"the last of {count(size, role)}"
         yield _problem("task.index", f"{kind_of(index)} is outside the cluster: {last} has index {size - 1}")
 
 
@@ -288,7 +289,7 @@ def _describe(me: ReplicaId, chief: ReplicaId | None, nodes: Mapping[ReplicaId, 
     def at(node: ReplicaId) -> str:
         return f"{node} on {quote(str(nodes[node].value))[1:-1]}" if node in nodes else str(node)
 
-    others = [_count(counts[role], role) for role in ROLES if counts[role] and role != me.role]
+    others = [count(counts[role], role) for role in ROLES if counts[role] and role != me.role]
     if not others and counts[me.role] < 2:
         return f"this node is {at(me)}, all alone"
     if not counts["chief"]:
@@ -298,20 +299,12 @@ def _describe(me: ReplicaId, chief: ReplicaId | None, nodes: Mapping[ReplicaId, 
     elif counts[me.role] == 1:
         place = f"the only {me.role}"
     else:
-        place = f"one of {_count(counts[me.role], me.role)}"
+        place = f"one of {count(counts[me.role], me.role)}"
     words = f"this node is {at(me)}, {place}"
     if others:
-        words += f" with {_listed(others)}"
+        words += f" with {listed(others)}"
     if chief is None:
         return words
     if chief == me:
         return words if me.role == "chief" else f"{words}; it acts as chief"
     return f"{words}; {at(chief)} {'is the' if chief.role == 'chief' else 'acts as'} chief"
-
-
-def _count(number: int, role: str) -> str:
-    return f"{number:,} {role}" if number == 1 or role == "ps" else f"{number:,} {role}s"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
