@@ -31,6 +31,10 @@ images, labels = make_data(512, seed=2)
 print(np.mean(predict(dict(np.load(OUTPUT_DIR / "model.npz")), images).argmax(1) == labels))
 """
 
+LIST_THREADS = """
+    print("threads left:", [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()])
+"""
+
 MIRRORED = [
     pytest.param("keras", "tensorflow", READ_KERAS.format(keras="tf_keras"), id="keras"),
     pytest.param("custom-loop", "tensorflow", READ_KERAS.format(keras="tensorflow.keras"), id="custom-loop"),
@@ -78,6 +82,16 @@ def test_two_workers_train_as_one_and_go_on_where_they_ended(
     assert list(second) == [5]
     assert losses(line.output("worker.1")) == second
     assert second[5] < losses(first)[3]
+
+
+def test_nothing_of_torch_runs_when_its_script_has_ended(tmp_path: Path) -> None:
+    """A thread of gloo that lets go of a tensor while Python ends aborts the process, now and then."""
+    project = Project(tmp_path, "torch", "torch")
+    script = project.folder / "train.py"
+    script.write_text(script.read_text() + LIST_THREADS)
+    line = train(project, "first", "epochs=1")
+    for replica in ("worker.0", "worker.1"):
+        assert "gloo" not in line.output(replica).split("threads left: ")[1]
 
 
 def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(tmp_path: Path) -> None:
