@@ -19,6 +19,7 @@ from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
+    EngineWarned,
     Event,
     Exit,
     ReplicaExited,
@@ -96,6 +97,8 @@ class Telling:
                 yield DelayChosen(int(other or attempt), float(timer))
             case "engine", _:
                 yield EngineFailed(attempt, rest)
+            case "warned", _:
+                yield EngineWarned(attempt, rest)
             case _:
                 yield self._replica_event(words)
 

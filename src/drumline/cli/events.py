@@ -16,6 +16,7 @@ from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
+    EngineWarned,
     Event,
     ReplicaExited,
     ReplicaStarted,
@@ -78,6 +79,8 @@ def _words(event: Event) -> str:
             return f"waits {span(event.seconds)} before attempt {event.attempt}"
         case EngineFailed():
             return f"could not go on: {event.message}"
+        case EngineWarned():
+            return f"has to know: {event.message}"
         case SupervisorReturned():
             return "has a supervisor again"
         case _:

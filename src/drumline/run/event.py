@@ -85,6 +85,13 @@ class EngineFailed(NamedTuple):
     message: str
 
 
+class EngineWarned(NamedTuple):
+    """The engine does what was asked, but not all of it, or not as one would think."""
+
+    attempt: int
+    message: str
+
+
 class SupervisorReturned(NamedTuple):
     """A new supervisor took the run up again."""
 
@@ -98,5 +105,6 @@ Event = (
     | TimerFired
     | DelayChosen
     | EngineFailed
+    | EngineWarned
     | SupervisorReturned
 )

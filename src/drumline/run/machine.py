@@ -11,6 +11,7 @@ from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
+    EngineWarned,
     Event,
     Exit,
     ReplicaExited,
@@ -53,6 +54,8 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return _delay_chosen(plan, state, event)
         case EngineFailed():
             return _engine_failed(plan, state, event)
+        case EngineWarned():
+            return state.with_warning(event.message), ()
         case _:
             assert_never(event)
 
@@ -73,7 +76,7 @@ def _is_past(state: RunState, event: Event) -> bool:
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
-        case AttemptPlaced() | DelayChosen() | EngineFailed():
+        case AttemptPlaced() | DelayChosen() | EngineFailed() | EngineWarned():
             return event.attempt != state.attempt
         case TimerFired():
             return event.attempt != state.attempt and event.timer != "run"
@@ -137,8 +140,7 @@ def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
         return state._replace(ending=Ending(Phase.FINISHED, by=last), lingering=True)
     if not counts(name):
         state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
-        warning = f"{name} failed ({describe_exit(event.exit)}); the training goes on without it"
-        return state._replace(warnings=tuple(dict.fromkeys((*state.warnings, warning))))
+        return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
     cause = find_cause(plan, state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
     state = state.with_replica(name, ended(event, Phase.FAILED, reason))

@@ -85,6 +85,10 @@ class RunState(NamedTuple):
         """Whether somebody may still have a process: nobody has seen all ends."""
         return any(self.left.values())
 
+    def with_warning(self, warning: str) -> RunState:
+        """The same run with something to tell its user; told twice, it is one thing."""
+        return self._replace(warnings=tuple(dict.fromkeys((*self.warnings, warning))))
+
     def with_replica(self, name: ReplicaId, now: ReplicaState) -> RunState:
         """The same run with one replica changed; the counts are kept, for thousands ask at every event."""
         before = self.replicas[name]

@@ -16,6 +16,7 @@ from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
+    EngineWarned,
     Event,
     Exit,
     ReplicaExited,
@@ -42,6 +43,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     TimerFired: st.builds(TimerFired, texts, numbers),
     DelayChosen: st.builds(DelayChosen, numbers, seconds),
     EngineFailed: st.builds(EngineFailed, numbers, texts),
+    EngineWarned: st.builds(EngineWarned, numbers, texts),
     SupervisorReturned: st.just(SupervisorReturned()),
 }
 
@@ -129,6 +131,7 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         TimerFired("delay", 1),
         SupervisorReturned(),
         EngineFailed(1, "no port is free"),
+        EngineWarned(1, "no limit is kept"),
         StopRequested(),
         StopRequested(force=True),
         ReplicaExited(worker, 1, 2, Exit(code=0), 200.0),

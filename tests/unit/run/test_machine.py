@@ -60,6 +60,11 @@ def test_an_evaluator_that_fails_is_said_loudly_once() -> None:
     )
 
 
+def test_what_the_engine_warns_of_is_kept_once_and_changes_nothing_else() -> None:
+    before = tell("running", plan="worker*2")
+    assert tell("running; warned no limit; warned no limit", plan="worker*2") == before.with_warning("no limit")
+
+
 def test_a_delay_grows_from_restart_to_restart_whatever_the_class() -> None:
     telling = Telling(line("worker crash=2 lost=2 backoff_initial_seconds=5 backoff_factor=3"))
     telling.tell("running")
