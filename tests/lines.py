@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from drumline.plan.types import ROLES, Plan, Replica, ReplicaId, Resources, Restart, Timeouts
+from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Resources, Restart, Timeouts
 
 BUDGETS = set(Restart._fields)
 
 
 def line(text: str) -> Plan:
-    """`chief worker*2 ps success=worker-0 crash=2 run=60`: roles, budgets, timeouts; TensorFlow unless said."""
+    """`prepare chief worker*2 ps success=worker-0 crash=2 run=60`: helpers, roles, budgets, timeouts."""
+    preparations: list[Preparation] = []
     counts: dict[str, int] = {}
     restart: dict[str, float] = {}
     timeouts: dict[str, float] = {}
@@ -18,6 +19,8 @@ def line(text: str) -> Plan:
         role, _, number = word.partition("*")
         if role in ROLES:
             counts[role] = int(number or 1)
+        elif word.startswith("prepare"):
+            preparations.append(Preparation(word, "DATA_DIR", "data", ("true",), {}))
         elif name == "success":
             success = value
         elif name == "framework":
@@ -37,6 +40,7 @@ def line(text: str) -> Plan:
             for role in ROLES
             for index in range(counts.get(role, 0))
         ),
+        preparations=tuple(preparations),
         success=success or ("chief" if "chief" in counts else "all-workers"),
         restart=Restart(**restart),  # type: ignore[arg-type]
         timeouts=Timeouts(**timeouts),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
@@ -35,7 +35,7 @@ from drumline.run.state import RunState
 from lines import line
 
 _REPLICA = re.compile(
-    r"(?P<replica>\w+\.\d+)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
+    r"(?P<replica>\w+\.\d+|prepare[\w-]*)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
     r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?: at (?P<at>[\d.]+))?"
 )
 
@@ -68,7 +68,7 @@ class Telling:
 
     def stand(self) -> str:
         """Where everybody stands, in words."""
-        return ", ".join(f"{name} {each.phase} {each.reason}".strip() for name, each in self.state.replicas.items())
+        return ", ".join(f"{name} {each.phase} {each.reason}".strip() for name, each in self.state.everyone.items())
 
     def _events(self, words: str) -> Iterator[Event]:
         attempt = self.state.attempt
@@ -118,6 +118,8 @@ class Telling:
 def describe_action(action: Action) -> str:
     """An action in words; a stop without grace is a `kill`."""
     match action:
+        case Prepare():
+            return f"prepare {action.helper}"
         case Start():
             return f"start {action.attempt}"
         case Stop():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
@@ -145,15 +145,20 @@ class World:
 
     def _check(self, action: Action) -> None:
         match action:
+            case Prepare():
+                assert not self.asked_to_stop
+                assert self.state.phase is Phase.BUILDING
+                assert [each.replica for each in self.alive()] in ([], [action.helper]), "one after the other"
             case Start():
                 assert not self.asked_to_stop
+                assert not self.state.anyone_helps
                 assert self.last_attempt in (None, action.attempt)
                 assert self.state.attempt == action.attempt
             case Stop():
                 assert action.replicas
                 assert self.state.attempt == action.attempt
                 assert (action.grace_seconds == 0) == self.forced
-                assert not any(self.state.replicas[name].phase.is_final for name in action.replicas)
+                assert not any(self.state.everyone[name].phase.is_final for name in action.replicas)
             case SetTimer():
                 assert action.seconds >= 0
             case ChooseDelay():
@@ -163,11 +168,17 @@ class World:
                 assert self.ending is None, "a run ends once"
                 assert not self.alive()
                 assert list(self.state.replicas) == [replica.id for replica in self.plan.replicas]
-                assert all(replica.phase.is_final for replica in self.state.replicas.values())
+                assert all(each.phase.is_final for each in self.state.everyone.values())
                 self.ending = action.ending
 
     def _perform(self, action: Action) -> None:
         match action:
+            case Prepare():
+                if self.breaks == "place":
+                    self.breaks = None
+                    self.tidings.append(EngineFailed(0, "nowhere to go"))
+                else:
+                    self._watch(self.lives.setdefault((action.helper, 0), Life(action.helper, 0)))
             case Start():
                 self._start(action.attempt)
             case Stop():

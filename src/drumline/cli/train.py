@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
 
 import click
 
@@ -15,7 +14,7 @@ from drumline.cli.stream import Screen, follow
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
 from drumline.plan.bind import bind
-from drumline.plan.types import Launch, Plan, Secret
+from drumline.plan.types import Plan, Secret
 from drumline.run.state import Phase
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
@@ -64,7 +63,7 @@ def command(
     engine = open_engine(loaded.plan.engine, loaded.site)
     launches = bind(loaded.plan, engine.place(loaded.plan))  # what cannot be placed is refused before there is a run
     engine.close()
-    for objection in (*engine.objections(launches), *_unprepared(loaded.plan, launches)):
+    for objection in engine.objections(launches):
         raise EngineError(objection)
     folder = None
     try:
@@ -91,31 +90,21 @@ def command(
 def _watch(folder: RunFolder) -> int:
     """Show a run until it ends, and return its exit code."""
     feed = Feed(folder)
-    ids = [folder.id, *(f"{folder.id}.{replica.id}" for replica in feed.plan.replicas)]
+    ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
     follow(feed, Screen(ids), folder)
     return 0 if feed.state.phase is Phase.FINISHED else 1
 
 
 def _require_secrets(plan: Plan) -> None:
     """Refuse a run that could not be started for want of a secret."""
-    for replica in plan.replicas:
-        for name, value in replica.env.items():
+    helpers = [(each.id, each.env) for each in plan.preparations]
+    for who, env in (*helpers, *((each.id, each.env) for each in plan.replicas)):
+        for name, value in env.items():
             if isinstance(value, Secret) and not os.environ.get(value.variable):
                 raise InputError(
-                    f"{replica.id} needs the secret {name} from the variable {value.variable}, which is not set",
+                    f"{who} needs the secret {name} from the variable {value.variable}, which is not set",
                     hint=f"set it where you launch: `export {value.variable}=…`",
                 )
-
-
-def _unprepared(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
-    """Data that should be prepared first, which `train` does not do yet."""
-    folders = {data.variable: path for data, path in zip(plan.data, launches[0].place.data_dirs, strict=True)}
-    for preparation in plan.preparations:
-        if not os.path.exists(folders[preparation.variable]):  # noqa: PTH110
-            yield (
-                f"the data folder {folders[preparation.variable]} is not there, and this version of `train` does not"
-                " prepare it: run `drumline render > line.sh && sh line.sh prepare` once"
-            )
 
 
 def _leave(folder: RunFolder) -> bool:

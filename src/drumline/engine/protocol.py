@@ -71,6 +71,10 @@ class Engine(Protocol):
         """Tell of everything that happens to this run's replicas from now on; comes before `start` and `stop`."""
         ...
 
+    def prepare(self, plan: Plan, helper: ReplicaId) -> None:
+        """Start the helper that makes data for this line, if nobody did; it is told of as a replica of attempt 0."""
+        ...
+
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before, and return; that they run, and how they end, is told."""
         ...

@@ -11,20 +11,30 @@ from typing import NamedTuple
 COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
 
+# What helps a line and is not of it: it has a name and no index.
+_HELPER = r"prepare(-[A-Za-z0-9_-]{1,64})?"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplicaId:
-    """A replica's place in the line; exactly its TF_CONFIG task."""
+    """A replica's place in the line; exactly its TF_CONFIG task. A helper has only its name, as its role."""
 
     role: str
     index: int
 
     def __str__(self) -> str:
-        return f"{self.role}.{self.index}"
+        return self.role if self.is_helper else f"{self.role}.{self.index}"
+
+    @property
+    def is_helper(self) -> bool:
+        """Whether it is no part of the line."""
+        return self.role not in ROLES
 
     @classmethod
     def parse(cls, text: str) -> ReplicaId:
-        """Read `worker.0`; raise ValueError for anything else."""
+        """Read `worker.0` or a helper's name; raise ValueError for anything else."""
+        if re.fullmatch(_HELPER, text):
+            return cls(text, 0)
         role, _, index = text.partition(".")
         if role not in ROLES or not re.fullmatch(r"0|[1-9][0-9]{0,8}", index):
             raise ValueError(text)
@@ -111,6 +121,11 @@ class Preparation(NamedTuple):
     argv: tuple[str, ...]
     env: Mapping[str, Value]
 
+    @property
+    def id(self) -> ReplicaId:
+        """The helper that it is."""
+        return ReplicaId(self.name, 0)
+
 
 class Data(NamedTuple):
     """A folder given to every replica, and the variable that names it."""
@@ -164,6 +179,11 @@ class Plan(NamedTuple):
     timeouts: Timeouts = Timeouts()
     tf_config_always: bool = False
     evaluator_in_cluster: bool = False
+
+    @property
+    def everyone(self) -> tuple[ReplicaId, ...]:
+        """All who have a process and a log: the helpers first, then the line."""
+        return (*(each.id for each in self.preparations), *(each.id for each in self.replicas))
 
     def replicas_of(self, *roles: str) -> tuple[Replica, ...]:
         """The replicas of these roles, in the order of the line."""

@@ -8,6 +8,12 @@ from drumline.plan.types import ReplicaId
 from drumline.run.state import Ending
 
 
+class Prepare(NamedTuple):
+    """Start the helper that makes this data."""
+
+    helper: ReplicaId
+
+
 class Start(NamedTuple):
     """Place and start the whole line as this attempt."""
 
@@ -43,4 +49,4 @@ class Finish(NamedTuple):
     ending: Ending
 
 
-Action = Start | Stop | SetTimer | ChooseDelay | Finish
+Action = Prepare | Start | Stop | SetTimer | ChooseDelay | Finish

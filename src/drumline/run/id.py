@@ -8,7 +8,9 @@ from typing import NamedTuple
 from drumline.errors import InputError, NotFoundError
 from drumline.plan.types import ROLES, Plan, ReplicaId
 
-_ID = re.compile(r"(?P<run>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\.(?P<role>[a-z]+)(?:\.(?P<index>[0-9]{1,9}))?)?")
+_ID = re.compile(
+    r"(?P<run>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\.(?P<role>[a-z]+|prepare-[\w-]+)(?:\.(?P<index>[0-9]{1,9}))?)?"
+)
 
 
 class Target(NamedTuple):
@@ -20,7 +22,7 @@ class Target(NamedTuple):
 
     def replicas(self, plan: Plan) -> tuple[ReplicaId, ...]:
         """The replicas that are meant; raise NotFoundError, saying what exists, if there is none."""
-        everyone = tuple(replica.id for replica in plan.replicas)
+        everyone = plan.everyone
         if self.role is None:
             return everyone
         if self.role == "chief" and plan.chief and self.number in (None, 0):
@@ -42,6 +44,6 @@ def parse_target(text: str) -> Target:
     if not match:
         raise InputError(f"`{text}` is not a run's id", hint="ids look like 4, 4.worker.1 or 4.chief")
     role = "chief" if match["role"] == "master" else match["role"]
-    if role is not None and role not in ROLES:
+    if role is not None and role not in ROLES and not role.startswith("prepare"):
         raise InputError(f"`{text}`: `{role}` is not a role", hint=f"roles are {', '.join(ROLES)}")
     return Target(match["run"], role, int(match["index"]) if match["index"] else None)

@@ -22,7 +22,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.failure import describe_exit, reason_of
-from drumline.run.pending import expect_start, limit, linger, pending, stop, wait
+from drumline.run.pending import expect_start, limit, linger, pending, prepare, stop, wait
 from drumline.run.restart import delay_before, may_restart
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts, deciders, has_succeeded, left_early, may_linger
@@ -42,6 +42,10 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return _accepted(plan, state)
         case AttemptPlaced():
             return _placed(plan, state)
+        case ReplicaStarted() if event.replica.is_helper:
+            return state.with_helper(event.replica, ReplicaState(Phase.RUNNING, event.incarnation)), ()
+        case ReplicaExited() if event.replica.is_helper:
+            return _helper_exited(plan, state, event)
         case ReplicaStarted():
             return _started(state, event)
         case ReplicaExited():
@@ -72,7 +76,7 @@ def _is_past(state: RunState, event: Event) -> bool:
     """Whether it is about an attempt or a life that is over; the run's own time limit is about all of them."""
     match event:
         case ReplicaStarted() | ReplicaExited():
-            replica = state.replicas.get(event.replica)
+            replica = state.standing(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
@@ -87,8 +91,24 @@ def _is_past(state: RunState, event: Event) -> bool:
 def _accepted(plan: Plan, state: RunState) -> Step:
     if state.phase is not Phase.CREATED:
         return state, ()
-    state, actions = _begin(plan, state)
+    if plan.preparations:
+        helpers = {each.id: ReplicaState() for each in plan.preparations}
+        state = _all(plan, state._replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
+        actions = prepare(state)
+    else:
+        state, actions = _begin(plan, state)
     return state, (*actions, *limit(plan))
+
+
+def _helper_exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
+    if state.ending:
+        state = state.with_helper(event.replica, judge(state.ending, event))
+        return (state, ()) if state.anyone_left else _wind_up(plan, state)
+    if event.exit.ok:
+        state = state.with_helper(event.replica, ended(event, Phase.FINISHED))
+        return (state, prepare(state)) if state.anyone_helps else _begin(plan, state)
+    state = state.with_helper(event.replica, ended(event, Phase.FAILED, reason_of(event.exit)))
+    return _fail(plan, state, Cause(event.replica, state.attempt, event.exit, "prepare", "NotPrepared"))
 
 
 def _begin(plan: Plan, state: RunState) -> Step:
@@ -228,7 +248,8 @@ def _fail(plan: Plan, state: RunState, cause: Cause) -> Step:
 
 def _end(plan: Plan, state: RunState, ending: Ending) -> Step:
     """Decide what the run, or this attempt of it, comes to, and stop whoever is left."""
-    if state.phase in (Phase.CREATED, Phase.RESTARTING):  # nobody has begun; while PENDING only the engine knows
+    # Nobody has begun; of a line that is PENDING only the engine knows.
+    if state.phase in (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING):
         state = _all(plan, state, ReplicaState(Phase.KILLED, reason=ending.reason))
     return _wind_up(plan, state._replace(ending=ending))
 

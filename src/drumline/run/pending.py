@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drumline.plan.types import Plan
-from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.restart import delay_before
 from drumline.run.state import Phase, RunState
 
@@ -18,6 +18,8 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
         return
     if ending and not state.lingering:
         yield stop(plan, state)
+    elif state.phase is Phase.BUILDING:
+        yield from prepare(state)
     elif state.phase is Phase.RESTARTING:
         yield wait(plan, state)
     else:
@@ -32,8 +34,13 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
 
 def stop(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen."""
-    left = tuple(name for name, replica in state.replicas.items() if not replica.phase.is_final)
+    left = tuple(name for name, each in state.everyone.items() if not each.phase.is_final)
     return Stop(left, state.attempt, 0.0 if state.forced else plan.timeouts.grace_seconds)
+
+
+def prepare(state: RunState) -> tuple[Action, ...]:
+    """Let the first helper work that is not done: the data of one may be made from another's."""
+    return tuple(Prepare(name) for name, helper in state.helpers.items() if not helper.phase.is_final)[:1]
 
 
 def linger(plan: Plan, state: RunState) -> Action:

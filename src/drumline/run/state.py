@@ -71,6 +71,7 @@ class RunState(NamedTuple):
     replicas: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})
     left: Mapping[str, int] = MappingProxyType({})  # how many of each role have not ended
     waiting: int = 0  # how many have not started
+    helpers: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})  # who work before the first attempt
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
     lingering: bool = False  # succeeded; the others may end by themselves for a while
     forced: bool = False  # the user wants no grace
@@ -83,11 +84,29 @@ class RunState(NamedTuple):
     @property
     def anyone_left(self) -> bool:
         """Whether somebody may still have a process: nobody has seen all ends."""
-        return any(self.left.values())
+        return any(self.left.values()) or self.anyone_helps
+
+    @property
+    def anyone_helps(self) -> bool:
+        """Whether a helper is not done."""
+        return any(not helper.phase.is_final for helper in self.helpers.values())
+
+    def standing(self, name: ReplicaId) -> ReplicaState | None:
+        """Where a replica or a helper stands, if it is one of this run's."""
+        return (self.helpers if name.is_helper else self.replicas).get(name)
+
+    @property
+    def everyone(self) -> dict[ReplicaId, ReplicaState]:
+        """Where the helpers and the replicas stand."""
+        return {**self.helpers, **self.replicas}
 
     def with_warning(self, warning: str) -> RunState:
         """The same run with something to tell its user; told twice, it is one thing."""
         return self._replace(warnings=tuple(dict.fromkeys((*self.warnings, warning))))
+
+    def with_helper(self, name: ReplicaId, now: ReplicaState) -> RunState:
+        """The same run with one helper changed."""
+        return self._replace(helpers={**self.helpers, name: now})
 
     def with_replica(self, name: ReplicaId, now: ReplicaState) -> RunState:
         """The same run with one replica changed; the counts are kept, for thousands ask at every event."""

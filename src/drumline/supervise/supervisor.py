@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import assert_never
@@ -16,7 +16,7 @@ from drumline.engine.protocol import Engine
 from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
 from drumline.plan.types import Placement, Plan
-from drumline.run.action import Action, ChooseDelay, Finish, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptPlaced,
     DelayChosen,
@@ -98,8 +98,10 @@ class Supervisor:
 
     def _perform(self, action: Action) -> None:
         match action:
+            case Prepare():
+                self._try(0, partial(self._engine.prepare, self.plan, action.helper))
             case Start():
-                self._start(action.attempt)
+                self._try(action.attempt, partial(self._start, action.attempt))
             case Stop():
                 self._engine.stop(action.replicas, action.attempt, grace_seconds=action.grace_seconds)
             case SetTimer():
@@ -114,9 +116,12 @@ class Supervisor:
                 assert_never(action)
 
     def _start(self, attempt: int) -> None:
+        self._engine.start(bind(self.plan, self._placement(attempt), attempt=attempt))
+
+    def _try(self, attempt: int, call: Callable[[], None]) -> None:
+        """Have the engine do this; that it cannot is something that happens to the run."""
         try:
-            placement = self._placement(attempt)
-            self._engine.start(bind(self.plan, placement, attempt=attempt))
+            call()
         except DrumlineError as error:
             self.take(EngineFailed(attempt, error.message))
         except OSError as error:

@@ -142,19 +142,20 @@ class Feed:
         # The end that leads to a restart is of the attempt before: look at it as if there were none.
         same = step(self._without_restart, before, event)[0] if restarted else after
         items: list[Item] = []
-        # A run begins before its replicas do, and runs when the last of them does.
+        # A run begins before its replicas do, runs when the last of them does, and waits when its helpers are done.
         changed = not restarted and after.phase != before.phase and not after.phase.is_final
         own = [Change(at, self._folder.id, after.phase, after.attempt)] if changed else []
-        if after.phase is not Phase.RUNNING:
+        own_first = after.phase is not Phase.RUNNING and not isinstance(event, ReplicaExited)
+        if own_first:
             items.extend(own)
         if restarted or not before.replicas:
             self._open_logs(after.attempt)
-        touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.replicas)
+        touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.everyone)
         for replica in touched:
-            old, new = before.replicas.get(replica), same.replicas.get(replica)
+            old, new = before.standing(replica), same.standing(replica)
             if new is not None and new != old:
                 items.extend(self._replica_change(at, replica, same.attempt, old, new))
-        if after.phase is Phase.RUNNING:
+        if not own_first:
             items.extend(own)
         if restarted:
             for log in self._logs.values():
@@ -181,10 +182,10 @@ class Feed:
     def _open_logs(self, attempt: int) -> None:
         if self._attempt is not None and attempt != self._attempt:
             return
-        for replica in self.plan.replicas:
-            if self._wanted(replica.id):
-                folder = self._folder.path / trace_dir(replica.id, attempt)
-                self._logs[replica.id, attempt] = _Log(self._spell(replica.id), attempt, folder)
+        for replica in self.plan.everyone:
+            if self._wanted(replica) and not (replica.is_helper and attempt):
+                folder = self._folder.path / trace_dir(replica, attempt)
+                self._logs[replica, attempt] = _Log(self._spell(replica), attempt, folder)
 
     def _wanted(self, replica: ReplicaId) -> bool:
         return self._replicas is None or replica in self._replicas

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from drumline.plan.types import Plan, Replica, ReplicaId, Resources
+from drumline.plan.types import Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase, RunState
 from drumline.runtime.lock import is_locked
@@ -69,12 +69,14 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     summary = summarise_history(folder, history)
     facts = read_facts(folder)
     lives = _lives(history.records, state)
+    claims = {replica.id: replica.resources for replica in plan.replicas}
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
     return RunDetails(
         run=make_row(summary, now, supervised=supervised),
         plan=plan,
         replicas=tuple(
-            _replica(replica, plan, state, lives.get(replica.id, _Life()), now) for replica in plan.replicas
+            _row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now)
+            for name in plan.everyone
         ),
         causes=tuple(
             CauseRow(cause.attempt, cause.replica, cause.reason, describe_cause(folder.id, cause))
@@ -93,9 +95,13 @@ def _lives(records: list[Record], state: RunState) -> dict[ReplicaId, _Life]:
     lives: dict[ReplicaId, _Life] = {}
     for record in records:
         event = record.event
-        if isinstance(event, ReplicaStarted) and event.attempt == state.attempt:
+        if not isinstance(event, ReplicaStarted | ReplicaExited):
+            continue
+        if event.attempt != state.attempt and not event.replica.is_helper:
+            continue
+        if isinstance(event, ReplicaStarted):
             lives.setdefault(event.replica, _Life(moment_of(record)))
-        elif isinstance(event, ReplicaExited) and event.attempt == state.attempt:
+        else:
             life = lives.get(event.replica, _Life())
             lives[event.replica] = life._replace(ended=_end(record, event, life.started))
     return lives
@@ -109,20 +115,20 @@ def _end(record: Record, event: ReplicaExited, started: Moment | None) -> Moment
     return written
 
 
-def _replica(replica: Replica, plan: Plan, state: RunState, life: _Life, now: Moment) -> ReplicaRow:
-    own = state.replicas.get(replica.id)
+def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: Resources, now: Moment) -> ReplicaRow:
+    own = state.standing(name)
     phase = own.phase if own else state.phase
     until = life.ended or (None if phase.is_final else now)
     return ReplicaRow(
-        id=replica.id,
+        id=name,
         phase=phase,
-        is_chief=replica.id == plan.chief,
-        attempt=state.attempt,
+        is_chief=name == plan.chief,
+        attempt=0 if name.is_helper else state.attempt,
         started_at=life.started.at if life.started else None,
         duration_seconds=until.seconds_since(life.started) if life.started and until else None,
         exit=own.exit if own else None,
         reason=own.reason if own else "",
-        resources=replica.resources,
+        resources=resources,
     )
 
 

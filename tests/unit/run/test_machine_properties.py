@@ -40,7 +40,8 @@ def lines(draw: st.DrawFn) -> Plan:
     policies = [*(["chief"] if chief else []), *(["worker-0", "all-workers"] if workers else [])]
     few = st.integers(0, 2)
     return line(
-        f"{'chief' if chief else ''} {f'worker*{workers}' if workers else ''}"
+        f"{draw(st.sampled_from(('', '', '', 'prepare', 'prepare prepare-words')))}"
+        f" {'chief' if chief else ''} {f'worker*{workers}' if workers else ''}"
         f" ps*{draw(few)} evaluator*{draw(st.integers(0, 1))} success={draw(st.sampled_from(policies))}"
         f" crash={draw(few)} lost={draw(few)} preempted={draw(few)}"
         f" backoff_initial_seconds={draw(st.sampled_from((0, 1)))} {draw(st.sampled_from(('', 'run=60')))}"
@@ -193,7 +194,8 @@ def test_any_run_ends_once_for_the_right_reason_inside_its_budgets(plan: Plan, s
 @settings(max_examples=200, deadline=None)
 @given(plan=lines(), data=st.data())
 def test_the_first_to_go_decides_in_whatever_order_the_ends_are_told(plan: Plan, data: st.DataObject) -> None:
-    up: list[Event] = [RunAccepted(), AttemptPlaced(0, ())]
+    prepared = (ReplicaExited(each.id, 0, 0, SUCCESS, 0.0) for each in plan.preparations)
+    up: list[Event] = [RunAccepted(), *prepared, AttemptPlaced(0, ())]
     up += [ReplicaStarted(replica.id, 0) for replica in plan.replicas]
     order = data.draw(st.permutations([replica.id for replica in plan.replicas]))
     gone = order[: data.draw(st.integers(0, len(order) - 1))]  # while somebody is left, the attempt is not over

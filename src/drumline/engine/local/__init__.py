@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from drumline.engine.local.claim import PortClaim
 from drumline.engine.local.environment import complete
-from drumline.engine.local.place import place
+from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.processes import Processes
 from drumline.engine.local.render import render
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
-from drumline.plan.types import Launch, Placement, Plan, ReplicaId, Shared
+from drumline.plan.bind import bind_preparations
+from drumline.plan.types import Launch, Placement, Plan, Replica, ReplicaId, Resources, Shared
+from drumline.runtime import prepare
 from drumline.runtime.keeper import boot_id
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN).
@@ -63,6 +66,15 @@ class LocalEngine:
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
         self._processes = Processes(run_dir, boot=boot_id(), file_limits=self._file_limits, loop=loop, tell=tell)
+
+    def prepare(self, plan: Plan, helper: ReplicaId) -> None:
+        """Start the helper that makes this data; what watches over it needs nothing but drumline's own Python."""
+        place = place_helper(plan, self._site)
+        item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
+        argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
+        replica = Replica(helper, str(helper), argv, {}, Resources())
+        launch = Launch(replica, 0, place, item.env)
+        self._running.start([launch], partial(complete, environ=self._environ), {})
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""

@@ -23,15 +23,7 @@ def place(
     plan: Plan, site: Site, keep: Sequence[str] = (), *, hold: bool = True
 ) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
     """Place every replica on this machine; return the claims on the ports that were picked, if they are to be held."""
-    workdir = _folder(site, plan.workdir)
-    if not os.path.isdir(workdir):  # noqa: PTH112  # unlike Path's, it is never raised at
-        raise InputError(
-            f"workdir `{plan.workdir}` is not a folder in {site.directory}",
-            hint="create it, or correct `workdir`",
-        )
-    output_dir = _folder(site, plan.output or str(site.home / "runs" / plan.run / "output"))
-    checkpoint_dir = _folder(site, plan.checkpoint or f"{output_dir}/checkpoint")
-    data_dirs = tuple(_folder(site, data.path) for data in plan.data)
+    here = place_helper(plan, site)
     claims: dict[ReplicaId, PortClaim] = {}
     if keep:
         ports = {
@@ -43,19 +35,29 @@ def place(
         ports |= {replica: claim.port for replica, claim in claims.items()}
     share = max(1, site.cores // max(1, len(plan.replicas_of(*COMPUTING)))) if len(plan.replicas) > 1 else None
     placement = {
-        replica.id: Place(
-            host=HOST,
-            port=ports[replica.id],
-            workdir=workdir,
-            output_dir=output_dir,
-            checkpoint_dir=checkpoint_dir,
-            cores=_cores(replica, share),
-            data_dirs=data_dirs,
-            python_dir=site.python_dir,
-        )
-        for replica in plan.replicas
+        replica.id: here._replace(port=ports[replica.id], cores=_cores(replica, share)) for replica in plan.replicas
     }
     return placement, claims
+
+
+def place_helper(plan: Plan, site: Site) -> Place:
+    """The place of somebody whom nobody has to reach: the folders alone."""
+    workdir = _folder(site, plan.workdir)
+    if not os.path.isdir(workdir):  # noqa: PTH112  # unlike Path's, it is never raised at
+        raise InputError(
+            f"workdir `{plan.workdir}` is not a folder in {site.directory}",
+            hint="create it, or correct `workdir`",
+        )
+    output_dir = _folder(site, plan.output or str(site.home / "runs" / plan.run / "output"))
+    return Place(
+        host=HOST,
+        port=0,
+        workdir=workdir,
+        output_dir=output_dir,
+        checkpoint_dir=_folder(site, plan.checkpoint or f"{output_dir}/checkpoint"),
+        data_dirs=tuple(_folder(site, data.path) for data in plan.data),
+        python_dir=site.python_dir,
+    )
 
 
 def _named_ports(plan: Plan) -> dict[ReplicaId, int]:

@@ -1,0 +1,81 @@
+"""Make a data folder once: `prepare.py FOLDER PARTIAL COMMAND…`, where the command fills PARTIAL.
+
+The folder appears whole or not at all. What a failed command leaves in PARTIAL stays for the next try, which may go
+on from there; of several runs that want the same folder one makes it, and the others wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+
+def prepare(folder: str, partial: str, command: Sequence[str]) -> int:
+    """Make the folder, unless it is there; return the command's exit code, or die of the signal that it died of."""
+    if _is_there(folder):
+        return 0
+    try:
+        os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)  # noqa: PTH103, PTH120
+        lock = os.open(f"{partial}.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if not _take(lock):
+            _say(f"{folder} is being prepared by another run; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_there(folder):
+            return 0
+        os.makedirs(partial, exist_ok=True)  # noqa: PTH103
+    except OSError as error:
+        _say(f"cannot prepare {folder}: {error.strerror}")
+        return 1
+    if code := _run(command):
+        return code
+    try:
+        os.rename(partial, folder)  # noqa: PTH104
+        os.unlink(f"{partial}.lock")  # noqa: PTH108  # whoever waits for it finds the folder
+    except OSError as error:
+        _say(f"cannot move {partial} to {folder}: {error.strerror}")
+        return 1
+    _say(f"prepared {folder}")
+    return 0
+
+
+def _is_there(folder: str) -> bool:
+    there = os.path.lexists(folder)
+    if there:
+        _say(f"{folder} is there already")
+    return there
+
+
+def _take(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _run(command: Sequence[str]) -> int:
+    try:
+        pid = os.posix_spawnp(command[0], list(command), os.environ)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        _say(f"cannot run {command[0]}: {'no such command' if missing else error.strerror}")
+        return 127 if missing else 126
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"drumline: {text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(prepare(sys.argv[1], sys.argv[2], sys.argv[3:]))
