@@ -35,6 +35,7 @@ bench: $(READY) ## Measure, as ratios side by side in one run
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group bench
 	command -v mpirun > /dev/null || [ "$$(id -u)" != 0 ] || { apt-get update && apt-get install --yes openmpi-bin; }
 	scripts/environment torch
+	$(BIN)/python -m compileall -q src  # as an installation does
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.startup
 	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch

@@ -1,5 +1,21 @@
-"""``python -m drumline`` is the command ``drumline``."""
+"""The command ``drumline``, also as ``python -m drumline``."""
 
-from drumline.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run the command line; a run that is about to begin gets its supervisor before anything else is read."""
+    spare = None
+    if sys.argv[1:2] == ["train"] and not {"-h", "--help", "--dry-run"}.intersection(sys.argv):
+        from drumline.supervise.detach import Spare  # noqa: PLC0415 - only here
+
+        spare = Spare()  # it imports what it needs beside us, and is forked while we are small
+    from drumline import cli  # noqa: PLC0415 - after the fork
+
+    cli.main(spare)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def count(number: int, noun: str) -> str:
@@ -13,3 +13,10 @@ def count(number: int, noun: str) -> str:
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def nearest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str | None:
+    """The known word that somebody probably meant, if one is so much alike."""
+    import difflib  # noqa: PLC0415 - only who mistypes waits for it
+
+    return next(iter(difflib.get_close_matches(word[:60], list(known), n=1, cutoff=alike)), None)

@@ -7,11 +7,16 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from drumline import __version__
 from drumline.errors import DrumlineError, SpecError
+from drumline.words import nearest
+
+if TYPE_CHECKING:
+    from drumline.supervise.detach import Spare
 
 # The help texts live here, so that `drumline --help` imports no command.
 COMMANDS = {
@@ -67,10 +72,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown one, name the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            import difflib  # noqa: PLC0415 - only who mistypes waits for it
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else "`drumline --help` lists them."
+            near = nearest(args[0], COMMANDS)
+            hint = f"Did you mean `{near}`?" if near else "`drumline --help` lists them."
             ctx.fail(f"no command `{args[0]}`. {hint}")
         return super().resolve_command(ctx, args)
 
@@ -81,22 +84,22 @@ def group() -> None:
     """Distributed training from one spec: on this machine, on SSH hosts, on Kubernetes."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(spare: Spare | None = None) -> None:
     """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback.
 
     Left without taking the interpreter apart, which takes as long as starting it and is of use to nobody.
     """
-    code = run(argv)
+    code = run(spare=spare)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int:
+    """Run the command line and return its exit code; `spare` is a supervisor for a run that is about to begin."""
     try:
-        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour())
+        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour(), obj=spare)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()

@@ -6,7 +6,6 @@ import os
 
 import click
 
-from drumline.cli.site import site_of_run
 from drumline.errors import InputError
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
@@ -29,11 +28,11 @@ def command(ids: tuple[str, ...], *, force: bool) -> None:
         if before.phase.is_final:
             click.echo(f"run {folder.id} was over already: {before.phase}")
         else:
-            running.append((folder, site_of_run(folder)))
-    for folder, site in running:
-        ask_to_stop(folder, site, force=force)
-    for folder, site in running:
-        state = wait_until_stopped(folder, site, force=force)
+            running.append(folder)
+    for folder in running:
+        ask_to_stop(folder, force=force)
+    for folder in running:
+        state = wait_until_stopped(folder, force=force)
         if state.phase is Phase.KILLED:
             click.echo(f"killed run {folder.id}; nothing of it is alive")
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -12,7 +11,6 @@ from typing import NamedTuple
 
 import click
 
-from drumline.cli.site import site_of
 from drumline.cli.text import warn
 from drumline.engine.protocol import Site
 from drumline.errors import InputError, Problem, SpecError
@@ -22,6 +20,8 @@ from drumline.plan.types import Plan
 from drumline.spec.document import MAX_BYTES, printable
 from drumline.spec.read import MAX_PROBLEMS, read_spec
 from drumline.spec.types import NAME_PATTERN, NAME_WORDS, Spec
+from drumline.supervise.site import site_of
+from drumline.words import nearest
 
 DEFAULT_FILES = ("drumline.yml", "drumline.yaml")
 
@@ -107,8 +107,8 @@ def _with_parameters(spec: Spec, given: Sequence[str]) -> Spec:
         if not separator:
             raise InputError(f"-p {printable(item)}: expected NAME=VALUE")
         if name not in values:
-            near = difflib.get_close_matches(name, values, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"the spec has: {', '.join(values) or 'none'}"
+            near = nearest(name, values)
+            hint = f"did you mean `{near}`?" if near else f"the spec has: {', '.join(values) or 'none'}"
             raise InputError(f"-p {printable(item)}: the spec has no parameter `{printable(name)}`", hint=hint)
         if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
             raise InputError(f"-p {printable(item)}: the value is not UTF-8")

@@ -6,7 +6,6 @@ import os
 
 import click
 
-from drumline.cli.site import site_of_run
 from drumline.run.id import parse_target
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import find_folder
@@ -25,5 +24,5 @@ def command(run: str) -> None:
     elif is_locked(folder.lock_file):
         click.echo(f"run {folder.id} has a supervisor already")
     else:
-        take_up(folder, site_of_run(folder))
+        take_up(folder)
         click.echo(f"run {folder.id} is looked after again")

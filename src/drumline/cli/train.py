@@ -1,4 +1,7 @@
-"""``drumline train``: start a run and watch it."""
+"""``drumline train``: start a run and watch it.
+
+What is needed only after the replicas are up is imported only then: people wait for every module before that.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,15 @@ import time
 
 import click
 
-from drumline.cli.check import headcount, show_plan
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
-from drumline.cli.stream import Screen, follow
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan, Secret
-from drumline.run.state import Phase
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
 from drumline.supervise.detach import held_interrupts
 from drumline.supervise.reach import stop_run, take_up
-from drumline.view.feed import Feed
 
 _SECOND_THOUGHT_SECONDS = 3.0
 
@@ -56,6 +55,8 @@ def command(
         raise InputError(f"two specs, {file} and {named}", hint="name one")
     loaded = load(file or named, given=given, on=on, name=name)
     if dry_run:
+        from drumline.cli.check import show_plan  # noqa: PLC0415
+
         show_plan(loaded)
         return
     show_warnings(loaded)
@@ -71,8 +72,8 @@ def command(
             folder = create_folder(loaded.site.home)
             plan = loaded.plan_as(folder.id)
             write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
-            take_up(folder, loaded.site)
-            click.echo(f"drumline: run {folder.id} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
+            take_up(folder, spare=ctx.obj)
+            _say_who(plan)
             if in_background:
                 click.echo(folder.id)
                 return
@@ -82,13 +83,23 @@ def command(
             raise
         if kill_on_interrupt or not _leave(folder):
             click.echo(f"\ndrumline: ending run {folder.id}", err=True)
-            state = stop_run(folder, loaded.site, force=False)
+            state = stop_run(folder, force=False)
             click.echo(f"drumline: run {folder.id}: {state.phase}", err=True)
         ctx.exit(130)
 
 
+def _say_who(plan: Plan) -> None:
+    from drumline.cli.check import headcount  # noqa: PLC0415
+
+    click.echo(f"drumline: run {plan.run} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
+
+
 def _watch(folder: RunFolder) -> int:
     """Show a run until it ends, and return its exit code."""
+    from drumline.cli.stream import Screen, follow  # noqa: PLC0415
+    from drumline.run.state import Phase  # noqa: PLC0415
+    from drumline.view.feed import Feed  # noqa: PLC0415
+
     feed = Feed(folder)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
     follow(feed, Screen(ids), folder)

@@ -12,6 +12,11 @@ MODULES = {"local": "drumline.engine.local"}
 PLANNED = ("ssh", "kubernetes", "jobset", "tfjob")
 
 
+def get_ready() -> None:
+    """Import what most runs need."""
+    import_module(MODULES["local"])
+
+
 def open_engine(name: str, site: Site) -> Engine:
     """Return the engine of this name."""
     if name not in MODULES:

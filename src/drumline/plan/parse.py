@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+
+from drumline.words import nearest
 
 MAX_CHARACTERS = 1_000_000
 
@@ -71,8 +72,8 @@ def spell_path(path: str, key: str) -> str:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """End a sentence about an unknown word with the nearest known one, if any is near."""
-    near = difflib.get_close_matches(word.lower(), list(known), n=1) if len(word) < 40 else []
-    return f"; did you mean `{near[0]}`?" if near else ""
+    near = nearest(word.lower(), known) if len(word) < 40 else None
+    return f"; did you mean `{near}`?" if near else ""
 
 
 def _shorten(text: str) -> str:

@@ -5,7 +5,6 @@ Each finding names the path of the value it is about. A spec without a fatal fin
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from drumline.plan.command import commands, mistaken_words, texts
 from drumline.plan.make import chief_of, data_of, roles_of
 from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders, variable_name
 from drumline.spec.types import Data, Role, Run, Spec, Value
-from drumline.words import count
+from drumline.words import count, nearest
 
 Path = tuple[str | int, ...]
 
@@ -118,8 +117,8 @@ def _about_parameters(spec: Spec) -> Iterator[Finding]:
                 path, '`{{ run }}` stands for the run only in `output` and `checkpoint`; "$DRUMLINE_RUN" has it'
             )
         elif name not in spec.parameters:
-            near = difflib.get_close_matches(name, itertools.islice(spec.parameters, 100), n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"add it: `parameters: {{{name}: …}}`"
+            near = nearest(name, itertools.islice(spec.parameters, 100))
+            hint = f"did you mean `{near}`?" if near else f"add it: `parameters: {{{name}: …}}`"
             yield Finding(
                 path,
                 f"`{{{{ {name} }}}}` is not among the parameters; {hint}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,12 +14,11 @@ ROLES = ("chief", "worker", "ps", "evaluator")
 _HELPER = r"prepare(-[A-Za-z0-9_-]{1,64})?"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ReplicaId:
+class ReplicaId(NamedTuple):
     """A replica's place in the line; exactly its TF_CONFIG task. A helper has only its name, as its role."""
 
     role: str
-    index: int
+    index: int  # type: ignore[assignment]  # nobody looks for anything in an id
 
     def __str__(self) -> str:
         return self.role if self.is_helper else f"{self.role}.{self.index}"
@@ -71,8 +69,7 @@ class Shared(NamedTuple):
         return f"{self.before}{self.text}{self.after}"
 
 
-@dataclass(frozen=True, slots=True)
-class Extended:
+class Extended(NamedTuple):
     """A value in front of what these variables of whoever launches already have."""
 
     text: str
@@ -225,8 +222,7 @@ class Launch(NamedTuple):
     env: Mapping[str, LaunchValue]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparationLaunch:
+class PreparationLaunch(NamedTuple):
     """A preparation that can be started: it fills `partial`, which becomes `path` once it is whole."""
 
     preparation: Preparation

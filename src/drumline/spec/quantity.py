@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
-from fractions import Fraction
 
 BYTES_PATTERN = r"^([0-9]{1,19}(?:\.[0-9]{1,9})?) ?(?:([kKMGTP])(i?)B?|B)$"
 SECONDS_PATTERN = r"^([0-9]{1,10}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)?$"
@@ -23,7 +21,7 @@ def parse_bytes(text: str) -> int:
     if not match:
         raise ValueError("an amount of memory such as 16GiB or 500MB")
     power = _POWERS[match[2] and match[2].upper()]
-    amount = int(Fraction(match[1]) * (1024 if match[3] else 1000) ** power)
+    amount = int(_billionths(match[1]) * (1024 if match[3] else 1000) ** power // 10**9)
     if not 1 <= amount <= _MOST_BYTES:
         raise ValueError("an amount of memory from 1B to 1024PiB")
     return amount
@@ -46,7 +44,7 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(SECONDS_PATTERN, text)
     if not match:
         raise ValueError("a time such as 30s, 5m or 1h")
-    seconds = round(Fraction(match[1]) * _MILLISECONDS[match[2]]) / 1000
+    seconds = (_billionths(match[1]) * _MILLISECONDS[match[2]] + 10**9 // 2) // 10**9 / 1000
     if seconds > _MOST_SECONDS:
         raise ValueError("a time of at most 36500d")
     return seconds
@@ -57,4 +55,10 @@ def format_seconds(seconds: float) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds and seconds % length == 0:
             return f"{int(seconds / length)}{unit}"
-    return f"{Decimal(repr(seconds)).normalize():f}s"
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def _billionths(number: str) -> int:
+    """A number with at most nine decimals, as exact as it is written."""
+    whole, _, decimals = number.partition(".")
+    return int(whole + decimals.ljust(9, "0"))

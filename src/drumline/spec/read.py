@@ -6,13 +6,11 @@ what else is wrong; a Reading with problems must not be planned.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from msgspec import inspect
 
@@ -21,6 +19,7 @@ from drumline.spec import document
 from drumline.spec.document import Node, Path, Scalar, Sequence, printable
 from drumline.spec.types import Block, Spec
 from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
+from drumline.words import nearest
 
 # More than anybody mends at once; what it costs to find the rest is not bounded by the patience of a reader.
 MAX_PROBLEMS = 100
@@ -28,8 +27,7 @@ MAX_PROBLEMS = 100
 _BAD: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A spec as read, what was wrong with it, and where each of its values stands."""
 
     spec: Spec
@@ -201,8 +199,8 @@ class _Walk:
             case inspect.LiteralType() if node.text in kind.values:
                 return node.text
             case inspect.LiteralType():
-                near = difflib.get_close_matches(node.text[:60], [str(value) for value in kind.values], n=1)
-                hint = f"; did you mean `{near[0]}`?" if near else ""
+                near = nearest(node.text, map(str, kind.values))
+                hint = f"; did you mean `{near}`?" if near else ""
                 return self.complain(node.line, path, f"expected {describe(kind)}, got {found(node)}{hint}")
             case _:
                 return self.expected(annotated, node, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from msgspec import inspect
 from drumline.spec import document
 from drumline.spec.document import Node, Path, Scalar, Sequence, printable
 from drumline.spec.types import Block
+from drumline.words import nearest
 
 # What other launchers call it; said when the right word is known where the wrong one stands.
 _ELSEWHERE = {
@@ -106,10 +106,10 @@ def find_meant(key: str, kind: inspect.StructType) -> Path | None:
     usual = _ELSEWHERE.get(key.lower().replace("-", "_"), key)
     if usual in here or usual in below:
         return here.get(usual) or below[usual]
-    if near := difflib.get_close_matches(key[:60], here, n=1):
-        return here[near[0]]
-    near = difflib.get_close_matches(key[:60], below, n=1, cutoff=0.8)
-    return below[near[0]] if near else None
+    if near := nearest(key, here):
+        return here[near]
+    near = nearest(key, below, alike=0.8)
+    return below[near] if near else None
 
 
 def spell(path: Path) -> str:

@@ -6,8 +6,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.codec import plan_from_json
@@ -15,8 +15,7 @@ from drumline.plan.types import Plan
 from drumline.store.home import JOURNAL, LOCK, RUNS, run_ids
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     """Everything that a run leaves on this machine."""
 
     path: Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path,
         _write(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
         _write(folder.plan_file, plan_to_json(plan).encode())
     except OSError as error:
-        shutil.rmtree(folder.path, ignore_errors=True)
+        _remove(folder.path)
         raise EngineError(f"cannot keep run {folder.id} in {folder.path}: {error.strerror}") from None
 
 
@@ -40,6 +39,12 @@ def read_facts(folder: RunFolder) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}
+
+
+def _remove(folder: Path) -> None:
+    import shutil  # noqa: PLC0415 - hardly ever
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(path: Path, data: bytes) -> None:

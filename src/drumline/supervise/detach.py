@@ -1,14 +1,16 @@
-"""Leaving the terminal: the command forks its supervisor before there is any thread, and waits for its word."""
+"""Leaving the terminal: a supervisor is forked before there is any thread, and told which run it is for."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from drumline.run.event import StopRequested
 
 Acknowledge = Callable[[str], None]
 
@@ -23,25 +25,38 @@ def held_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def detach(log: Path, main: Callable[[Acknowledge], None]) -> str:
-    """Run `main` in a session of its own and return what it acknowledges.
+class Spare:
+    """A supervisor without a run: a process in a session of its own, which gets ready while it waits for orders.
 
-    If it fails before that, the answer is why, and nothing if it was killed. An interrupt that comes in between
-    reaches neither: it is held back until the supervisor is on its own.
+    Whoever made it and leaves without orders takes it along.
     """
-    answer, word = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with held_interrupts():
-        pid = os.fork()
-        if pid == 0:
-            _live_alone(log, main, word)
+
+    def __init__(self) -> None:
+        orders, self._orders = os.pipe()
+        self._answer, word = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with held_interrupts():
+            if os.fork() == 0:
+                _live_alone(orders, word)
+        os.close(orders)
         os.close(word)
-        with os.fdopen(answer, "rb") as stream:
-            return stream.read().decode()
+
+    def look_after(self, run: Path, *, asked: StopRequested | None = None) -> str:
+        """Give it this run's folder and return what it acknowledges; to be called once.
+
+        If it fails before that, the answer is why, and nothing if it was killed. An interrupt that comes in between
+        reaches neither: it is held back until the supervisor has the run.
+        """
+        with held_interrupts():
+            with suppress(BrokenPipeError):
+                os.write(self._orders, json.dumps([str(run.absolute()), asked and asked.force]).encode())
+            os.close(self._orders)
+            with os.fdopen(self._answer, "rb") as stream:
+                return stream.read().decode()
 
 
-def _live_alone(log: Path, main: Callable[[Acknowledge], None], word: int) -> None:
+def _live_alone(orders: int, word: int) -> None:
     status = 1
     told = False
 
@@ -55,10 +70,12 @@ def _live_alone(log: Path, main: Callable[[Acknowledge], None], word: int) -> No
 
     try:
         os.setsid()
-        _let_go(log, word)
-        main(acknowledge)
+        _let_go(orders, word)
+        _look_after_one(orders, acknowledge)
         status = 0
     except BaseException as error:  # noqa: BLE001
+        import traceback  # noqa: PLC0415 - hardly ever
+
         traceback.print_exc()
         sys.stderr.flush()
         acknowledge(getattr(error, "strerror", None) or str(error) or type(error).__name__)
@@ -66,15 +83,20 @@ def _live_alone(log: Path, main: Callable[[Acknowledge], None], word: int) -> No
         os._exit(status)
 
 
-def _let_go(log: Path, word: int) -> None:
-    """Hold nothing of the terminal, nor a folder, nor anything else that whoever launched has open."""
+def _look_after_one(orders: int, acknowledge: Acknowledge) -> None:
+    from drumline.supervise.main import supervise  # noqa: PLC0415 - while whoever made us reads its spec
+
+    with os.fdopen(orders, "rb") as stream:
+        order = stream.read()
+    if order:
+        run, force = json.loads(order)
+        supervise(Path(run), acknowledge, asked=None if force is None else StopRequested(force=force))
+
+
+def _let_go(*kept: int) -> None:
+    """Hold nothing of the terminal, nor anything else that whoever launched has open."""
     null = os.open(os.devnull, os.O_RDWR)
-    try:
-        errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError:
-        errors = null
-    for target, source in ((0, null), (1, errors), (2, errors)):
-        os.dup2(source, target)
-    os.closerange(3, word)
-    os.closerange(word + 1, 65536)
-    os.chdir("/")
+    for target in (0, 1, 2):
+        os.dup2(null, target)
+    for low, high in zip((2, *sorted(kept)), (*sorted(kept), 65536), strict=True):
+        os.closerange(low + 1, high)

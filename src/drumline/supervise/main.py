@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 
-from drumline.engine.protocol import Site
-from drumline.engine.registry import open_engine
+from drumline.engine.registry import get_ready, open_engine
 from drumline.run.event import StopRequested
 from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import take_lock
@@ -18,6 +19,7 @@ from drumline.supervise.control import ControlServer
 from drumline.supervise.detach import Acknowledge
 from drumline.supervise.loop import EventLoop
 from drumline.supervise.marks import Marker
+from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor
 
 TICK_SECONDS = 0.25
@@ -27,11 +29,17 @@ RESERVE_BYTES = 4096
 RESERVE_BYTES_PER_REPLICA = 512
 
 
-def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge, *, asked: StopRequested | None = None) -> None:
+get_ready()
+
+
+def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | None = None) -> None:
     """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
 
     `asked` is what whoever calls this wants of it; nothing needs to be written for that.
     """
+    folder = RunFolder(path)
+    site = site_of_run(folder)
+    _settle_down(folder)
     lock = take_lock(folder.lock_file)
     if lock is None:
         acknowledge("busy")
@@ -56,7 +64,7 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge, *, asked:
     supervisor.begin()
     acknowledge("ok")
     if supervisor.is_new:
-        _note_revision(folder, site)
+        _note_revision(folder, site.directory)
     marker = Marker(returned=not supervisor.is_new)
 
     def tick() -> None:
@@ -74,7 +82,17 @@ def supervise(folder: RunFolder, site: Site, acknowledge: Acknowledge, *, asked:
     _record(folder)
 
 
-def _note_revision(folder: RunFolder, site: Site) -> None:
+def _settle_down(folder: RunFolder) -> None:
+    """Say what there is to say in the run's folder, and stand in nobody's way."""
+    with suppress(OSError):
+        log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+    os.chdir("/")
+
+
+def _note_revision(folder: RunFolder, directory: Path) -> None:
     """Keep the code's revision with the run: asked for in a child, since git may take its time and replicas may not."""
     if os.fork():
         return
@@ -83,7 +101,7 @@ def _note_revision(folder: RunFolder, site: Site) -> None:
         from drumline.store.launch import add_facts  # noqa: PLC0415
         from drumline.store.revision import code_facts  # noqa: PLC0415
 
-        add_facts(folder, **code_facts(site.directory))
+        add_facts(folder, **code_facts(directory))
     finally:
         os._exit(0)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from functools import partial
 
-from drumline.engine.protocol import Site
 from drumline.errors import EngineError
 from drumline.run.event import StopRequested
 from drumline.run.machine import fold
@@ -15,8 +13,7 @@ from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 from drumline.supervise.control import connect, read_answer, request_stop, wait_closed
-from drumline.supervise.detach import detach
-from drumline.supervise.main import supervise
+from drumline.supervise.detach import Spare
 
 _MOMENT_SECONDS = 0.01
 _PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
@@ -27,13 +24,13 @@ def read_state(folder: RunFolder) -> RunState:
     return fold(folder.plan(), (record.event for record in read_journal(folder.journal_file)))
 
 
-def stop_run(folder: RunFolder, site: Site, *, force: bool) -> RunState:
+def stop_run(folder: RunFolder, *, force: bool) -> RunState:
     """End a run, whether or not it has a supervisor, and return when nothing of it is alive."""
-    ask_to_stop(folder, site, force=force)
-    return wait_until_stopped(folder, site, force=force)
+    ask_to_stop(folder, force=force)
+    return wait_until_stopped(folder, force=force)
 
 
-def ask_to_stop(folder: RunFolder, site: Site, *, force: bool) -> None:
+def ask_to_stop(folder: RunFolder, *, force: bool) -> None:
     """Ask for the end of a run; return when its supervisor, perhaps a new one, knows."""
     while not read_state(folder).phase.is_final:
         if connection := connect(folder.socket_file):
@@ -43,17 +40,17 @@ def ask_to_stop(folder: RunFolder, site: Site, *, force: bool) -> None:
                     return
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)  # it is just coming or going
-        elif take_up(folder, site, asked=StopRequested(force=force)):
+        elif take_up(folder, asked=StopRequested(force=force)):
             return
 
 
-def wait_until_stopped(folder: RunFolder, site: Site, *, force: bool) -> RunState:
+def wait_until_stopped(folder: RunFolder, *, force: bool) -> RunState:
     """Return when a run that was asked to stop is over, whatever happens to its supervisor meanwhile."""
     for _ in range(_PATIENCE):
         state = _wait(folder)
         if state.phase.is_final:
             return state
-        ask_to_stop(folder, site, force=force)
+        ask_to_stop(folder, force=force)
     raise EngineError(
         f"run {folder.id} was stopped, but its end could not be written down", hint=f"see {folder.supervisor_log}"
     )
@@ -80,9 +77,9 @@ def _wait(folder: RunFolder) -> RunState:
     return state
 
 
-def take_up(folder: RunFolder, site: Site, *, asked: StopRequested | None = None) -> bool:
+def take_up(folder: RunFolder, *, asked: StopRequested | None = None, spare: Spare | None = None) -> bool:
     """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing."""
-    word = detach(folder.supervisor_log, partial(supervise, folder, site, asked=asked))
+    word = (spare or Spare()).look_after(folder.path, asked=asked)
     if word not in ("ok", "busy"):
         raise EngineError(
             f"the supervisor of run {folder.id} could not start: {word or 'it was killed'}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -109,7 +108,7 @@ class Supervisor:
                 fired = TimerFired(action.timer, action.attempt)
                 self._loop.call_later(max(0.0, action.seconds - passed), partial(self.take, fired))
             case ChooseDelay():
-                self.take(DelayChosen(action.attempt, round(action.about_seconds * random.uniform(0.5, 1.5), 3)))
+                self.take(DelayChosen(action.attempt, _about(action.about_seconds)))
             case Finish():
                 self.ending = action.ending
             case _:
@@ -141,6 +140,12 @@ class Supervisor:
             for action in actions:
                 self._perform(action)
         return placement
+
+
+def _about(seconds: float) -> float:
+    import random  # noqa: PLC0415 - hardly ever
+
+    return round(seconds * random.uniform(0.5, 1.5), 3)
 
 
 def _seconds_lived(history: Sequence[Record], boot: str) -> float:

@@ -135,3 +135,12 @@ def test_a_nested_run_ends_with_the_replica_that_started_it(house: House) -> Non
     inner = next(each for each in house.runs() if each.id != run.id)
     wait_until(lambda: not house.processes())
     assert house.run("kill", inner.id).code == 0  # its supervisor was killed before it could write the end down
+
+
+def test_a_run_that_is_refused_takes_its_spare_supervisor_along(house: House) -> None:
+    house.write_spec("run: 'true'\nnonsense: 1")
+    answer = house.run("train")
+    assert answer.code == 2
+    assert answer.err.count("nonsense") == 1
+    wait_until(lambda: not house.processes())
+    assert house.runs() == []

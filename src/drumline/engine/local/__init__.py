@@ -13,7 +13,6 @@ from drumline.engine.local.claim import PortClaim
 from drumline.engine.local.environment import complete
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.processes import Processes
-from drumline.engine.local.render import render
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
@@ -49,6 +48,8 @@ class LocalEngine:
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write a script that starts any one replica by hand, or the same as data."""
+        from drumline.engine.local.render import render  # noqa: PLC0415 - YAML, which no supervisor needs
+
         return render(plan, launches, form)
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
