@@ -50,7 +50,7 @@ class Spare:
         """
         with held_interrupts():
             with suppress(BrokenPipeError):
-                os.write(self._orders, json.dumps([str(run.absolute()), asked and asked.force]).encode())
+                os.write(self._orders, json.dumps([str(run.absolute()), asked]).encode())
             os.close(self._orders)
             with os.fdopen(self._answer, "rb") as stream:
                 return stream.read().decode()
@@ -89,8 +89,8 @@ def _look_after_one(orders: int, acknowledge: Acknowledge) -> None:
     with os.fdopen(orders, "rb") as stream:
         order = stream.read()
     if order:
-        run, force = json.loads(order)
-        supervise(Path(run), acknowledge, asked=None if force is None else StopRequested(force=force))
+        run, asked = json.loads(order)
+        supervise(Path(run), acknowledge, asked=None if asked is None else StopRequested(*asked))
 
 
 def _let_go(*kept: int) -> None:
