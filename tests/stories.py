@@ -3,7 +3,7 @@
 A story is a title, a line, and what happens: `EVENT [-> ACTIONS] [:: STATE OF THE RUN]`. Without an arrow, nothing is
 to be done. `= worker.0 FINISHED, ps.0 FINISHED RunOver` says where everybody stands. `running` tells the beginning in
 short. An end is an hour after the one before unless `at` says when; `worker.0@1` is of attempt 1, `worker.0+1` of
-incarnation 1. `unseen` is an end that nobody saw.
+incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want of memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lines import line
 
 _REPLICA = re.compile(
     r"(?P<replica>\w+\.\d+|prepare[\w-]*)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
-    r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?: at (?P<at>[\d.]+))?"
+    r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?P<hungry> hungry)?(?: at (?P<at>[\d.]+))?"
 )
 
 
@@ -112,6 +112,7 @@ class Telling:
         self._hours += 1
         number = int(match["number"] or 0)
         exit_ = {"exits": Exit(code=number), "signal": Exit(signal=number), "unseen": Exit()}[match["what"]]
+        exit_ = exit_._replace(out_of_memory=bool(match["hungry"]))
         return ReplicaExited(replica, attempt, life, exit_, float(match["at"] or self._hours * 3600))
 
 

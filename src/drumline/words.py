@@ -10,6 +10,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 or noun.endswith("s") else f"{number:,} {noun}s"
 
 
+def size(amount: int) -> str:
+    """`512.0 MiB`, `1.5 GiB`: one decimal, and the largest unit that leaves something before it."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if amount >= 1 << power:
+            return f"{amount / (1 << power):.1f} {unit}"
+    return f"{amount} B"
+
+
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -16,6 +16,7 @@ class Exit(NamedTuple):
     code: int | None = None
     signal: int | None = None
     message: str = ""
+    out_of_memory: bool = False  # the kernel ended it, or a process of it, for want of memory
 
     @property
     def ok(self) -> bool:

@@ -28,6 +28,8 @@ def describe_exit(exit_: Exit) -> str:
 
 def failure_class(exit_: Exit) -> str:
     """The budget that this ending is charged to."""
+    if starved(exit_):
+        return "out_of_memory"
     if exit_.signal == Signals.SIGTERM or exit_.code in PREEMPTED_CODES:
         return "preempted"
     return "crash" if exit_.seen else "lost"
@@ -35,6 +37,8 @@ def failure_class(exit_: Exit) -> str:
 
 def reason_of(exit_: Exit) -> str:
     """One machine-readable word for this ending."""
+    if starved(exit_):
+        return "OutOfMemory"
     if not exit_.seen:
         return "ExitUnknown"
     if exit_.signal is not None:
@@ -42,8 +46,15 @@ def reason_of(exit_: Exit) -> str:
     return "CannotExecute" if exit_.code in _CANNOT_EXECUTE else "Exited"
 
 
+def starved(exit_: Exit) -> bool:
+    """Whether it failed for want of memory; whoever lost only a child to that and ended well did not."""
+    return exit_.out_of_memory and not exit_.ok
+
+
 def gave_up(exit_: Exit) -> bool:
     """Whether it failed by itself: nothing from outside ended it."""
+    if starved(exit_):
+        return True
     if exit_.signal is not None:
         return exit_.signal not in _FROM_OUTSIDE
     return exit_.seen and not exit_.ok and exit_.code not in _CODES_FROM_OUTSIDE

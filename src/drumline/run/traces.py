@@ -6,6 +6,7 @@ from drumline.plan.types import ReplicaId
 
 LOG = "log"  # its stdout and stderr, nothing in between
 TRACE = "keeper"  # locked while its keeper lives
+GROUP = "group"  # its cgroup, while that is there
 MARKS = "marks"  # which byte of the log was written by when
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drumline.plan.types import Plan
 from drumline.run.event import Exit, ReplicaExited
-from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
+from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of, starved
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts
 
@@ -25,8 +25,9 @@ def came_before(event: ReplicaExited, state: RunState) -> bool:
 def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
     """Whoever went first, whatever its exit code, now that this one has failed."""
     exit_, reason = event.exit, reason_of(event.exit)
-    # Only a framework ties its replicas together; a plain command, or one that was not there, falls by itself.
-    if plan.framework != "plain" and gave_up(exit_) and reason != "CannotExecute":
+    # Only a framework ties its replicas together; a plain command, or one that was not there, falls by itself, and so
+    # does whoever has eaten all its memory.
+    if plan.framework != "plain" and gave_up(exit_) and reason not in ("CannotExecute", "OutOfMemory"):
         shortest, longest = WITNESS_SECONDS
         gone = [
             (replica.at_seconds, name)
@@ -62,6 +63,8 @@ def _judge(ending: Ending, event: ReplicaExited) -> tuple[Phase, str]:
         return Phase.KILLED, ending.reason
     if culprit == event.replica:  # it was stopped because it had not started
         return Phase.FAILED, ending.reason
+    if starved(event.exit):  # its own fault, whoever went first
+        return Phase.FAILED, reason_of(event.exit)
     if gave_up(event.exit):
         return Phase.FAILED, "Consequence"
     return Phase.KILLED, "PeerFailed"

@@ -68,12 +68,14 @@ def keep(
     boot: str = "",
     held: Sequence[int] = (),
     file_limits: tuple[int, int] | None = None,
+    group: str = "",
 ) -> NoReturn:
     """Run one replica and never return. Called in a fresh fork; `trace` is open and already locked.
 
     `news` is a pipe: one line with the name and pid when the process is about to become the replica. The
     descriptors in `held` stay open for as long as the keeper lives: claims, which end with the replica. A
-    supervisor that raised its own limit of open files says in `file_limits` what the replica is to have.
+    supervisor that raised its own limit of open files says in `file_limits` what the replica is to have. `group` is
+    the folder of a memory cgroup for the replica alone: its keeper stays outside, and is no victim of its hunger.
     """
     try:
         os.setsid()
@@ -94,11 +96,12 @@ def keep(
             _write_line(trace, {"code": 126, "at": now(), "over": True})
             os._exit(1)
         if pid == 0:
-            _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir)
+            _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir, group=group)
         os.close(log)
         os.close(news)
         status = _wait_for(pid)
-        _write_line(trace, {"code": _code(status), "signal": _signal(status), "at": now()})
+        end = {"code": _code(status), "signal": _signal(status), "at": now()}
+        _write_line(trace, {**end, **(out_of_memory(group) if group else {})})
         _end_leftovers(gently=_signal(status) != signal.SIGKILL)
         _write_line(trace, {"over": True})
     finally:
@@ -106,10 +109,11 @@ def keep(
 
 
 def _become_replica(
-    trace: int, log: int, news: int, *, name: str, argv: Sequence[str], env: Mapping[str, str], workdir: str
+    trace: int, log: int, news: int, *, name: str, argv: Sequence[str], env: Mapping[str, str], workdir: str, group: str
 ) -> NoReturn:
     try:
         os.setsid()
+        unlimited = _enter(group)
         for number in _OWN_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -117,8 +121,8 @@ def _become_replica(
         os.dup2(log, 1)
         os.dup2(log, 2)
         pid = os.getpid()
-        _write_line(trace, {"pid": pid, "ticks": start_ticks(pid)})
-        _write(news, f"{name} {pid}\n".encode())  # nobody may be there to hear it
+        _write_line(trace, {"pid": pid, "ticks": start_ticks(pid), **({"unlimited": unlimited} if unlimited else {})})
+        _write(news, f"{name} {pid} {unlimited}\n".encode())  # nobody may be there to hear it
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs expect that nobody does
             signal.signal(number, signal.SIG_DFL)
         try:
@@ -156,6 +160,36 @@ def _reason(error: OSError | ValueError, command: str) -> str:
         return error.strerror or str(error)
     # The kernel says the same of a script whose first line names an interpreter that is not there.
     return "its interpreter does not exist" if "/" in command and os.path.exists(command) else "no such command"  # noqa: PTH110
+
+
+def _enter(group: str) -> str:
+    """Put this process, and so all that it starts, into a cgroup; return why that failed, if it did."""
+    try:
+        if group:
+            with open(f"{group}/cgroup.procs", "w", encoding="ascii") as members:  # noqa: PTH123
+                members.write("0")  # whoever writes
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def out_of_memory(group: str) -> dict[str, tuple[str, str]]:
+    """If the kernel ended somebody in a cgroup for want of memory: the most that was used, and the limit."""
+    lines = _read_first(group, "memory.events", "memory.oom_control").splitlines()  # version 2, version 1
+    if not any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines):
+        return {}
+    # Swap counts as memory where it is counted; in version 2 there is none to be had.
+    used = _read_first(group, "memory.peak", "memory.memsw.max_usage_in_bytes", "memory.max_usage_in_bytes")
+    limit = _read_first(group, "memory.max", "memory.limit_in_bytes")
+    return {"out_of_memory": (used, limit)}
+
+
+def _read_first(folder: str, *names: str) -> str:
+    """What the first of these files says that can be read."""
+    for name in names:
+        with suppress(OSError), open(f"{folder}/{name}", encoding="ascii") as stream:  # noqa: PTH123
+            return stream.read().strip()
+    return ""
 
 
 def start_ticks(pid: int) -> int | None:

@@ -33,7 +33,7 @@ replicas = st.builds(ReplicaId, st.sampled_from(ROLES), st.integers(0, 10**8))
 numbers = st.integers(0, 2**31)
 seconds = st.floats(0, 1e12)
 texts = st.text(st.characters(exclude_categories=["Cs"]))
-exits = st.builds(Exit, st.none() | numbers, st.none() | numbers, texts)
+exits = st.builds(Exit, st.none() | numbers, st.none() | numbers, texts, st.booleans())
 KINDS: dict[type, st.SearchStrategy[Event]] = {
     RunAccepted: st.just(RunAccepted()),
     AttemptPlaced: st.builds(AttemptPlaced, numbers, st.lists(texts, max_size=3).map(tuple)),

@@ -31,6 +31,16 @@ ENDS = [
     (UNSEEN, "ended unseen", "ExitUnknown", "lost", False),
     (Exit(message="its keeper is gone"), "its keeper is gone", "ExitUnknown", "lost", False),
     (
+        Exit(signal=9, message="out of memory: it used 1.0 GiB, all of its limit", out_of_memory=True),
+        "killed by signal 9 (KILL); out of memory: it used 1.0 GiB, all of its limit",
+        "OutOfMemory",
+        "out_of_memory",
+        True,
+    ),
+    (Exit(1, message="a child", out_of_memory=True), "exit code 1; a child", "OutOfMemory", "out_of_memory", True),
+    (Exit(message="nobody saw it", out_of_memory=True), "nobody saw it", "OutOfMemory", "out_of_memory", True),
+    (Exit(0, message="it lost a child", out_of_memory=True), "exit code 0; it lost a child", "Exited", "crash", False),
+    (
         Exit(signal=9, message="the kernel's out-of-memory killer chose it"),
         "killed by signal 9 (KILL); the kernel's out-of-memory killer chose it",
         "Signalled",

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from drumline.engine.local.limit import Limits
 from drumline.engine.local.stray import find_strays
-from drumline.engine.local.trace import Trace, open_trace, read_trace
+from drumline.engine.local.trace import Trace, open_trace, read_trace, starving
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
-from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
@@ -56,7 +57,8 @@ class Processes:
         self._tell = tell
         self._kept: dict[Life, _Kept] = {}
         self._heard = b""
-        self._limits = file_limits
+        self._file_limits = file_limits
+        self._memory = Limits(run_dir, tell)
         keeper.become_subreaper()
 
     def start(
@@ -93,6 +95,7 @@ class Processes:
             return
         try:
             env = {**env_of(launch), MARK: self._mark_of(life)}
+            group = self._memory.make(folder, life.attempt, launch.replica.resources.memory_bytes)
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
                 pid = os.fork()
@@ -107,7 +110,8 @@ class Processes:
                         workdir=launch.place.workdir,
                         boot=self._boot,
                         held=held,
-                        file_limits=self._limits,
+                        file_limits=self._file_limits,
+                        group=group,
                     )
             finally:
                 os.close(log)
@@ -185,15 +189,18 @@ class Processes:
             return
         *lines, self._heard = (self._heard + data).split(b"\n")
         for line in lines:
-            replica, attempt, incarnation, pid = line.decode().split()
+            replica, attempt, incarnation, pid, unlimited = line.decode().split(" ", 4)
             kept = self._kept.get(Life(ReplicaId.parse(replica), int(attempt), int(incarnation)))
             if kept:
-                self._told_start(kept, Trace(pid=int(pid)))
+                self._told_start(kept, Trace(pid=int(pid), unlimited=unlimited))
 
     def _told_start(self, kept: _Kept, trace: Trace) -> None:
         if trace.pid is not None and not kept.told_start:
             kept.told_start = True
             self._tell(ReplicaStarted(*kept.life, trace.pid))
+            if trace.unlimited:
+                message = f"{kept.life.replica} runs without its memory limit: {trace.unlimited}"
+                self._tell(EngineWarned(kept.life.attempt, message))
 
     def _keeper_gone(self, kept: _Kept) -> None:
         if kept.watched is not None:
@@ -208,17 +215,26 @@ class Processes:
         _reap()
         if not trace.over and self._end_strays(kept, trace):
             self._loop.call_later(_MOMENT_SECONDS, partial(self._conclude, kept, trace))
-        elif trace.exit is not None:
-            self._tell(ReplicaExited(*kept.life, trace.exit, trace.at_seconds))
-        else:
-            message = "its keeper is gone" if trace.keeper else "it was never started"
-            self._tell(ReplicaExited(*kept.life, Exit(message=message), keeper.now()))
+            return
+        end = trace.exit or self._unseen(kept, trace)
+        self._memory.clear(kept.path.parent)
+        self._tell(ReplicaExited(*kept.life, end, trace.at_seconds if trace.exit else keeper.now()))
+
+    def _unseen(self, kept: _Kept, trace: Trace) -> Exit:
+        """The end of a life that no keeper wrote down; if it was want of memory, its group still knows."""
+        gone = "its keeper is gone" if trace.keeper else "it was never started"
+        group = self._memory.group(kept.path.parent)
+        words, starved = starving(keeper.out_of_memory(str(group)) if group else {})
+        return Exit(message=f"{gone}; {words}" if starved else gone, out_of_memory=starved)
 
     def _end_strays(self, kept: _Kept, trace: Trace) -> bool:
         """Kill everybody of a life without keeper; say whether somebody may still be there."""
         keepers = {each.keeper for each in self._kept.values() if each.watched is not None and each.keeper}
         mark = f"{MARK}={self._mark_of(kept.life)}"
-        strays = find_strays(trace, boot=self._boot, mark=mark, log=kept.path.with_name(LOG), keepers=keepers)
+        group = self._memory.members(kept.path.parent)
+        strays = find_strays(
+            trace, boot=self._boot, mark=mark, log=kept.path.with_name(LOG), group=group, keepers=keepers
+        )
         ended = [keeper.signal_process(pid, signal.SIGKILL) for pid in strays]
         return any(ended)
 

@@ -11,8 +11,10 @@ from drumline.engine.local.trace import Trace
 from drumline.runtime.keeper import descendants, processes, start_ticks
 
 
-def find_strays(trace: Trace, *, boot: str, mark: str, log: Path, keepers: Collection[int]) -> set[int]:
-    """Everybody of this life: who carries its mark, is of its session, writes to its log or came to us, and all below.
+def find_strays(
+    trace: Trace, *, boot: str, mark: str, log: Path, group: Collection[int], keepers: Collection[int]
+) -> set[int]:
+    """Everybody of this life: in its group or session, with its mark, on its log, or come to us; and all below.
 
     Children of ours in another session than ours are keepers, or were below one that died.
     """
@@ -22,7 +24,8 @@ def find_strays(trace: Trace, *, boot: str, mark: str, log: Path, keepers: Colle
     found = {
         process.pid
         for process in everyone
-        if (process.parent == us and process.session != our_session and process.pid not in keepers)
+        if process.pid in group
+        or (process.parent == us and process.session != our_session and process.pid not in keepers)
         or process.session in sessions
         or _is_marked(process.pid, mark.encode())
         or _writes_to(process.pid, str(log))

@@ -6,13 +6,18 @@ import errno
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drumline.run.event import Exit
+from drumline.words import size
 
 # More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
 _ROOM = b"\n" * 512
+
+# A group is full a few pages before its limit, since the kernel hands out some at a time.
+_ALL = 0.95
 
 
 class Trace(NamedTuple):
@@ -25,6 +30,7 @@ class Trace(NamedTuple):
     exit: Exit | None = None
     at_seconds: float = 0.0
     over: bool = False  # nothing that it started was left
+    unlimited: str = ""  # why it runs without the memory limit that it should have
 
 
 def open_trace(path: Path) -> int | None:
@@ -68,7 +74,23 @@ def read_trace(path: Path) -> Trace:
         boot=known.get("boot"),
         pid=known.get("pid"),
         ticks=known.get("ticks"),
-        exit=Exit(known.get("code"), known.get("signal")) if ended else None,
+        exit=Exit(known.get("code"), known.get("signal"), *starving(known)) if ended else None,
         at_seconds=known.get("at", 0.0),
         over=known.get("over", False),
+        unlimited=known.get("unlimited", ""),
     )
+
+
+def starving(known: Mapping[str, Any]) -> tuple[str, bool]:
+    """What a keeper knows about want of memory, as a message with the numbers, and whether there was any."""
+    if "out_of_memory" not in known:
+        return "", False
+    used, limit = (int(text) if text.isdecimal() else None for text in known["out_of_memory"])
+    if limit is None:
+        return "out of memory", True
+    if used is None:  # a kernel that does not remember
+        return f"out of memory: its limit is {size(limit)}", True
+    if used >= limit * _ALL:
+        return f"out of memory: it used {size(used)}, all of its limit", True
+    # Whoever is ended in a group counts there, also when the shortage was in a larger one around it.
+    return f"out of memory: it used {size(used)} of its limit of {size(limit)}, and more was not to be had", True

@@ -1,0 +1,78 @@
+"""The memory limits of one run's lives: a cgroup for each that has one, and a warning where there can be none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from drumline.engine.local.cgroup import Ground, NoGroundError, find_ground, make_group, members, remove_group
+from drumline.engine.protocol import Tell
+from drumline.run.event import EngineWarned
+from drumline.run.traces import GROUP
+
+
+class Limits:
+    """Makes and removes the groups of a run; which one a life has is written beside its trace before it is made.
+
+    So whoever takes the run up again finds it, from wherever that is done.
+    """
+
+    def __init__(self, run_dir: Path, tell: Tell) -> None:
+        self._run_dir = run_dir
+        self._tell = tell
+        self._ground: Ground | None = None
+        self._told: set[tuple[int, str]] = set()
+
+    def make(self, folder: Path, attempt: int, memory_bytes: int | None) -> str:
+        """Make the group of a life that is about to begin; none where it has no limit, or none can be kept."""
+        if memory_bytes is None:
+            return ""
+        self.clear(folder)  # of a supervisor that was killed before the life began
+        try:
+            ground = self._ground = self._ground or _find_ground()
+            name = self._name(folder)
+            (folder / GROUP).write_text(str(ground.path / name))
+            return str(make_group(ground, name, memory_bytes))
+        except NoGroundError as error:
+            (folder / GROUP).unlink(missing_ok=True)
+            self._warn(attempt, f"memory limits are not enforced: {error}")
+            return ""
+
+    def group(self, folder: Path) -> Path | None:
+        """The group of a life, if it has one; by its name it can be no other's."""
+        try:
+            path = Path((folder / GROUP).read_text())
+        except FileNotFoundError:
+            return None
+        return path if path.name == self._name(folder) else None
+
+    def members(self, folder: Path) -> set[int]:
+        """Everybody in the group of a life."""
+        group = self.group(folder)
+        return members(group) if group else set()
+
+    def clear(self, folder: Path) -> None:
+        """Remove the group of a life of which nobody is left."""
+        group = self.group(folder)
+        if group and remove_group(group):
+            (folder / GROUP).unlink(missing_ok=True)
+
+    def _warn(self, attempt: int, message: str) -> None:
+        """Say it once an attempt, not once a replica."""
+        if (attempt, message) not in self._told:
+            self._told.add((attempt, message))
+            self._tell(EngineWarned(attempt, message))
+
+    def _name(self, folder: Path) -> str:
+        """Whose it is, for people; and the number of the run's folder, which no other folder has meanwhile."""
+        run = os.stat(self._run_dir)  # noqa: PTH116
+        life = ".".join(folder.relative_to(self._run_dir).parts[1:])
+        return f"drumline-{os.getuid()}-run{self._run_dir.name}-{life}-{run.st_dev:x}-{run.st_ino:x}"
+
+
+def _find_ground() -> Ground:
+    try:
+        cgroups, mounts = (Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "mountinfo"))
+    except OSError:
+        raise NoGroundError("this system has no cgroups") from None
+    return find_ground(cgroups, mounts, privileged=os.geteuid() == 0)
