@@ -28,6 +28,15 @@ class Ground(NamedTuple):
     version: int
 
 
+def own_ground() -> Ground:
+    """Where this process may make memory cgroups; raise NoGroundError where it may not."""
+    try:
+        cgroups, mounts = (Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "mountinfo"))
+    except OSError:
+        raise NoGroundError("this system has no cgroups") from None
+    return find_ground(cgroups, mounts, privileged=os.geteuid() == 0)
+
+
 def find_ground(cgroups: str, mounts: str, *, privileged: bool) -> Ground:
     """Where we may make memory cgroups, by `/proc/self/cgroup` and `/proc/self/mountinfo`: only below our own.
 

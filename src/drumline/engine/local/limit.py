@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from drumline.engine.local.cgroup import Ground, NoGroundError, find_ground, make_group, members, remove_group
+from drumline.engine.local.cgroup import Ground, NoGroundError, make_group, members, own_ground, remove_group
 from drumline.engine.protocol import Tell
 from drumline.run.event import EngineWarned
 from drumline.run.traces import GROUP
@@ -29,7 +29,7 @@ class Limits:
             return ""
         self.clear(folder)  # of a supervisor that was killed before the life began
         try:
-            ground = self._ground = self._ground or _find_ground()
+            ground = self._ground = self._ground or own_ground()
             name = self._name(folder)
             (folder / GROUP).write_text(str(ground.path / name))
             return str(make_group(ground, name, memory_bytes))
@@ -68,11 +68,3 @@ class Limits:
         run = os.stat(self._run_dir)  # noqa: PTH116
         life = ".".join(folder.relative_to(self._run_dir).parts[1:])
         return f"drumline-{os.getuid()}-run{self._run_dir.name}-{life}-{run.st_dev:x}-{run.st_ino:x}"
-
-
-def _find_ground() -> Ground:
-    try:
-        cgroups, mounts = (Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "mountinfo"))
-    except OSError:
-        raise NoGroundError("this system has no cgroups") from None
-    return find_ground(cgroups, mounts, privileged=os.geteuid() == 0)

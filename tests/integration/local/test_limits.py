@@ -1,0 +1,258 @@
+"""Memory limits that the kernel keeps: who hits one is told so with the numbers, and no group outlives its replica."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.cgroup import Ground, NoGroundError, make_group, members, own_ground, remove_group, write
+from drumline.plan.types import ReplicaId
+from drumline.run.event import EngineWarned
+from drumline.run.state import Phase
+from drumline.run.traces import GROUP
+from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+
+HOG = 'python3 -c "x = bytearray(200 << 20)"'
+ALL_OF_IT = "out of memory: it used 64.0 MiB, all of its limit"
+# Replicas that say who they are, wait to be told, and then take more than they may.
+PATIENT = f"""
+resources: {{memory: 64MiB}}
+run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exec {HOG}
+"""
+SLEEPING = """
+resources: {memory: 64MiB}
+run: echo $$ >> $HERE/up; exec sleep 1000
+timeouts: {grace: 1}
+"""
+
+
+def find_limits() -> Ground | None:
+    """Where limits can be kept on this machine, tried for real; None where they cannot."""
+    try:
+        ground = own_ground()
+        remove_group(make_group(ground, f"drumline-test-{os.getpid()}", 1 << 30))
+    except NoGroundError:
+        return None
+    return ground
+
+
+LIMITS = find_limits()
+
+
+@pytest.fixture
+def narrow(house: House) -> Iterator[House]:
+    """A house in which limits are kept, and the proof that no group is left; else the warning is what is tested."""
+    if LIMITS is None:
+        run = house.train(f"run: {HOG}\nresources: {{memory: 64MiB}}")
+        run.wait_for(Phase.FINISHED)
+        assert [warning.startswith("memory limits are not enforced: ") for warning in warnings(run)] == [True]
+        house.leave()
+        pytest.skip("this machine lets us make no memory cgroup: only the warning that says so was tested")
+    try:
+        yield house
+        assert [group for run in house.runs() for group in groups(run)] == []
+    finally:
+        for group in [group for run in house.runs() for group in groups(run)]:
+            kill_and_wait(*members(group))
+            remove_group(group)
+
+
+def warnings(run: Run) -> list[str]:
+    """What the engine had to say."""
+    return [event.message for event in run.events if isinstance(event, EngineWarned)]
+
+
+def groups(run: Run) -> list[Path]:
+    """The groups of a run that are there, by their names."""
+    assert LIMITS
+    folder = run.path.stat()
+    return sorted(LIMITS.path.glob(f"**/drumline-*-{folder.st_dev:x}-{folder.st_ino:x}"))
+
+
+def start(house: House, spec: str, up: int = 1) -> Run:
+    run = house.train(spec)
+    run.wait_started()
+    house.wait_numbers("up", up)
+    return run
+
+
+def go(house: House) -> None:
+    """Let patient replicas take too much."""
+    (house.project / "go").touch()
+
+
+def reason(run: Run, replica: str) -> str:
+    return run.state.replicas[ReplicaId.parse(replica)].reason
+
+
+def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopped(narrow: House) -> None:
+    run = narrow.train(f"""
+        resources: {{memory: 64MiB}}
+        roles:
+          worker: {{replicas: 2, run: exec sleep 1000, first: {{run: {HOG!r}}}}}
+    """)
+    run.wait_for(Phase.FAILED)
+    assert (run.replica_phase("worker.0"), reason(run, "worker.0")) == (Phase.FAILED, "OutOfMemory")
+    assert (run.replica_phase("worker.1"), reason(run, "worker.1")) == (Phase.KILLED, "PeerFailed")
+    assert (run.cause.reason, run.cause.failure) == ("OutOfMemory", "out_of_memory")
+    assert f"State:      FAILED: 1.worker.0: killed by signal 9 (KILL); {ALL_OF_IT}\n" in narrow.run("status", "1").out
+    assert f"1.worker.0 exited: killed by signal 9 (KILL); {ALL_OF_IT}\n" in narrow.run("events", "1").out
+
+
+def test_within_its_limit_nobody_is_ended(narrow: House) -> None:
+    run = narrow.train(f"run: {HOG}\nresources: {{memory: 1GiB}}")
+    run.wait_for(Phase.FINISHED)
+    assert run.exit("worker.0").message == ""
+    assert warnings(run) == []
+
+
+def test_want_of_memory_is_charged_to_its_own_budget(narrow: House) -> None:
+    run = narrow.train(f"run: {HOG}\nresources: {{memory: 64MiB}}\nrestart: {{budget: 5, out_of_memory: 1}}")
+    run.wait_for(Phase.FAILED)
+    assert [[exit_.exit.out_of_memory for exit_ in run.exits(attempt)] for attempt in (0, 1, 2)] == [[True], [True], []]
+
+
+def test_a_child_that_hits_the_limit_fails_its_replica(narrow: House) -> None:
+    run = narrow.train(f"run: {HOG} || exit 7\nresources: {{memory: 64MiB}}")
+    run.wait_for(Phase.FAILED)
+    assert reason(run, "worker.0") == "OutOfMemory"
+    assert LIMITS
+    whole_group = LIMITS.version == 2
+    assert run.exit("worker.0")[:3] == ((None, 9, ALL_OF_IT) if whole_group else (7, None, ALL_OF_IT))
+
+
+def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: House) -> None:
+    assert LIMITS
+    if LIMITS.version == 2:
+        return  # there the kernel ends all of it, as the test above shows
+    run = narrow.train(f"run: {HOG}; exit 0\nresources: {{memory: 64MiB}}")
+    run.wait_for(Phase.FINISHED)
+    assert run.exit("worker.0")[:3] == (0, None, ALL_OF_IT)
+
+
+def test_a_child_in_a_session_of_its_own_is_limited_and_the_keeper_is_not(narrow: House) -> None:
+    run = start(narrow, f"{SLEEPING.replace('exec sleep', 'setsid sleep 1000 & echo $! >> $HERE/up; exec sleep')}", 2)
+    (group,) = groups(run)
+    assert members(group) == set(narrow.numbers("up"))
+    assert narrow.run("kill", run.id).code == 0
+    assert not group.exists()
+
+
+def test_the_verdict_needs_no_supervisor(narrow: House) -> None:
+    run = start(narrow, PATIENT)
+    run.kill_supervisor()
+    go(narrow)
+    wait_until(lambda: run.is_over("worker.0"))
+    assert len(groups(run)) == 1  # whoever looks after the run removes it
+    assert narrow.run("supervise", run.id).code == 0
+    run.wait_for(Phase.FAILED)
+    assert (run.cause.reason, run.exit("worker.0").message) == ("OutOfMemory", ALL_OF_IT)
+
+
+def test_an_end_that_no_keeper_saw_is_known_from_the_group(narrow: House) -> None:
+    run = start(narrow, PATIENT)
+    run.kill_supervisor()
+    kill_and_wait(run.keeper("worker.0"))
+    go(narrow)
+    wait_until(lambda: not lives(run.pid("worker.0")))
+    assert narrow.run("supervise", run.id).code == 0
+    run.wait_for(Phase.FAILED)
+    assert (run.cause.reason, run.exit("worker.0").message) == ("OutOfMemory", f"its keeper is gone; {ALL_OF_IT}")
+
+
+def test_a_killed_keeper_leaves_no_group(narrow: House) -> None:
+    run = start(narrow, SLEEPING)
+    kill_and_wait(run.keeper("worker.0"))
+    run.wait_for(Phase.FAILED)
+    assert (run.cause.reason, run.exit("worker.0").message) == ("ExitUnknown", "its keeper is gone")
+
+
+def test_who_hides_from_everybody_is_found_in_the_group(narrow: House) -> None:
+    # Without a mark, a session, a log or a parent that would tell whose it is.
+    narrow.write("hide.sh", "cd /; exec env -i setsid sh -c 'echo $$ > $0; exec sleep 1000' $1 > /dev/null 2>&1")
+    run = start(narrow, SLEEPING.replace("exec", "(sh hide.sh $HERE/hidden &); exec"))
+    (hidden,) = narrow.wait_numbers("hidden", 1)
+    run.kill_supervisor()
+    kill_and_wait(run.keeper("worker.0"))
+    assert lives(hidden)
+    assert narrow.run("kill", run.id).code == 0
+    assert not lives(hidden)
+
+
+@pytest.mark.parametrize("command", ["supervise", "kill"])
+def test_when_everybody_was_killed_the_next_to_look_removes_the_group(narrow: House, command: str) -> None:
+    run = start(narrow, SLEEPING)
+    run.kill_supervisor()
+    kill_and_wait(run.keeper("worker.0"), run.pid("worker.0"))
+    assert len(groups(run)) == 1
+    assert narrow.run(command, run.id).code == 0
+    run.wait_for(Phase.KILLED if command == "kill" else Phase.FAILED)
+
+
+def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: House) -> None:
+    run = start(narrow, SLEEPING)
+    run.kill_supervisor()
+    assert LIMITS
+    elsewhere = make_group(LIMITS, f"elsewhere-{os.getpid()}", 1 << 30)
+    try:
+        narrow.before = ("sh", "-c", f'echo 0 > {elsewhere}/cgroup.procs && exec "$@"', "sh")
+        assert narrow.run("supervise", run.id).code == 0
+        assert run.supervisor() in members(elsewhere)
+        assert narrow.run("kill", run.id).code == 0
+        run.wait_for(Phase.KILLED)
+    finally:
+        wait_until(lambda: remove_group(elsewhere))
+
+
+def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: House, tmp_path: Path) -> None:
+    other = House(tmp_path / "other")
+    runs = [start(house, SLEEPING) for house in (narrow, other)]
+    try:
+        assert [run.id for run in runs] == ["1", "1"]
+        (one,), (two,) = map(groups, runs)
+        assert (members(one), members(two)) == (set(narrow.numbers("up")), set(other.numbers("up")))
+        assert narrow.run("kill", "1").code == 0
+        assert two.is_dir()
+        assert other.run("kill", "1").code == 0
+        assert not two.exists()
+    finally:
+        other.clear()
+
+
+def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: House) -> None:
+    assert LIMITS
+    run = start(narrow, SLEEPING)
+    (group,) = groups(run)
+    below = group / "below"
+    below.mkdir()
+    if LIMITS.version == 1:
+        write(below / "cgroup.procs", str(run.pid("worker.0")))
+        assert members(group) == set(narrow.numbers("up"))
+    assert narrow.run("kill", run.id).code == 0
+    assert not group.exists()
+
+
+def test_nothing_is_written_about_a_replica_without_a_limit(narrow: House) -> None:
+    run = start(narrow, "run: echo $$ >> $HERE/up; exec sleep 1000")
+    assert groups(run) == []
+    assert not (run.trace_dir("worker.0") / GROUP).exists()
+    assert narrow.run("kill", run.id).code == 0
+
+
+def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: House) -> None:
+    run = stranger.train(f"""
+        resources: {{memory: 64MiB}}
+        roles: {{worker: 2}}
+        run: {HOG}; test "$DRUMLINE_ATTEMPT" = 1 || exit 3
+        restart: 1
+    """)
+    run.wait_for(Phase.FINISHED)
+    told = [event for event in run.events if isinstance(event, EngineWarned)]
+    assert [event.attempt for event in told] == [0, 1]
+    assert told[0].message.startswith("memory limits are not enforced: ")
+    assert f"Warning:    {told[0].message}\n" in stranger.run("status", run.id).out
+    assert f"1 has to know: {told[0].message}\n" in stranger.run("events", run.id).out
+    assert not list(run.path.glob(f"attempts/*/*/{GROUP}"))
