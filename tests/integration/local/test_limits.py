@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -205,6 +206,25 @@ def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: House) -> None:
         run.wait_for(Phase.KILLED)
     finally:
         wait_until(lambda: remove_group(elsewhere))
+
+
+def test_who_is_ended_below_its_limit_is_told_so(narrow: House) -> None:
+    assert LIMITS
+    if LIMITS.version == 2:
+        return  # a group around our own would have to be left to us as well
+    around = make_group(LIMITS, f"around-{os.getpid()}", 128 << 20)
+    try:
+        narrow.before = ("sh", "-c", f'echo 0 > {around}/cgroup.procs && exec "$@"', "sh")
+        run = narrow.train(f"run: {HOG}\nresources: {{memory: 2GiB}}")
+        run.wait_for(Phase.FAILED)
+        assert run.cause.reason == "OutOfMemory"
+        assert re.fullmatch(
+            r"out of memory: it used \d+\.\d MiB of its limit of 2\.0 GiB, and more was not to be had",
+            run.exit("worker.0").message,
+        )
+        assert groups(run) == []
+    finally:
+        wait_until(lambda: remove_group(around))
 
 
 def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: House, tmp_path: Path) -> None:
