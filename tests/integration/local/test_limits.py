@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from drumline.engine.local.cgroup import Ground, NoGroundError, make_group, members, own_ground, remove_group, write
+from drumline.engine.local.limit import Limits
 from drumline.plan.types import ReplicaId
-from drumline.run.event import EngineWarned
+from drumline.run.event import EngineWarned, Event
 from drumline.run.state import Phase
 from drumline.run.traces import GROUP
 from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
@@ -30,23 +32,28 @@ timeouts: {grace: 1}
 """
 
 
+@cache
 def find_limits() -> Ground | None:
     """Where limits can be kept on this machine, tried for real; None where they cannot."""
     try:
-        ground = own_ground()
-        remove_group(make_group(ground, f"drumline-test-{os.getpid()}", 1 << 30))
+        found = own_ground()
+        remove_group(make_group(found, f"drumline-test-{os.getpid()}", 1 << 30))
     except NoGroundError:
         return None
-    return ground
+    return found
 
 
-LIMITS = find_limits()
+def ground() -> Ground:
+    """Where limits are kept; only for whoever has a house in which they are."""
+    found = find_limits()
+    assert found
+    return found
 
 
 @pytest.fixture
 def narrow(house: House) -> Iterator[House]:
     """A house in which limits are kept, and the proof that no group is left; else the warning is what is tested."""
-    if LIMITS is None:
+    if find_limits() is None:
         run = house.train(f"run: {HOG}\nresources: {{memory: 64MiB}}")
         run.wait_for(Phase.FINISHED)
         assert [warning.startswith("memory limits are not enforced: ") for warning in warnings(run)] == [True]
@@ -68,9 +75,8 @@ def warnings(run: Run) -> list[str]:
 
 def groups(run: Run) -> list[Path]:
     """The groups of a run that are there, by their names."""
-    assert LIMITS
     folder = run.path.stat()
-    return sorted(LIMITS.path.glob(f"**/drumline-*-{folder.st_dev:x}-{folder.st_ino:x}"))
+    return sorted(ground().path.glob(f"**/drumline-*-{folder.st_dev:x}-{folder.st_ino:x}"))
 
 
 def start(house: House, spec: str, up: int = 1) -> Run:
@@ -120,14 +126,12 @@ def test_a_child_that_hits_the_limit_fails_its_replica(narrow: House) -> None:
     run = narrow.train(f"run: {HOG} || exit 7\nresources: {{memory: 64MiB}}")
     run.wait_for(Phase.FAILED)
     assert reason(run, "worker.0") == "OutOfMemory"
-    assert LIMITS
-    whole_group = LIMITS.version == 2
+    whole_group = ground().version == 2
     assert run.exit("worker.0")[:3] == ((None, 9, ALL_OF_IT) if whole_group else (7, None, ALL_OF_IT))
 
 
 def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: House) -> None:
-    assert LIMITS
-    if LIMITS.version == 2:
+    if ground().version == 2:
         return  # there the kernel ends all of it, as the test above shows
     run = narrow.train(f"run: {HOG}; exit 0\nresources: {{memory: 64MiB}}")
     run.wait_for(Phase.FINISHED)
@@ -196,8 +200,7 @@ def test_when_everybody_was_killed_the_next_to_look_removes_the_group(narrow: Ho
 def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: House) -> None:
     run = start(narrow, SLEEPING)
     run.kill_supervisor()
-    assert LIMITS
-    elsewhere = make_group(LIMITS, f"elsewhere-{os.getpid()}", 1 << 30)
+    elsewhere = make_group(ground(), f"elsewhere-{os.getpid()}", 1 << 30)
     try:
         narrow.before = ("sh", "-c", f'echo 0 > {elsewhere}/cgroup.procs && exec "$@"', "sh")
         assert narrow.run("supervise", run.id).code == 0
@@ -209,10 +212,9 @@ def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: House) -> None:
 
 
 def test_who_is_ended_below_its_limit_is_told_so(narrow: House) -> None:
-    assert LIMITS
-    if LIMITS.version == 2:
+    if ground().version == 2:
         return  # a group around our own would have to be left to us as well
-    around = make_group(LIMITS, f"around-{os.getpid()}", 128 << 20)
+    around = make_group(ground(), f"around-{os.getpid()}", 128 << 20)
     try:
         narrow.before = ("sh", "-c", f'echo 0 > {around}/cgroup.procs && exec "$@"', "sh")
         run = narrow.train(f"run: {HOG}\nresources: {{memory: 2GiB}}")
@@ -243,16 +245,43 @@ def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: House,
 
 
 def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: House) -> None:
-    assert LIMITS
     run = start(narrow, SLEEPING)
     (group,) = groups(run)
     below = group / "below"
     below.mkdir()
-    if LIMITS.version == 1:
+    if ground().version == 1:
         write(below / "cgroup.procs", str(run.pid("worker.0")))
         assert members(group) == set(narrow.numbers("up"))
     assert narrow.run("kill", run.id).code == 0
     assert not group.exists()
+
+
+def test_a_group_that_was_made_for_a_life_that_never_began_is_made_anew(narrow: House, tmp_path: Path) -> None:
+    folder = tmp_path / "attempts" / "0" / "worker.0"
+    folder.mkdir(parents=True)
+    told: list[Event] = []
+    made = Limits(tmp_path, told.append).make(folder, 0, 64 << 20)  # and then the supervisor was killed
+    below = Path(made) / "below"
+    below.mkdir()
+    later = Limits(tmp_path, told.append)
+    assert later.make(folder, 0, 64 << 20) == made
+    assert not below.exists()
+    later.clear(folder)
+    assert not Path(made).exists()
+    assert (told, list(folder.iterdir())) == ([], [])
+
+
+def test_a_group_of_another_name_is_nobodys_to_remove(narrow: House, tmp_path: Path) -> None:
+    folder = tmp_path / "attempts" / "0" / "worker.0"
+    folder.mkdir(parents=True)
+    others = make_group(ground(), f"others-{os.getpid()}", 1 << 30)
+    try:
+        (folder / GROUP).write_text(str(others))  # as in a home that was copied
+        limits = Limits(tmp_path, lambda event: None)
+        limits.clear(folder)
+        assert (limits.group(folder), others.is_dir()) == (None, True)
+    finally:
+        remove_group(others)
 
 
 def test_nothing_is_written_about_a_replica_without_a_limit(narrow: House) -> None:
