@@ -92,3 +92,10 @@ def test_what_is_loaded_is_really_seen(tmp_path: Path) -> None:
     modules = modules_of(["check"], tmp_path)
     assert {"yaml", "msgspec"} <= modules
     assert {module for module in CORE if module not in modules} == set()
+
+
+def test_a_line_is_planned_without_what_only_its_start_needs(tmp_path: Path) -> None:
+    (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\nresources: {memory: 1GiB}\n")
+    modules = modules_of(["check"], tmp_path)
+    assert "drumline.engine.local.limit" in modules
+    assert "drumline.engine.local.cgroup" not in modules

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from drumline.engine.local.cgroup import Ground, NoGroundError, make_group, members, own_ground, remove_group
 from drumline.engine.protocol import Tell
 from drumline.run.event import EngineWarned
 from drumline.run.traces import GROUP
+
+if TYPE_CHECKING:
+    from drumline.engine.local.cgroup import Ground
 
 
 class Limits:
     """Makes and removes the groups of a run; which one a life has is written beside its trace before it is made.
 
-    So whoever takes the run up again finds it, from wherever that is done.
+    So whoever takes the run up again finds it, from wherever that is done. What knows cgroups is loaded where there
+    is a limit: a line without one starts as fast as before.
     """
 
     def __init__(self, run_dir: Path, tell: Tell) -> None:
@@ -27,6 +31,8 @@ class Limits:
         """Make the group of a life that is about to begin; none where it has no limit, or none can be kept."""
         if memory_bytes is None:
             return ""
+        from drumline.engine.local.cgroup import NoGroundError, make_group, own_ground  # noqa: PLC0415
+
         self.clear(folder)  # of a supervisor that was killed before the life began
         try:
             ground = self._ground = self._ground or own_ground()
@@ -49,12 +55,20 @@ class Limits:
     def members(self, folder: Path) -> set[int]:
         """Everybody in the group of a life."""
         group = self.group(folder)
-        return members(group) if group else set()
+        if group is None:
+            return set()
+        from drumline.engine.local.cgroup import members  # noqa: PLC0415
+
+        return members(group)
 
     def clear(self, folder: Path) -> None:
         """Remove the group of a life of which nobody is left."""
         group = self.group(folder)
-        if group and remove_group(group):
+        if group is None:
+            return
+        from drumline.engine.local.cgroup import remove_group  # noqa: PLC0415
+
+        if remove_group(group):
             (folder / GROUP).unlink(missing_ok=True)
 
     def _warn(self, attempt: int, message: str) -> None:
