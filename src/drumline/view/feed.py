@@ -164,6 +164,8 @@ class Feed:
             items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
+        for warning in after.warnings[len(before.warnings) :]:
+            items.append(Lines(at, self._folder.id, f"Warning: {warning}\n".encode(), after.attempt))
         return items
 
     def _replica_change(

@@ -153,3 +153,16 @@ def test_a_damaged_file_of_marks_costs_times_and_nothing_else(house: House) -> N
     run.wait_for(Phase.FINISHED)
     (run.trace_dir("worker.0") / "marks").write_bytes(b"\xff" * 37)
     assert spoken(house.run("logs", run.id).out) == ["one", "two"]
+
+
+def test_what_a_run_warns_of_is_said_when_it_happens(house: House) -> None:
+    run = house.train("""
+        run: until [ -e $HERE/go ]; do sleep 0.01; done
+        roles: {worker: 1, evaluator: {run: exit 3}}
+    """)
+    wait_until(lambda: run.state.warnings)
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    said = texts(house.run("logs", run.id).out)
+    warning = "Warning: evaluator.0 failed (exit code 3); the training goes on without it"
+    assert said.index(warning) < said.index("--> FINISHED")
