@@ -185,10 +185,15 @@ hosts = _some(
 clusters = _some(dict.fromkeys(("context", "namespace", "image"), names)).map(
     lambda fields: types.KubernetesOptions(**fields)
 )
+networks = st.sampled_from(("shared", "shared", "private")) | st.builds(
+    lambda private, outgoing: types.Network(private=private, outgoing=outgoing),
+    st.booleans(),
+    st.sampled_from((False, False, True)),
+)
 engines = _some(
     {
         "default": st.sampled_from(("local", "ssh", "kubernetes", "jobset", "tfjob")),
-        "local": st.just(types.LocalOptions()),
+        "local": networks.map(lambda network: types.LocalOptions(network=network)),
         "ssh": st.lists(hosts, max_size=2).map(lambda several: types.SshOptions(hosts=tuple(several))),
         **dict.fromkeys(("kubernetes", "jobset", "tfjob"), clusters),
     }
