@@ -266,6 +266,8 @@ def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(anyones: House, 
     tree = anyones.wait_numbers("tree", 8)
     used = set[str]().union(*(namespaces(pid) for pid in tree))
     assert len(used) == 1 + 2 + 2  # a user namespace, and each its network and its name
+    inherited = [each for pid in tree for each in anyones.descriptors(pid)]
+    assert not [each for each in inherited if each.startswith(("user:", "net:", "uts:"))]
     hub = set(anyones.descriptors(run.keeper("worker.0"))) & set(anyones.descriptors(run.keeper("worker.1")))
     used |= {each for each in hub if each.startswith("net:")}
     assert len(used) == 6

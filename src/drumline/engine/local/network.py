@@ -34,7 +34,6 @@ BRIDGE, OWN_END = "hub", "eth0"
 _LOOPBACK = 1  # its index in every network namespace
 
 _NEW_USER, _NEW_NETWORK, _NEW_NAME = 0x1000_0000, 0x4000_0000, 0x0400_0000
-_AT_ONCE = 250  # the kernel passes 253 descriptors in a message
 _MOMENT_SECONDS = 0.005
 
 
@@ -132,8 +131,10 @@ def build(hosts: Mapping[str, str], hub: _Hub | None = None) -> list[int]:
     try:
         with ours:
             while True:
-                word, descriptors, flags, _ = socket.recv_fds(ours, 4096, _AT_ONCE, socket.MSG_CMSG_CLOEXEC)
+                word, descriptors, flags, _ = socket.recv_fds(ours, 4096, 2)
                 received += descriptors
+                for descriptor in descriptors:  # Python 3.11 forgets the flag that would do it
+                    os.set_inheritable(descriptor, False)
                 if flags & socket.MSG_CTRUNC:
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 if word == b"unmapped":
