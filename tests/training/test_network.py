@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline.engine.local.network import objection
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
 from training.line import claimed_ports, find_python, losses
@@ -33,6 +34,8 @@ with socket.socket() as client:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
+    if forbidden := objection():
+        pytest.skip(forbidden)
     place = House(tmp_path / "house")
     try:
         yield place

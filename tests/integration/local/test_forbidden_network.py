@@ -11,6 +11,8 @@ import pytest
 from drumline.run.state import Phase
 from integration.local.runs import House, wait_until
 
+pytestmark = pytest.mark.usefixtures("private_networks")
+
 NETWORK = "engine: {local: {network: private}}"
 SPEC = f"run: echo hello\n{NETWORK}"
 
@@ -89,3 +91,10 @@ def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_
     house.write("go", "")
     run.wait_for(Phase.FAILED)
     assert "a private network cannot be made here: `user.max_user_namespaces` is 0" in house.run("status", run.id).out
+
+
+def test_a_line_with_too_few_descriptors_for_its_network_is_ended_and_says_why(house: House) -> None:
+    house.before = ("prlimit", "--nofile=30:30")
+    run = house.train(f"{SPEC}\nroles: {{worker: 20}}")
+    run.wait_for(Phase.FAILED)
+    assert "a private network cannot be made here: Too many open files" in house.run("status", run.id).out

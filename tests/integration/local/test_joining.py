@@ -22,6 +22,8 @@ from drumline.plan.types import Launch, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
 from plans import plan_of
 
+pytestmark = pytest.mark.usefixtures("private_networks")
+
 FIRST, SECOND, THIRD = (ReplicaId("worker", index) for index in range(3))
 
 ENTER = """

@@ -17,6 +17,8 @@ from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
 
+pytestmark = pytest.mark.usefixtures("private_networks")
+
 PRIVATE = "engine: {local: {network: private}}"
 
 # Everybody serves a greeting with its run on the port of its own address, waits until it was greeted by all
@@ -202,6 +204,26 @@ def test_there_is_no_way_out_and_the_own_loopback_is_nobody_elses(house: House) 
         run = house.train(f"run: {{argv: [python, out.py]}}\n{PRIVATE}\nenv: {{SERVED: {served}}}")
         run.wait_for(Phase.FINISHED)
     assert run.log("worker.0").decode() == "Network is unreachable\nConnection refused\n"
+
+
+def test_files_are_their_owners_and_everybody_elses_nobodys(stranger: House) -> None:
+    run = stranger.train(f"run: touch mine; stat -c %u mine /; id -u\n{PRIVATE}")
+    run.wait_for(Phase.FINISHED)
+    own = (stranger.project / "mine").stat().st_uid
+    nobody = Path("/proc/sys/kernel/overflowuid").read_text().strip()
+    assert run.log("worker.0").decode().split() == [str(own), nobody, str(own)]
+
+
+def test_root_keeps_its_rights_over_files(house: House) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has them")
+    secret = house.write("secret", "sesame")
+    os.chown(secret, 61234, 61234)
+    secret.chmod(0o600)
+    run = house.train(f"run: cat secret; stat -c ' %u' secret; chown 61235 secret\n{PRIVATE}")
+    run.wait_for(Phase.FINISHED)
+    assert run.log("worker.0").decode() == "sesame 61234\n"
+    assert secret.stat().st_uid == 61235
 
 
 def test_an_attempt_after_a_failure_has_a_network_again(anyones: House) -> None:

@@ -187,14 +187,13 @@ def _map_owners(pid: int) -> None:
     Root may map everybody, and keeps its rights over everybody's files; anybody else only themselves.
     """
     folder = Path(f"/proc/{pid}")
+    is_root = os.geteuid() == 0
+    if not is_root:
+        (folder / "setgroups").write_text("deny")  # else the kernel lets nobody but root map a group
     for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
-        if os.geteuid() == 0:
-            known = [line.split() for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
-            text = "".join(f"{first} {first} {count}\n" for first, _, count in known)
-        else:
-            text = f"{own} {own} 1\n"
-            (folder / "setgroups").write_text("deny")  # else the group must not be mapped
-        (folder / f"{kind}_map").write_text(text)
+        known = Path(f"/proc/self/{kind}_map").read_text().splitlines() if is_root else [f"{own} {own} 1"]
+        ranges = (line.split() for line in known)
+        (folder / f"{kind}_map").write_text("".join(f"{first} {first} {count}\n" for first, _, count in ranges))
 
 
 def _build_and_leave(answer: socket.socket, hosts: Mapping[str, str], hub: _Hub | None) -> NoReturn:

@@ -17,6 +17,7 @@ _SHELLS_OWN = re.compile(
     r"|S?RANDOM|SECONDS|SHELLOPTS|SHLVL"
 )
 
+
 def render(plan: Plan, launches: Sequence[Launch], form: str) -> str:
     """Write the launches in one of the engine's forms."""
     preparations = bind_preparations(plan, launches[0].place)
