@@ -206,6 +206,20 @@ def test_there_is_no_way_out_and_the_own_loopback_is_nobody_elses(house: House) 
     assert run.log("worker.0").decode() == "Network is unreachable\nConnection refused\n"
 
 
+def test_data_is_prepared_outside_it(house: House) -> None:
+    house.write("fetch.py", "import os, socket; socket.create_connection(('127.0.0.1', int(os.environ['SERVED'])))")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        run = house.train(f"""
+{PRIVATE}
+data: {{path: data, prepare: python fetch.py}}
+run: test -d $DATA_DIR && python fetch.py
+env: {{SERVED: {server.getsockname()[1]}}}
+""")
+        run.wait_for(Phase.FAILED)
+        server.accept()[0].close()
+    assert b"ConnectionRefusedError" in run.log("worker.0")
+
+
 def test_files_are_their_owners_and_everybody_elses_nobodys(stranger: House) -> None:
     run = stranger.train(f"run: touch mine; stat -c %u mine /; id -u\n{PRIVATE}")
     run.wait_for(Phase.FINISHED)
