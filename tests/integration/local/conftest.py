@@ -49,3 +49,10 @@ def stranger(tmp_path: Path) -> Iterator[House]:
             place.leave()
         finally:
             place.clear()
+
+
+@pytest.fixture(params=["house", "stranger"])
+def anyones(request: pytest.FixtureRequest) -> House:
+    """A house of ours, and one of a user without rights."""
+    found: House = request.getfixturevalue(request.param)
+    return found
