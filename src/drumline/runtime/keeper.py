@@ -136,16 +136,14 @@ def _become_replica(
         _write(news, f"{name} {pid} {unlimited}\n".encode())  # nobody may be there to hear it
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs expect that nobody does
             signal.signal(number, signal.SIG_DFL)
+        step = "enter its network"
         try:
             for namespace in enter:
                 enter_namespace(namespace)
-        except OSError as error:
-            _write(log, f"drumline: cannot enter its network: {error.strerror}\n".encode())
-            os._exit(126)
-        try:
+            step = f"work in {workdir}"
             os.chdir(workdir)
         except OSError as error:
-            _write(log, f"drumline: cannot work in {workdir}: {error.strerror}\n".encode())
+            _write(log, f"drumline: cannot {step}: {error.strerror}\n".encode())
             os._exit(126)
         try:
             _execute(argv, env)
