@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -185,10 +185,19 @@ hosts = _some(
 clusters = _some(dict.fromkeys(("context", "namespace", "image"), names)).map(
     lambda fields: types.KubernetesOptions(**fields)
 )
+networks: SearchStrategy[Literal["shared", "private"] | types.Network] = st.one_of(
+    st.just("shared"),
+    st.just("private"),
+    st.builds(
+        lambda private, outgoing: types.Network(private=private, outgoing=outgoing),
+        st.booleans(),
+        st.sampled_from((False, False, True)),
+    ),
+)
 engines = _some(
     {
         "default": st.sampled_from(("local", "ssh", "kubernetes", "jobset", "tfjob")),
-        "local": st.just(types.LocalOptions()),
+        "local": networks.map(lambda network: types.LocalOptions(network=network)),
         "ssh": st.lists(hosts, max_size=2).map(lambda several: types.SshOptions(hosts=tuple(several))),
         **dict.fromkeys(("kubernetes", "jobset", "tfjob"), clusters),
     }

@@ -9,7 +9,7 @@ from drumline.plan.command import make_argv
 from drumline.plan.name import replica_name
 from drumline.plan.parameters import fill, variable_name
 from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Secret, Value
-from drumline.spec.types import Data, Engine, Resources, Role, Run, Spec
+from drumline.spec.types import Data, Engine, LocalOptions, Network, Resources, Role, Run, Spec
 from drumline.spec.types import Value as EnvValue
 
 
@@ -19,12 +19,13 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
     name = spec.name or spec.project
     directories = {**values, "run": run}
     data = data_of(spec)
+    engine = engine or default_engine(spec.engine)
     return Plan(
         run=run,
         project=spec.project,
         name=name,
         framework=spec.framework,
-        engine=engine or default_engine(spec.engine),
+        engine=engine,
         replicas=tuple(_replicas(spec, name, run, values)),
         success=spec.success or ("chief" if chief_of(spec) else "all-workers"),
         workdir=spec.workdir,
@@ -45,6 +46,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         ),
         tf_config_always=spec.tensorflow.tf_config == "always",
         evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,
+        private_network=engine == "local" and _is_private(spec.engine.local),
     )
 
 
@@ -74,6 +76,11 @@ def default_engine(engine: Engine) -> str:
     """The engine that a spec asks for: its default, else the only one it has options for, else this machine."""
     options = [name for name in ("local", "ssh", "kubernetes", "jobset", "tfjob") if getattr(engine, name) is not None]
     return engine.default or (options[0] if len(options) == 1 else "local")
+
+
+def _is_private(options: LocalOptions | None) -> bool:
+    network = options.network if options else "shared"
+    return network.private if isinstance(network, Network) else network == "private"
 
 
 def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Iterator[Replica]:

@@ -14,7 +14,7 @@ from drumline.plan.bind import CONTRACT, reserved
 from drumline.plan.command import commands, mistaken_words, texts
 from drumline.plan.make import chief_of, data_of, roles_of
 from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders, variable_name
-from drumline.spec.types import Data, Role, Run, Spec, Value
+from drumline.spec.types import Data, Network, Role, Run, Spec, Value
 from drumline.words import count, nearest
 
 Path = tuple[str | int, ...]
@@ -46,6 +46,7 @@ def findings(spec: Spec) -> Iterator[Finding]:
     yield from _about_folders(spec)
     yield from _about_time(spec)
     yield from _about_success(spec)
+    yield from _about_network(spec)
 
 
 def _about_roles(spec: Spec) -> Iterator[Finding]:
@@ -207,6 +208,18 @@ def _about_success(spec: Spec) -> Iterator[Finding]:
         )
     if spec.success in ("all-workers", "worker-0") and "worker" not in roles_of(spec):
         yield Finding(("success",), "there are no workers whose end could decide", follows_from=(("roles", "worker"),))
+
+
+def _about_network(spec: Spec) -> Iterator[Finding]:
+    network = spec.engine.local.network if spec.engine.local else None
+    if isinstance(network, Network) and network.outgoing:
+        message = (
+            "no connection leaves a private network: that takes root, or a program that a plain machine does not have;"
+            " fetch what is needed before, as with `prepare`, or leave the network shared"
+            if network.private
+            else "says something of a private network only; leave it out"
+        )
+        yield Finding(("engine", "local", "network", "outgoing"), message)
 
 
 def _named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:

@@ -176,6 +176,7 @@ class Plan(NamedTuple):
     timeouts: Timeouts = Timeouts()
     tf_config_always: bool = False
     evaluator_in_cluster: bool = False
+    private_network: bool = False
 
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:

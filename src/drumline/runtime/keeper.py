@@ -67,19 +67,21 @@ def keep(
     workdir: str,
     boot: str = "",
     held: Sequence[int] = (),
+    enter: Sequence[int] = (),
     file_limits: tuple[int, int] | None = None,
     group: str = "",
 ) -> NoReturn:
     """Run one replica and never return. Called in a fresh fork; `trace` is open and already locked.
 
     `news` is a pipe: one line with the name and pid when the process is about to become the replica. The
-    descriptors in `held` stay open for as long as the keeper lives: claims, which end with the replica. A
+    descriptors in `held` stay open for as long as the keeper lives: claims, which end with the replica. The
+    namespaces in `enter` are the replica's and not the keeper's: the process enters them, in this order. A
     supervisor that raised its own limit of open files says in `file_limits` what the replica is to have. `group` is
     the folder of a memory cgroup for the replica alone: its keeper stays outside, and is no victim of its hunger.
     """
     try:
         os.setsid()
-        _close_all_but(trace, log, news, *held)
+        close_all_but(trace, log, news, *held, *enter)
         _write_line(trace, {"keeper": os.getpid(), "boot": boot})
         for number in (*_OWN_SIGNALS, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
@@ -96,9 +98,9 @@ def keep(
             _write_line(trace, {"code": 126, "at": now(), "over": True})
             os._exit(1)
         if pid == 0:
-            _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir, group=group)
-        os.close(log)
-        os.close(news)
+            _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir, group=group, enter=enter)
+        for descriptor in {log, news, *enter}.difference(held):
+            os.close(descriptor)
         status = _wait_for(pid)
         end = {"code": _code(status), "signal": _signal(status), "at": now()}
         _write_line(trace, {**end, **(out_of_memory(group) if group else {})})
@@ -109,7 +111,16 @@ def keep(
 
 
 def _become_replica(
-    trace: int, log: int, news: int, *, name: str, argv: Sequence[str], env: Mapping[str, str], workdir: str, group: str
+    trace: int,
+    log: int,
+    news: int,
+    *,
+    name: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    workdir: str,
+    group: str,
+    enter: Sequence[int],
 ) -> NoReturn:
     try:
         os.setsid()
@@ -125,10 +136,14 @@ def _become_replica(
         _write(news, f"{name} {pid} {unlimited}\n".encode())  # nobody may be there to hear it
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs expect that nobody does
             signal.signal(number, signal.SIG_DFL)
+        step = "enter its network"
         try:
+            for namespace in enter:
+                enter_namespace(namespace)
+            step = f"work in {workdir}"
             os.chdir(workdir)
         except OSError as error:
-            _write(log, f"drumline: cannot work in {workdir}: {error.strerror}\n".encode())
+            _write(log, f"drumline: cannot {step}: {error.strerror}\n".encode())
             os._exit(126)
         try:
             _execute(argv, env)
@@ -276,7 +291,13 @@ def signal_process(pid: int, number: int) -> bool:
     return True
 
 
-def _close_all_but(*kept: int) -> None:
+def enter_namespace(descriptor: int) -> None:
+    """Go on in another namespace; from 3.12 on Python knows the call itself."""
+    if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def close_all_but(*kept: int) -> None:
     """Close every descriptor that the fork brought along, so that locks and sockets are their owner's alone."""
     for low, high in zip((2, *sorted(kept)), (*sorted(kept), 65536), strict=True):
         if high - low > 1:

@@ -188,8 +188,22 @@ class TensorFlow(Block, frozen=True):
     ] = False
 
 
+class Network(Block, frozen=True):
+    """The network of a line on this machine."""
+
+    private: Annotated[bool, Meta(description="Each replica at an address of its own, which only this run sees")] = (
+        False
+    )
+    outgoing: Annotated[bool, Meta(description="Connections out of a private network; this version has none")] = False
+
+
 class LocalOptions(Block, frozen=True):
     """This machine."""
+
+    network: Annotated[
+        Literal["shared", "private"] | Network,
+        Meta(description="private: a network that only this run sees, without a way out"),
+    ] = "shared"
 
 
 class SshHost(Block, frozen=True):

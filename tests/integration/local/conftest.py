@@ -9,10 +9,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from drumline.engine.local.network import objection
 from integration.local.runs import House
 
 # Nobody has this number, nor any test that goes on beside: the kernel counts processes by user.
 STRANGER = 61_000 + os.getpid() % 4_000
+
+
+@pytest.fixture(scope="session")
+def private_networks() -> None:
+    """A system that allows private networks, without which nothing can be shown of them."""
+    if forbidden := objection():
+        pytest.skip(forbidden)
 
 
 @pytest.fixture
@@ -41,3 +49,10 @@ def stranger(tmp_path: Path) -> Iterator[House]:
             place.leave()
         finally:
             place.clear()
+
+
+@pytest.fixture(params=["house", "stranger"])
+def anyones(request: pytest.FixtureRequest) -> House:
+    """A house of ours, and one of a user without rights."""
+    found: House = request.getfixturevalue(request.param)
+    return found

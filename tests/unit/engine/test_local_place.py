@@ -109,6 +109,43 @@ def test_an_attempt_under_way_keeps_its_ports(tmp_path: Path) -> None:
         assert [place.port for place in placement.values()] == [5, 6]
 
 
+PRIVATE = "engine: {local: {network: private}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("roles: {worker: 2}", ["10.77.0.1:2222", "10.77.0.2:2222"]),
+        ("port: 7\nroles: {worker: 2, ps: {port: 8}}", ["10.77.0.1:7", "10.77.0.2:7", "10.77.0.3:8"]),
+        (
+            "roles: {chief: {port: [7]}, worker: {replicas: 2, port: [7, 9]}}",
+            ["10.77.0.1:7", "10.77.0.2:7", "10.77.0.3:9"],
+        ),
+    ],
+)
+def test_in_a_private_network_everybody_has_an_address_and_no_port_is_taken(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    placement, claims = place(plan_of(f"{text}\n{PRIVATE}"), Site(tmp_path, tmp_path / "home", 8))
+    assert [each.address for each in placement.values()] == expected
+    assert claims == {}
+
+
+def test_a_private_network_has_room_for_so_many(tmp_path: Path) -> None:
+    with placed(f"roles: {{worker: 512}}\n{PRIVATE}", tmp_path) as placement:
+        hosts = [each.host for each in placement.values()]
+        assert (len(set(hosts)), hosts[-1]) == (512, "10.77.2.0")
+    with pytest.raises(InputError) as refused, placed(f"roles: {{worker: 1000, ps: 13}}\n{PRIVATE}", tmp_path):
+        pass
+    assert refused.value.message == "a private network has room for 512 replicas, and this line has 1,013"
+
+
+def test_an_attempt_under_way_keeps_its_private_addresses(tmp_path: Path) -> None:
+    kept = ["10.1.2.3:5", "10.1.2.4:6"]
+    with placed(f"roles: {{worker: 2}}\n{PRIVATE}", tmp_path, keep=kept) as placement:
+        assert [each.address for each in placement.values()] == kept
+
+
 def test_everybody_is_on_this_machine_and_has_its_python(tmp_path: Path) -> None:
     with placed("roles: {worker: 2}", tmp_path) as placement:
         assert {(place.host, place.python_dir) for place in placement.values()} == {("127.0.0.1", "/venv/bin")}

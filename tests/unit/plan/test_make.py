@@ -220,3 +220,20 @@ def test_a_replicas_id_reads_back(text: str) -> None:
 def test_what_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         ReplicaId.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("engine", "private"),
+    [
+        ("", False),
+        ("engine: {local: {}}", False),
+        ("engine: {local: {network: shared}}", False),
+        ("engine: {local: {network: private}}", True),
+        ("engine: {local: {network: {private: true}}}", True),
+        ("engine: {local: {network: {private: true, outgoing: false}}}", True),
+        ("engine: {local: {network: {private: false}}}", False),
+        ("engine: {default: kubernetes, local: {network: private}}", False),
+    ],
+)
+def test_a_network_is_private_where_this_machine_is_meant_and_it_was_asked_for(engine: str, private: bool) -> None:
+    assert plan_of(engine).private_network is private

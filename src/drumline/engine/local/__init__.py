@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.local.claim import PortClaim
 from drumline.engine.local.environment import complete
@@ -19,6 +20,9 @@ from drumline.plan.bind import bind_preparations
 from drumline.plan.types import Launch, Placement, Plan, Replica, ReplicaId, Resources, Shared
 from drumline.runtime import prepare
 from drumline.runtime.keeper import boot_id
+
+if TYPE_CHECKING:
+    from drumline.engine.local.network import Network
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN).
 LONGEST_STRING_BYTES = 131_071
@@ -34,6 +38,8 @@ class LocalEngine:
         self._environ = environ
         self._claims: dict[ReplicaId, PortClaim] = {}
         self._processes: Processes | None = None
+        self._run_dir = Path()
+        self._private = False
         # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
         self._file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._file_limits[1], self._file_limits[1]))
@@ -41,8 +47,10 @@ class LocalEngine:
     def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a port of its own: free, unless the spec or an earlier placement names it.
 
-        Whoever watches is going to start them, so for him the free ones are claimed too.
+        Whoever watches is going to start them, so for him the free ones are claimed too. In a private network each
+        has an address of its own instead.
         """
+        self._private = plan.private_network
         placement, self._claims = place(plan, self._site, keep, hold=self._processes is not None)
         return placement
 
@@ -53,19 +61,17 @@ class LocalEngine:
         return render(plan, launches, form)
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
-        """Refuse variables and words that no process can be given; of many alike, the first is named."""
-        said = set()
-        for launch in launches:
-            for what, length in _strings(launch):
-                if length > LONGEST_STRING_BYTES and what not in said:
-                    said.add(what)
-                    yield (
-                        f"{what} of {launch.replica.id} has {length:,} bytes, more than the {LONGEST_STRING_BYTES:,}"
-                        f" that Linux passes to a process: this line of {len(launches):,} cannot start here"
-                    )
+        """Refuse what no process can be given, and a network that the system does not allow."""
+        yield from _too_long(launches)
+        if self._private:
+            from drumline.engine.local.network import objection  # noqa: PLC0415
+
+            if refused := objection():
+                yield refused
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
+        self._run_dir = run_dir
         self._processes = Processes(run_dir, boot=boot_id(), file_limits=self._file_limits, loop=loop, tell=tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId) -> None:
@@ -79,15 +85,18 @@ class LocalEngine:
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""
-        for objection in self.objections(launches):
+        for objection in _too_long(launches):
             raise EngineError(objection)
         where = [launch.place for launch in launches]
         for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
             _make_folder(folder, self._site.home)
         held = {replica: claim.descriptors for replica, claim in self._claims.items()}
+        network = self._open_network(launches) if self._private else None
         try:
-            self._running.start(launches, partial(complete, environ=self._environ), held)
+            self._running.start(launches, partial(complete, environ=self._environ), held, network)
         finally:
+            if network:
+                network.close()
             self.close()
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
@@ -104,6 +113,11 @@ class LocalEngine:
         """The folders of everybody who is alive."""
         return self._running.traces()
 
+    def _open_network(self, launches: Sequence[Launch]) -> Network:
+        from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
+
+        return Network(self._run_dir, launches)
+
     @property
     def _running(self) -> Processes:
         if self._processes is None:
@@ -114,6 +128,19 @@ class LocalEngine:
 def make_engine(site: Site) -> Engine:
     """Return the engine for this machine."""
     return LocalEngine(site, os.environ)
+
+
+def _too_long(launches: Sequence[Launch]) -> Iterator[str]:
+    """Variables and words that no process can be given; of many alike, the first is named."""
+    said = set()
+    for launch in launches:
+        for what, length in _strings(launch):
+            if length > LONGEST_STRING_BYTES and what not in said:
+                said.add(what)
+                yield (
+                    f"{what} of {launch.replica.id} has {length:,} bytes, more than the {LONGEST_STRING_BYTES:,}"
+                    f" that Linux passes to a process: this line of {len(launches):,} cannot start here"
+                )
 
 
 def _strings(launch: Launch) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Places on this machine: one address, so one port for each replica; folders below the spec or the store."""
+"""Places on this machine: one address, so one port for each replica, or a private network; folders of the run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ HOST = "127.0.0.1"
 
 # Above what services use, and never where the kernel takes ports for outgoing connections from.
 PICKED_PORTS = (*range(20_000, 65_536), *range(10_000, 20_000))
+# In a private network, where each has an address of its own; more cables than this take a bridge too long.
+PRIVATE_PORT = 2222
+MOST_IN_PRIVATE = 512
 _KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -24,18 +27,23 @@ def place(
 ) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
     """Place every replica on this machine; return the claims on the ports that were picked, if they are to be held."""
     here = place_helper(plan, site)
+    hosts = dict.fromkeys((replica.id for replica in plan.replicas), HOST)
     claims: dict[ReplicaId, PortClaim] = {}
     if keep:
-        ports = {
-            replica.id: int(address.rpartition(":")[2]) for replica, address in zip(plan.replicas, keep, strict=True)
-        }
+        known = {replica.id: address.rpartition(":") for replica, address in zip(plan.replicas, keep, strict=True)}
+        hosts = {replica: host for replica, (host, _, _) in known.items()}
+        ports = {replica: int(port) for replica, (_, _, port) in known.items()}
+    elif plan.private_network:
+        hosts = _private_hosts(plan)
+        ports = {replica.id: replica.port or PRIVATE_PORT for replica in plan.replicas}
     else:
         ports = _named_ports(plan)
         claims = _claim_ports(plan, ports, hold=hold)
         ports |= {replica: claim.port for replica, claim in claims.items()}
     share = max(1, site.cores // max(1, len(plan.replicas_of(*COMPUTING)))) if len(plan.replicas) > 1 else None
     placement = {
-        replica.id: here._replace(port=ports[replica.id], cores=_cores(replica, share)) for replica in plan.replicas
+        replica.id: here._replace(host=hosts[replica.id], port=ports[replica.id], cores=_cores(replica, share))
+        for replica in plan.replicas
     }
     return placement, claims
 
@@ -58,6 +66,17 @@ def place_helper(plan: Plan, site: Site) -> Place:
         data_dirs=tuple(_folder(site, data.path) for data in plan.data),
         python_dir=site.python_dir,
     )
+
+
+def _private_hosts(plan: Plan) -> dict[ReplicaId, str]:
+    """Addresses by position in the line, the same for every run and attempt: nobody else sees them."""
+    if len(plan.replicas) > MOST_IN_PRIVATE:
+        raise InputError(
+            f"a private network has room for {MOST_IN_PRIVATE} replicas, and this line has {len(plan.replicas):,}",
+            hint="leave out `network: private`",
+        )
+    numbers = enumerate(plan.replicas, start=1)
+    return {replica.id: f"10.77.{number >> 8}.{number & 255}" for number, replica in numbers}
 
 
 def _named_ports(plan: Plan) -> dict[ReplicaId, int]:

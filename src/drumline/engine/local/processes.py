@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from drumline.engine.local.limit import Limits
 from drumline.engine.local.stray import find_strays
@@ -21,6 +21,9 @@ from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
+
+if TYPE_CHECKING:
+    from drumline.engine.local.network import Network
 
 MARK = "DRUMLINE_MARK"
 _MOMENT_SECONDS = 0.005
@@ -66,6 +69,7 @@ class Processes:
         launches: Sequence[Launch],
         env_of: Callable[[Launch], Mapping[str, str]],
         held: Mapping[ReplicaId, Sequence[int]],
+        network: Network | None = None,
     ) -> None:
         """Start every life that has not begun before, and watch all; what happens to them is told as events.
 
@@ -75,7 +79,7 @@ class Processes:
         news, tidings = os.pipe()
         try:
             for launch in launches:
-                self._start_one(launch, env_of, tidings, held.get(launch.replica.id, ()))
+                self._start_one(launch, env_of, tidings, held.get(launch.replica.id, ()), network)
         except OSError as error:
             raise EngineError(f"{launch.replica.id} cannot be started: {error.strerror}") from None
         finally:
@@ -83,7 +87,12 @@ class Processes:
             self._loop.on_readable(news, lambda: self._hear(news))
 
     def _start_one(
-        self, launch: Launch, env_of: Callable[[Launch], Mapping[str, str]], tidings: int, held: Sequence[int]
+        self,
+        launch: Launch,
+        env_of: Callable[[Launch], Mapping[str, str]],
+        tidings: int,
+        held: Sequence[int],
+        network: Network | None,
     ) -> None:
         life = Life(launch.replica.id, launch.attempt)
         folder = self._run_dir / trace_dir(*life)
@@ -95,6 +104,7 @@ class Processes:
             return
         try:
             env = {**env_of(launch), MARK: self._mark_of(life)}
+            door = network.door(launch.replica.id) if network else None
             group = self._memory.make(folder, life.attempt, launch.replica.resources.memory_bytes)
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
@@ -109,7 +119,8 @@ class Processes:
                         env=env,
                         workdir=launch.place.workdir,
                         boot=self._boot,
-                        held=held,
+                        held=(*held, *door.held) if door else held,
+                        enter=door.enter if door else (),
                         file_limits=self._file_limits,
                         group=group,
                     )

@@ -36,6 +36,7 @@ def _data(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Seque
         "v": 1,
         "run": plan.run,
         "name": plan.name,
+        **({"network": "private"} if plan.private_network else {}),
         **({"shared": shared} if shared else {}),
         **({"prepare": [_preparation_data(item) for item in preparations]} if preparations else {}),
         "replicas": [
@@ -79,6 +80,9 @@ def _script(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Seq
     yield "#!/bin/sh"
     yield f"# {plan.name}, run {plan.run}: each replica with the environment that `drumline train` gives it."
     yield "# Start every replica in a terminal of its own: sh THIS-FILE REPLICA"
+    if plan.private_network:
+        yield "# Their addresses are those of the private network that `drumline train` makes. By hand there is none:"
+        yield "# leave out `network: private` to start replicas so."
     if preparations:
         yield "# Before the first, once: sh THIS-FILE prepare"
     yield "set -eu"

@@ -1,0 +1,84 @@
+"""Replicas that meet each other in a network, for tests of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from integration.local.runs import House, Run, wait_until
+
+PRIVATE = "engine: {local: {network: private}}"
+
+# Everybody serves a greeting with its run on the port of its own address, waits until it was greeted by all
+# others as one of this run, says so, and serves on until it is told to end.
+PEER = """
+import json, os, socket, threading, time
+from pathlib import Path
+config = json.loads(os.environ["TF_CONFIG"])
+here, run, attempt = Path(os.environ["HERE"]), os.environ["DRUMLINE_RUN"], os.environ["DRUMLINE_ATTEMPT"]
+index = config["task"]["index"]
+host, _, port = config["cluster"]["worker"][index].rpartition(":")
+server = socket.create_server(("", int(port)))
+def serve():
+    while True:
+        client, _ = server.accept()
+        client.sendall(run.encode())
+        client.close()
+threading.Thread(target=serve, daemon=True).start()
+def greet(address):
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            with socket.create_connection((host, int(port)), timeout=30) as client:
+                return client.recv(64).decode()
+        except ConnectionRefusedError:
+            time.sleep(0.01)  # it is there, and does not serve yet
+greeted = {address: greet(address) for address in config["cluster"]["worker"]}
+print(json.dumps({"host": socket.gethostname(), "uid": os.getuid(), "greeted": greeted}), flush=True)
+(here / f"met-{run}-{attempt}-{index}").touch()
+while not (here / f"go-{run}-{attempt}").exists():
+    time.sleep(0.01)
+raise SystemExit(int((here / f"go-{run}-{attempt}").read_text()))
+"""
+
+
+def peers(house: House, *, port: int = 2222, workers: int = 2, network: str = PRIVATE, more: str = "") -> Run:
+    """A line of which each has met all the others."""
+    house.write("peer.py", PEER)
+    run = house.train(f"""
+framework: tensorflow
+run: {{argv: [{python_for(house)}, peer.py]}}
+port: {port}
+roles: {{worker: {workers}}}
+timeouts: {{grace: 1}}
+{network}
+{more}
+""")
+    wait_met(run, workers)
+    return run
+
+
+def python_for(house: House) -> str:
+    """A Python that the replicas of this house may run: ours may be for its owner alone."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if (
+            subprocess.run([*house.before, "sh", "-c", f"{python} -c ''"], capture_output=True, check=False).returncode
+            == 0
+        ):
+            return python
+    pytest.skip("no Python that everybody may run")
+
+
+def wait_met(run: Run, workers: int, attempt: int = 0) -> None:
+    def has_met() -> bool:
+        assert not run.state.phase.is_final, [run.log(f"worker.{index}", attempt) for index in range(workers)]
+        return all(run.house.exists(f"met-{run.id}-{attempt}-{index}") for index in range(workers))
+
+    wait_until(has_met)
+
+
+def end(run: Run, attempt: int = 0, code: int = 0) -> None:
+    part = run.house.write(f"go-{run.id}-{attempt}.part", str(code))
+    part.rename(part.with_suffix(""))

@@ -1,0 +1,100 @@
+"""Where the system forbids a private network: no run, and a sentence that says what to allow."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.runs import House, wait_until
+
+pytestmark = pytest.mark.usefixtures("private_networks")
+
+NETWORK = "engine: {local: {network: private}}"
+SPEC = f"run: echo hello\n{NETWORK}"
+
+# Becomes a command that may not call `unshare`, as in a container: a program for the kernel that refuses this call.
+FILTERED = """
+import ctypes, os, struct, sys
+number = int(sys.argv[1])
+program = b"".join(struct.pack("=HBBI", *each) for each in (
+    (0x20, 0, 0, 0),               # load the number of the call
+    (0x15, 0, 1, number),          # if it is not this one, skip the next
+    (0x06, 0, 0, 0x00050000 | 1),  # answer EPERM
+    (0x06, 0, 0, 0x7FFF0000),      # allow it
+))
+buffer = ctypes.create_string_buffer(program)
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(buffer)))
+libc = ctypes.CDLL(None, use_errno=True)
+for option, value, pointer in ((38, 1, None), (22, 2, filter)):
+    if libc.prctl(option, value, pointer, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+UNSHARE = {"x86_64": 272, "aarch64": 97}
+
+
+def refused(house: House) -> str:
+    """What `train` says instead of starting."""
+    house.write_spec(SPEC)
+    answer = house.run("train", "-d")
+    assert (answer.code, answer.out) == (3, "")
+    assert house.runs() == []
+    (said,) = answer.err.splitlines()
+    return said
+
+
+@pytest.mark.parametrize("switch", ["max_user_namespaces", "max_net_namespaces", "max_uts_namespaces"])
+def test_a_limit_of_namespaces_is_named(house: House, switch: str) -> None:
+    # The limits are those of a user namespace: in one of our own they can be lowered without harm to anybody.
+    house.before = ("unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/{switch} && exec "$@"', "sh")
+    assert refused(house) == (
+        f"error: a private network cannot be made here: `user.{switch}` is 0;"
+        f" allow more, as root: `sysctl -w user.{switch}=10000`"
+    )
+
+
+def test_a_limit_that_is_reached_is_named(house: House) -> None:
+    house.before = ("unshare", "-Ur", "sh", "-c", 'echo 1 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh")
+    assert "all 1 that `user.max_net_namespaces` allows are in use" in refused(house)
+
+
+def test_the_filter_of_a_container_is_named(house: House) -> None:
+    house.before = (sys.executable, "-c", FILTERED, str(UNSHARE[platform.machine()]))
+    assert "a filter of this container forbids user namespaces" in refused(house)
+    assert "`docker run --security-opt seccomp=unconfined`" in refused(house)
+
+
+def test_check_and_render_say_it_too(house: House) -> None:
+    house.write_spec(SPEC)
+    assert (house.run("check").code, house.run("render").code) == (0, 0)
+    house.before = ("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh")
+    checked, rendered = house.run("check"), house.run("render")
+    assert checked.code == 3
+    assert "drumline.yml cannot start" in checked.out
+    assert rendered.code == 0
+    for answer in (checked, rendered):
+        assert "a private network cannot be made here: `user.max_user_namespaces` is 0" in answer.err
+
+
+def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_same_words(house: House) -> None:
+    house.before = ("unshare", "-Ur")
+    run = house.train(
+        f"{NETWORK}\nrestart: 1\nrun: echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 3"
+    )
+    house.wait_numbers("up", 1)
+    lower = ["sh", "-c", "echo 0 > /proc/sys/user/max_user_namespaces"]
+    subprocess.run(["nsenter", "-U", "-t", str(wait_until(run.supervisor)), *lower], check=True)
+    house.write("go", "")
+    run.wait_for(Phase.FAILED)
+    assert "a private network cannot be made here: `user.max_user_namespaces` is 0" in house.run("status", run.id).out
+
+
+def test_a_line_with_too_few_descriptors_for_its_network_is_ended_and_says_why(house: House) -> None:
+    house.before = ("prlimit", "--nofile=30:30")
+    run = house.train(f"{SPEC}\nroles: {{worker: 20}}")
+    run.wait_for(Phase.FAILED)
+    assert "a private network cannot be made here: Too many open files" in house.run("status", run.id).out

@@ -1,0 +1,140 @@
+"""A private network: its replicas reach each other, nobody else reaches them, and nothing leaves it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.claim import PortClaim, claim_port
+from drumline.run.event import AttemptPlaced
+from drumline.run.state import Phase
+from integration.local.peers import PRIVATE, end, peers
+from integration.local.runs import House
+
+pytestmark = pytest.mark.usefixtures("private_networks")
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that nobody of this machine listens on, and nobody will."""
+    claim: PortClaim | None = next(filter(None, map(claim_port, range(31_000, 32_000))))
+    assert claim
+    yield claim.port
+    claim.close()
+
+
+def reach(address: tuple[str, int]) -> str:
+    """Connect from here, but never through a gateway: nothing of a test leaves the machine."""
+    with socket.socket() as client:
+        client.settimeout(30)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_DONTROUTE, 1)
+        client.connect(address)
+        return client.recv(64).decode()
+
+
+def test_replicas_meet_at_addresses_of_their_own_and_at_the_same_port(anyones: House) -> None:
+    run = peers(anyones, workers=3)
+    addresses = ["10.77.0.1:2222", "10.77.0.2:2222", "10.77.0.3:2222"]
+    assert [event.addresses for event in run.events if isinstance(event, AttemptPlaced)] == [tuple(addresses)]
+    greeted = str(dict.fromkeys(addresses, run.id)).replace("'", '"')
+    uid = anyones.project.stat().st_uid
+    for index in range(3):
+        told = f'{{"host": "10.77.0.{index + 1}", "uid": {uid}, "greeted": {greeted}}}\n'
+        assert run.log(f"worker.{index}").decode() == told
+        assert (anyones.project / f"met-{run.id}-0-{index}").stat().st_uid == uid
+    end(run)
+    run.wait_for(Phase.FINISHED)
+
+
+def test_nobody_outside_reaches_them(house: House, port: int) -> None:
+    run = peers(house, port=port)
+    with pytest.raises(ConnectionRefusedError):
+        reach(("127.0.0.1", port))
+    for host in ("10.77.0.1", "10.77.0.2"):
+        with pytest.raises(OSError, match="unreachable"):
+            reach((host, port))
+    end(run)
+    run.wait_for(Phase.FINISHED)
+
+
+def test_in_the_shared_network_anybody_reaches_them(house: House, port: int) -> None:
+    """What the test above tries can succeed."""
+    run = peers(house, port=port, workers=1, network="tensorflow: {tf_config: always}")
+    assert reach(("127.0.0.1", port)) == run.id
+    end(run)
+    run.wait_for(Phase.FINISHED)
+
+
+def test_runs_side_by_side_have_the_same_addresses_and_never_meet(house: House) -> None:
+    runs = [peers(house) for _ in range(2)]
+    for run in runs:
+        assert f'"10.77.0.2:2222": "{run.id}"' in run.log("worker.0").decode()
+        end(run)
+        run.wait_for(Phase.FINISHED)
+
+
+def test_there_is_no_way_out_and_the_own_loopback_is_nobody_elses(house: House) -> None:
+    house.write(
+        "out.py",
+        """
+        import os, socket
+        for address in (("192.0.2.1", 80), ("127.0.0.1", int(os.environ["SERVED"]))):
+            try:
+                socket.create_connection(address, timeout=30)
+            except OSError as error:
+                print(error.strerror)
+        """,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        served = server.getsockname()[1]
+        run = house.train(f"run: {{argv: [python, out.py]}}\n{PRIVATE}\nenv: {{SERVED: {served}}}")
+        run.wait_for(Phase.FINISHED)
+    assert run.log("worker.0").decode() == "Network is unreachable\nConnection refused\n"
+
+
+def test_data_is_prepared_outside_it(house: House) -> None:
+    house.write("fetch.py", "import os, socket; socket.create_connection(('127.0.0.1', int(os.environ['SERVED'])))")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        run = house.train(f"""
+{PRIVATE}
+data: {{path: data, prepare: python fetch.py}}
+run: test -d $DATA_DIR && python fetch.py
+env: {{SERVED: {server.getsockname()[1]}}}
+""")
+        run.wait_for(Phase.FAILED)
+        server.accept()[0].close()
+    assert b"ConnectionRefusedError" in run.log("worker.0")
+
+
+def test_files_are_their_owners_and_everybody_elses_nobodys(stranger: House) -> None:
+    run = stranger.train(f"run: touch mine; stat -c %u mine /; id -u\n{PRIVATE}")
+    run.wait_for(Phase.FINISHED)
+    own = (stranger.project / "mine").stat().st_uid
+    nobody = Path("/proc/sys/kernel/overflowuid").read_text().strip()
+    assert run.log("worker.0").decode().split() == [str(own), nobody, str(own)]
+
+
+def test_root_keeps_its_rights_over_files(house: House) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has them")
+    secret = house.write("secret", "sesame")
+    os.chown(secret, 61234, 61234)
+    secret.chmod(0o600)
+    run = house.train(f"run: cat secret; stat -c ' %u' secret; chown 61235 secret\n{PRIVATE}")
+    run.wait_for(Phase.FINISHED)
+    assert run.log("worker.0").decode() == "sesame 61234\n"
+    assert secret.stat().st_uid == 61235
+
+
+def test_only_its_own_user_can_go_in(stranger: House, house: House) -> None:
+    run = peers(house)
+    enter = ["nsenter", f"--net=/proc/{run.pid('worker.0')}/ns/net", "true"]
+    assert subprocess.run(enter, capture_output=True, check=False).returncode == 0
+    assert subprocess.run([*stranger.before, *enter], capture_output=True, check=False).returncode != 0
+    end(run)
+    run.wait_for(Phase.FINISHED)

@@ -1,0 +1,182 @@
+"""Private networks and their ends: who may die, who joins, what can be pulled, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.peers import PEER, PRIVATE, end, peers, wait_met
+from integration.local.runs import House, kill_and_wait, lives, wait_until
+
+pytestmark = pytest.mark.usefixtures("private_networks")
+
+
+def namespaces(pid: int) -> set[str]:
+    """The namespaces of a process that are not ours."""
+    kinds = ("user", "net", "uts")
+    theirs = {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in kinds}  # noqa: PTH115
+    return theirs - {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}  # noqa: PTH115
+
+
+def holders(wanted: set[str]) -> list[str]:
+    """Everything on this machine that keeps one of these namespaces."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal() and lives(int(process.name)):
+            for folder in ("ns", "fd"):
+                try:
+                    links = list((process / folder).iterdir())
+                except OSError:
+                    continue
+                for link in links:
+                    try:
+                        target = str(link.readlink())
+                    except OSError:
+                        continue
+                    if target in wanted:
+                        found.append(f"{link}: {target}")
+    return found
+
+
+def test_an_attempt_after_a_failure_has_a_network_again(anyones: House) -> None:
+    run = peers(anyones, more="restart: 1")
+    before = namespaces(run.pid("worker.0"))
+    end(run, code=3)
+    wait_met(run, 2, attempt=1)
+    assert not namespaces(run.pid("worker.0", 1)) & before
+    end(run, attempt=1)
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_supervisor_may_come_and_go_and_the_network_stays(anyones: House) -> None:
+    run = peers(anyones)
+    before = namespaces(run.pid("worker.1"))
+    run.kill_supervisor()
+    assert anyones.run("supervise", run.id).code == 0
+    assert namespaces(run.pid("worker.1")) == before
+    end(run)
+    run.wait_for(Phase.FINISHED)
+
+
+def test_whoever_was_not_started_joins_the_network_of_those_who_were(house: House) -> None:
+    # The first replica kills the supervisor, its keeper's parent, while that still starts the others.
+    house.write("peer.py", PEER)
+    assassin = "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed"
+    house.write("assassin.sh", f"{assassin}; exec python peer.py")
+    house.write_spec(f"""
+framework: tensorflow
+run: {{argv: [python, peer.py]}}
+roles: {{worker: {{replicas: 16, first: {{run: sh assassin.sh}}}}}}
+timeouts: {{grace: 1}}
+{PRIVATE}
+""")
+    house.run("train", "-d")
+    house.wait_numbers("killed", 1)
+    (run,) = house.runs()
+    assert house.run("supervise", run.id).code == 0
+    wait_met(run, 16)
+    end(run)
+    run.wait_for(Phase.FINISHED)
+
+
+# A replica, a child in its group, one with a session of its own, and one that forked twice and may know nothing more.
+TREE = """
+echo $$ >> $HERE/tree
+sleep 1000 & echo $! >> $HERE/tree
+setsid sleep 1000 & echo $! >> $HERE/tree
+($FORGETTING setsid sleep 1000 > /dev/null 2>&1 < /dev/null & echo $! >> $HERE/tree)
+wait
+"""
+
+
+@pytest.mark.parametrize("killed", ["nobody", "supervisor", "keeper", "both"])
+def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(anyones: House, killed: str) -> None:
+    anyones.write("tree.sh", TREE)
+    forgetting = "" if killed == "both" else "env -i"  # with nobody left who knew it, it needs its mark to be found
+    run = anyones.train(
+        f"run: sh tree.sh\nroles: {{worker: 2}}\n{PRIVATE}\ntimeouts: {{grace: 1}}",
+        env={"FORGETTING": forgetting},
+    )
+    tree = anyones.wait_numbers("tree", 8)
+    used = set[str]().union(*(namespaces(pid) for pid in tree))
+    assert len(used) == 1 + 2 + 2  # a user namespace, and each its network and its name
+    inherited = [each for pid in tree for each in anyones.descriptors(pid)]
+    assert not [each for each in inherited if each.startswith(("user:", "net:", "uts:"))]
+    hub = set(anyones.descriptors(run.keeper("worker.0"))) & set(anyones.descriptors(run.keeper("worker.1")))
+    used |= {each for each in hub if each.startswith("net:")}
+    assert len(used) == 6
+    if killed in ("supervisor", "both"):
+        run.kill_supervisor()
+    if killed in ("keeper", "both"):
+        kill_and_wait(run.keeper("worker.0"))
+    anyones.run("kill", run.id)
+    wait_until(lambda: run.state.phase.is_final)
+    assert [pid for pid in tree if lives(pid)] == []
+    wait_until(lambda: run.supervisor() is None)
+    wait_until(lambda: not holders(used))  # a number may be another test's by now, for a while
+
+
+# Enters the hub that a keeper holds, as `drill` will, and switches a cable.
+SWITCH = """
+import socket, sys
+from drumline.engine.local.netlink import Netlink
+from drumline.engine.local.network import borrow_hub
+from drumline.runtime.keeper import enter_namespace
+for descriptor in borrow_hub(int(sys.argv[1])):
+    enter_namespace(descriptor)
+with Netlink() as wires:
+    wires.switch(socket.if_nametoindex(sys.argv[2]), on=sys.argv[3] == "on")
+"""
+KNOCKER = """
+import json, os, socket, time
+from pathlib import Path
+here = Path(os.environ["HERE"])
+cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
+def knock():
+    try:
+        socket.create_connection((cluster[0].partition(":")[0], 2222), timeout=1).close()
+    except ConnectionRefusedError:
+        return "there"
+    except OSError:
+        return "away"
+while not (here / "go").exists():
+    (here / knock()).touch()
+"""
+
+
+def test_a_cable_can_be_pulled_from_the_hub(house: House) -> None:
+    house.write("knocker.py", KNOCKER)
+    run = house.train(f"""
+framework: tensorflow
+roles:
+  chief: {{run: "until [ -e go ]; do sleep 0.05; done"}}
+  worker: {{replicas: 2, run: python knocker.py}}
+{PRIVATE}
+""")
+    wait_until(lambda: house.exists("there"))
+
+    def switch(cable: str, to: str) -> None:
+        words = [sys.executable, "-c", SWITCH, str(run.keeper("chief.0")), cable, to]
+        subprocess.run(words, check=True)
+
+    switch("worker.1", "off")
+    wait_until(lambda: house.exists("away"))
+    (house.project / "there").unlink()
+    switch("worker.1", "on")
+    wait_until(lambda: house.exists("there"))
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_replica_whose_end_was_a_signal_is_told_so(house: House) -> None:
+    run = peers(house)
+    os.kill(run.pid("worker.1"), signal.SIGKILL)
+    run.wait_for(Phase.FAILED)
+    assert run.cause.exit.signal == signal.SIGKILL
+    assert str(run.cause.replica) == "worker.1"

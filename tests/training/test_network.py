@@ -1,0 +1,94 @@
+"""Real frameworks in a private network: they train as one, and nobody outside reaches what they serve."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.network import objection
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+from training.line import claimed_ports, find_python, losses
+
+# Connects to an address and says what came of it, in the namespaces of a process if one is named.
+KNOCK = """
+import os, socket, sys
+from drumline.runtime.keeper import enter_namespace
+for namespace in sys.argv[3:]:
+    enter_namespace(os.open(namespace, os.O_RDONLY))
+with socket.socket() as client:
+    client.settimeout(30)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_DONTROUTE, 1)  # nothing of a test leaves the machine
+    try:
+        client.connect((sys.argv[1], int(sys.argv[2])))
+        print("open")
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    if forbidden := objection():
+        pytest.skip(forbidden)
+    place = House(tmp_path / "house")
+    try:
+        yield place
+        place.leave()
+    finally:
+        place.clear()
+
+
+def knock(host: str, port: int, inside: int | None = None) -> str:
+    namespaces = [f"/proc/{inside}/ns/{kind}" for kind in ("user", "net")] if inside else []
+    words = [sys.executable, "-c", KNOCK, host, str(port), *namespaces]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def own_addresses() -> list[str]:
+    """Addresses at which this machine is reached, from itself and, where it has a network, from others."""
+    with socket.socket(type=socket.SOCK_DGRAM) as other:
+        try:
+            other.connect(("192.0.2.1", 9))  # of a datagram socket: nothing is sent
+        except OSError:
+            return ["127.0.0.1"]
+        return ["127.0.0.1", str(other.getsockname()[0])]
+
+
+@pytest.mark.parametrize(
+    ("template", "environment"), [("keras", "tensorflow"), ("torch", "torch"), ("jax", "jax")], ids=lambda each: each
+)
+def test_two_workers_train_as_one_where_nobody_else_reaches_them(house: House, template: str, environment: str) -> None:
+    house.run("init", "--template", template, ".")
+    spec = (house.project / "drumline.yml").read_text()
+    python = find_python(environment)
+    with claimed_ports(1) as port:
+        private = f"port: {port}\nengine: {{local: {{network: private}}}}\n"
+        house.write("here.yml", f"{spec.replace('python train.py', f'{python} train.py')}\n{private}")
+        answer = house.run("train", "-d", "here.yml", "-p", "epochs=100000")
+        assert answer.code == 0, answer.err
+        run = Run(house, answer.out.strip())
+
+        def trained(replica: str) -> dict[int, float]:
+            return losses(run.log(replica).decode(errors="replace"))
+
+        def both_train() -> bool:
+            assert not run.state.phase.is_final, run.log("worker.0")[-3000:]
+            return all(len(trained(replica)) >= 2 for replica in ("worker.0", "worker.1"))
+
+        wait_until(both_train, 200)
+        assert knock("10.77.0.1", port, inside=run.pid("worker.1")) == "open"
+        assert {knock(host, port) for host in own_addresses()} == {"Connection refused"}
+        assert knock("10.77.0.1", port) == "Network is unreachable"
+        assert run.state.phase is Phase.RUNNING
+        assert house.run("kill", "--force", run.id).code == 0
+    first, second = trained("worker.0"), trained("worker.1")
+    assert {epoch: loss for epoch, loss in first.items() if epoch in second} == {
+        epoch: loss for epoch, loss in second.items() if epoch in first
+    }
+    assert first[2] < first[1]
