@@ -164,8 +164,8 @@ class Feed:
             items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
-        new = after.warnings[len(before.warnings) :]
-        items += [Lines(at, self._folder.id, f"Warning: {each}\n".encode(), after.attempt) for each in new]
+        warnings = after.warnings[len(before.warnings) :]
+        items += [Lines(at, self._folder.id, f"Warning: {each}\n".encode(), after.attempt) for each in warnings]
         return items
 
     def _replica_change(
