@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline.plan.types import Plan, ReplicaId
+from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptPlaced,
@@ -159,6 +159,7 @@ class World:
                 assert self.state.attempt == action.attempt
                 assert (action.grace_seconds == 0) == self.forced
                 assert not any(self.state.everyone[name].phase.is_final for name in action.replicas)
+                assert not any(name.role == "ps" for name in action.replicas) or not self._ps_are_needed()
             case SetTimer():
                 assert action.seconds >= 0
             case ChooseDelay():
@@ -170,6 +171,13 @@ class World:
                 assert list(self.state.replicas) == [replica.id for replica in self.plan.replicas]
                 assert all(each.phase.is_final for each in self.state.everyone.values())
                 self.ending = action.ending
+
+    def _ps_are_needed(self) -> bool:
+        """Whether somebody who computes has to leave first, the run being a success."""
+        ending = self.state.ending
+        succeeded = ending is not None and ending.phase is Phase.FINISHED
+        left = (name for name, each in self.state.replicas.items() if not each.phase.is_final)
+        return succeeded and not self.forced and any(name.role in COMPUTING for name in left)
 
     def _perform(self, action: Action) -> None:
         match action:

@@ -22,7 +22,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.failure import describe_exit, reason_of
-from drumline.run.pending import expect_start, limit, linger, pending, prepare, stop, wait
+from drumline.run.pending import expect_start, limit, linger, pending, prepare, ps_wait, stop, wait
 from drumline.run.restart import delay_before, may_restart
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts, deciders, has_succeeded, left_early, may_linger
@@ -144,7 +144,8 @@ def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
     if state.ending is None:
         return _with_all_up(state), ()
     state = state._replace(lingering=state.lingering and _anyone_lingers(plan, state))
-    if state.anyone_left and (state.ending, state.lingering) == (before.ending, before.lingering):
+    unchanged = (state.ending, state.lingering, ps_wait(state)) == (before.ending, before.lingering, ps_wait(before))
+    if state.anyone_left and unchanged:
         return state, ()
     return (state, (linger(plan, state),)) if state.lingering else _wind_up(plan, state)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drumline.plan.types import Plan
+from drumline.plan.types import COMPUTING, Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.restart import delay_before
 from drumline.run.state import Phase, RunState
@@ -33,9 +33,21 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
 
 
 def stop(plan: Plan, state: RunState) -> Stop:
-    """Stop whoever may still have a process: everybody whose end nobody has seen."""
-    left = tuple(name for name, each in state.everyone.items() if not each.phase.is_final)
+    """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
+    wait = ps_wait(state)
+    left = tuple(
+        name
+        for name, each in state.everyone.items()
+        if not each.phase.is_final and not (wait and name.role == "ps")
+    )
     return Stop(left, state.attempt, 0.0 if state.forced else plan.timeouts.grace_seconds)
+
+
+def ps_wait(state: RunState) -> bool:
+    """Whether ps go on for now: after a success, those who compute leave first, and may still be writing to them."""
+    succeeded = state.ending is not None and state.ending.phase is Phase.FINISHED
+    stopping = succeeded and not state.lingering and not state.forced
+    return stopping and any(state.left.get(role) for role in COMPUTING)
 
 
 def prepare(state: RunState) -> tuple[Action, ...]:
