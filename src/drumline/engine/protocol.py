@@ -43,6 +43,10 @@ class Loop(Protocol):
         """Call this once, after so long."""
         ...
 
+    def now(self) -> float:
+        """Seconds of a clock that never goes back and is the same for every loop of this machine."""
+        ...
+
 
 Tell = Callable[[Event], None]
 

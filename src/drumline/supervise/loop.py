@@ -7,7 +7,7 @@ import itertools
 import selectors
 from collections.abc import Callable
 
-from drumline.runtime.keeper import now
+from drumline.runtime import keeper
 
 
 class EventLoop:
@@ -28,15 +28,19 @@ class EventLoop:
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call this once, after so long; those for the same moment in the order they were asked for."""
-        heapq.heappush(self._times, (now() + seconds, next(self._order), call))
+        heapq.heappush(self._times, (self.now() + seconds, next(self._order), call))
+
+    def now(self) -> float:
+        """Seconds of the clock that every keeper stamps with."""
+        return keeper.now()
 
     def turn(self) -> None:
         """Wait for whatever comes next, and call everybody whom it concerns."""
-        wait = max(0.0, self._times[0][0] - now()) if self._times else None
+        wait = max(0.0, self._times[0][0] - self.now()) if self._times else None
         for key, _ in self._selector.select(wait):
             if key.fd in self._selector.get_map():  # not forgotten by one of those called before it
                 key.data()
-        moment = now()
+        moment = self.now()
         while self._times and self._times[0][0] <= moment:
             heapq.heappop(self._times)[2]()
 

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import assert_never
 
-from drumline.engine.protocol import Engine
+from drumline.engine.protocol import Engine, Loop
 from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
 from drumline.plan.types import Placement, Plan
@@ -27,17 +27,13 @@ from drumline.run.event import (
 )
 from drumline.run.machine import step
 from drumline.run.state import Ending, RunState
-from drumline.runtime.keeper import now
 from drumline.store.journal import Journal, Record
-from drumline.supervise.loop import EventLoop
 
 
 class Supervisor:
     """One run's keeper of order; owns its journal and its loop."""
 
-    def __init__(
-        self, plan: Plan, engine: Engine, journal: Journal, history: Iterable[Record], loop: EventLoop
-    ) -> None:
+    def __init__(self, plan: Plan, engine: Engine, journal: Journal, history: Iterable[Record], loop: Loop) -> None:
         self.plan = plan
         self.state = RunState()
         self.ending: Ending | None = None
@@ -48,7 +44,7 @@ class Supervisor:
         self._addresses: dict[int, tuple[str, ...]] = {}
         self._trouble = ""  # why the journal cannot be kept
         history = list(history)
-        self._began = now() - _seconds_lived(history, journal.boot)
+        self._began = loop.now() - _seconds_lived(history, journal.boot, loop.now())
         for record in history:
             self._note(record.event)
             self.state, _ = step(plan, self.state, record.event)
@@ -104,7 +100,7 @@ class Supervisor:
             case Stop():
                 self._engine.stop(action.replicas, action.attempt, grace_seconds=action.grace_seconds)
             case SetTimer():
-                passed = now() - self._began if action.timer == "run" else 0.0
+                passed = self._loop.now() - self._began if action.timer == "run" else 0.0
                 fired = TimerFired(action.timer, action.attempt)
                 self._loop.call_later(max(0.0, action.seconds - passed), partial(self.take, fired))
             case ChooseDelay():
@@ -148,12 +144,12 @@ def _about(seconds: float) -> float:
     return round(seconds * random.uniform(0.5, 1.5), 3)
 
 
-def _seconds_lived(history: Sequence[Record], boot: str) -> float:
+def _seconds_lived(history: Sequence[Record], boot: str, now: float) -> float:
     """How long a run has gone on by now; between two boots it did not."""
     lived = 0.0
     for _, records in groupby(history, key=lambda record: record.boot):
         times = [record.since_boot for record in records]
         lived += times[-1] - times[0]
     if history and history[-1].boot == boot:
-        lived += max(0.0, now() - history[-1].since_boot)
+        lived += max(0.0, now - history[-1].since_boot)
     return lived
