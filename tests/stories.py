@@ -3,7 +3,8 @@
 A story is a title, a line, and what happens: `EVENT [-> ACTIONS] [:: STATE OF THE RUN]`. Without an arrow, nothing is
 to be done. `= worker.0 FINISHED, ps.0 FINISHED RunOver` says where everybody stands. `running` tells the beginning in
 short. An end is an hour after the one before unless `at` says when; `worker.0@1` is of attempt 1, `worker.0+1` of
-incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want of memory.
+incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want of memory. `stop at 100` is a wish that came
+then; without a time nothing came before it.
 """
 
 from __future__ import annotations
@@ -87,10 +88,8 @@ class Telling:
                         yield from self._events(part)
             case "returned", "":
                 yield SupervisorReturned()
-            case "stop", "":
-                yield StopRequested()
-            case "kill", "":
-                yield StopRequested(force=True)
+            case "stop" | "kill", _:
+                yield StopRequested(force=verb == "kill", at_seconds=float(rest.removeprefix("at ") or 0))
             case "timer", _:
                 yield TimerFired(timer, int(other or (0 if timer == "run" else attempt)))
             case "delay", _:

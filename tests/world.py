@@ -53,7 +53,7 @@ class World:
         self.journal: list[Event] = []
         self.lives: dict[tuple[ReplicaId, int], Life] = {}
         self.ending: Ending | None = None
-        self.asked_to_stop = False
+        self.asked_at: float | None = None  # when the user first wanted an end
         self.forced = False
         self.last_attempt: int | None = None  # once the time of the run is over
         self.breaks: str | None = None  # where the engine fails the next time: "place" or "start"
@@ -113,6 +113,11 @@ class World:
             self.die()
         return actions
 
+    def wish(self, *, force: bool = False) -> StopRequested:
+        """The user wants an end, now."""
+        self._clock += 1.0
+        return StopRequested(force, self._clock)
+
     def end(self, life: Life, exit_: Exit) -> None:
         """A process ends like this."""
         self._clock += 1.0
@@ -127,7 +132,7 @@ class World:
     def _heed(self, event: Event) -> None:
         match event:
             case StopRequested():
-                self.asked_to_stop = True
+                self.asked_at = event.at_seconds if self.asked_at is None else self.asked_at
                 self.forced |= event.force
             case TimerFired(timer="run"):
                 self.last_attempt = self.state.attempt if self.last_attempt is None else self.last_attempt
@@ -146,11 +151,11 @@ class World:
     def _check(self, action: Action) -> None:
         match action:
             case Prepare():
-                assert not self.asked_to_stop
+                assert self.asked_at is None
                 assert self.state.phase is Phase.BUILDING
                 assert [each.replica for each in self.alive()] in ([], [action.helper]), "one after the other"
             case Start():
-                assert not self.asked_to_stop
+                assert self.asked_at is None
                 assert not self.state.anyone_helps
                 assert self.last_attempt in (None, action.attempt)
                 assert self.state.attempt == action.attempt

@@ -60,9 +60,10 @@ class ReplicaExited(NamedTuple):
 
 
 class StopRequested(NamedTuple):
-    """The user wants the run to end."""
+    """The user wants the run to end; what came before that is decided before it, whenever it is told."""
 
     force: bool = False
+    at_seconds: float = 0.0
 
 
 class TimerFired(NamedTuple):

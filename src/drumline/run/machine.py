@@ -157,22 +157,24 @@ def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
         state = state.with_replica(name, ended(event, Phase.FINISHED))
         if not has_succeeded(plan, state):
             return state
-        last = max(deciders(plan), key=lambda each: state.replicas[each].at_seconds)
-        return state._replace(ending=Ending(Phase.FINISHED, by=last), lingering=True)
+        last = max(state.replicas[each].at_seconds for each in deciders(plan))
+        return state._replace(ending=Ending(Phase.FINISHED, at_seconds=last), lingering=True)
     if not counts(name):
         state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
         return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
     cause = find_cause(plan, state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
     state = state.with_replica(name, ended(event, Phase.FAILED, reason))
-    return state._replace(ending=Ending(Phase.FAILED, cause.reason, cause, by=name))
+    return state._replace(ending=Ending(Phase.FAILED, cause.reason, cause, event.at_seconds))
 
 
 def _decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
-    """What an end makes of a run that came before the one that decided, but was told after it.
+    """What an end makes of a run that came before what decided, but was told after it.
 
-    A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of.
+    A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of,
+    and who was done before the user wanted an end was done.
     """
+    asked_at = before.ending.at_seconds if before.ending and before.ending.phase is Phase.KILLED else None
     ends = [late]
     replicas = dict(before.replicas)
     for name, each in before.replicas.items():
@@ -181,8 +183,10 @@ def _decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState
             replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
     state = before._replace(ending=None, lingering=False).with_replicas(replicas)
     ends.sort(key=lambda end: end.at_seconds, reverse=True)
-    while ends and state.ending is None:
+    while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds <= asked_at):
         state = _decide(plan, state, ends.pop())
+    if asked_at is not None:
+        state = state._replace(ending=_ending_when_asked(state.ending or before.ending, asked_at))
     if state.ending is None:
         raise AssertionError("one more end does not leave undecided what was decided")
     judged = {end.replica: judge(state.ending, end) for end in ends}
@@ -196,10 +200,18 @@ def _anyone_lingers(plan: Plan, state: RunState) -> bool:
 
 def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
     state = state._replace(forced=state.forced or event.force)
-    # A run that has already succeeded stays a success; one that is failing or waiting is killed instead of restarted.
-    if state.ending and state.ending.phase is Phase.FINISHED:
-        return _end(plan, state, state.ending._replace(by=None))
-    return _end(plan, state, Ending(Phase.KILLED, "Asked", state.ending.cause if state.ending else None))
+    return _end(plan, state, _ending_when_asked(state.ending, event.at_seconds))
+
+
+def _ending_when_asked(ending: Ending | None, at_seconds: float) -> Ending:
+    """A run that has already succeeded stays a success; one that is failing or waiting is killed, not restarted."""
+    if ending and ending.phase is Phase.FINISHED:
+        return ending._replace(at_seconds=None)
+    if ending and ending.phase is Phase.KILLED:
+        return ending
+    if ending:
+        return Ending(Phase.KILLED, "Asked", ending.cause, ending.at_seconds)
+    return Ending(Phase.KILLED, "Asked", at_seconds=at_seconds)
 
 
 def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:

@@ -60,7 +60,7 @@ class Ending(NamedTuple):
     phase: Phase
     reason: str = ""
     cause: Cause | None = None
-    by: ReplicaId | None = None  # whose end decided it; None if no end did, or if it stands whatever else is told
+    at_seconds: float | None = None  # when what decided it happened; None if it stands whatever else is told
 
 
 class RunState(NamedTuple):

@@ -14,12 +14,12 @@ WITNESS_SECONDS = (0.05, 15.0)
 
 
 def came_before(event: ReplicaExited, state: RunState) -> bool:
-    """Whether an end came before the one that decided, and is only told after it.
+    """Whether an end came before what decided, and is only told after it.
 
     An end that nobody saw has only the time when it was noticed, and proves nothing.
     """
-    by = state.ending.by if state.ending else None
-    return by is not None and event.exit.seen and event.at_seconds < state.replicas[by].at_seconds
+    decided = state.ending.at_seconds if state.ending else None
+    return decided is not None and event.exit.seen and event.at_seconds < decided
 
 
 def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:

@@ -63,21 +63,21 @@ class ControlServer:
             return
         *lines, self._connections[connection] = request.split(b"\n")
         for line in lines:
-            asked = parse_request(line)
+            asked = parse_request(line, self._loop.now())
             with suppress(OSError):
                 connection.send(b'{"ok": true}\n' if asked else b'{"ok": false}\n')
             if asked:
                 self._accept(asked)
 
 
-def parse_request(line: bytes) -> StopRequested | None:
+def parse_request(line: bytes, at_seconds: float) -> StopRequested | None:
     """Read a request; None for what is not one."""
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
     if isinstance(data, dict) and data.get("do") == "stop" and isinstance(data.get("force", False), bool):
-        return StopRequested(force=data.get("force", False))
+        return StopRequested(data.get("force", False), at_seconds)
     return None
 
 

@@ -118,7 +118,7 @@ def _heed_signals(loop: EventLoop, supervisor: Supervisor) -> None:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGTERM, lambda *_: supervisor.take(StopRequested()))
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.take(StopRequested(at_seconds=now())))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop.on_readable(woken, lambda: os.read(woken, 4096))

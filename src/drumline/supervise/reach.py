@@ -9,6 +9,7 @@ from drumline.errors import EngineError
 from drumline.run.event import StopRequested
 from drumline.run.machine import fold
 from drumline.run.state import RunState
+from drumline.runtime.keeper import now
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
@@ -40,7 +41,7 @@ def ask_to_stop(folder: RunFolder, *, force: bool) -> None:
                     return
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)  # it is just coming or going
-        elif take_up(folder, asked=StopRequested(force=force)):
+        elif take_up(folder, asked=StopRequested(force, now())):
             return
 
 

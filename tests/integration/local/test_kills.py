@@ -241,6 +241,31 @@ def test_kill_works_without_a_supervisor(house: House, words: list[str]) -> None
     assert run.state.phase is Phase.KILLED
 
 
+def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_success(house: House) -> None:
+    run = house.train("""
+        roles:
+          worker: {replicas: 2, run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
+          ps: {run: exec sleep 1000}
+    """)
+    run.wait_started()
+    run.kill_supervisor()
+    house.write("done", "")
+    wait_until(lambda: run.is_over("worker.0") and run.is_over("worker.1"))
+    assert house.run("kill", run.id) == (0, f"run {run.id} ended by itself first: FINISHED\n", "")
+    assert (run.state.phase, run.replica_phase("ps.0")) == (Phase.FINISHED, Phase.FINISHED)
+
+
+def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_again(house: House) -> None:
+    run = house.train("run: echo $$ >> $HERE/up; until [ -e $HERE/done ]; do sleep 0.01; done; exit 3\nrestart: 3")
+    run.wait_started()
+    run.kill_supervisor()
+    house.write("done", "")
+    wait_until(lambda: run.is_over("worker.0"))
+    assert house.run("kill", run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert run.cause.exit.code == 3
+    assert (run.state.attempt, len(house.numbers("up"))) == (0, 1)
+
+
 def test_everybody_may_be_killed_while_the_line_is_starting(house: House) -> None:
     # The first replica kills the supervisor and its keeper, while others are not there yet.
     house.write(

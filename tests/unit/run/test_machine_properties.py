@@ -22,7 +22,7 @@ from drumline.run.event import (
 )
 from drumline.run.machine import fold
 from drumline.run.state import Cause, Phase
-from drumline.run.success import counts
+from drumline.run.success import counts, deciders
 from lines import line
 from world import Life, World
 
@@ -86,7 +86,7 @@ def do(deed: str, world: World, random: Random) -> None:
     elif deed == "something is told" and world.tidings:
         world.tell(take(world.tidings, random))
     elif deed == "much is told together":
-        together = [*world.tidings, *([StopRequested()] if random.random() < 0.1 else [])]
+        together = [*world.tidings, *([world.wish()] if random.random() < 0.1 else [])]
         world.tidings.clear()
         random.shuffle(together)
         world.tell_together(together)
@@ -100,7 +100,7 @@ def do(deed: str, world: World, random: Random) -> None:
     elif deed == "the supervisor dies":
         world.die()
     elif deed == "the user wants an end":
-        world.tell(StopRequested(force=random.random() < 0.5))
+        world.tell(world.wish(force=random.random() < 0.5))
 
 
 def take(several: list[T], random: Random) -> T:
@@ -136,7 +136,9 @@ def check_end(world: World) -> None:
     assert state == fold(plan, world.journal)
     assert world.ending
     assert state.ending == world.ending
-    assert (state.phase is Phase.KILLED) <= world.asked_to_stop <= (state.phase is not Phase.FAILED)
+    assert (state.phase is Phase.KILLED) <= (world.asked_at is not None) <= (state.phase is not Phase.FAILED)
+    if state.phase is Phase.KILLED and world.ending.cause is None:
+        assert not was_done(world), "what was done before the user's wish was done"
     for failure, spent in state.restarts.items():
         assert 0 < spent <= getattr(plan.restart, failure)
     assert Counter(cause.failure for cause in state.causes) == state.restarts
@@ -170,6 +172,13 @@ def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
     if cause.exit.seen and not asked:  # what is told after the user's wish is not looked into any more
         mates = [life for (_, attempt), life in world.lives.items() if attempt == cause.attempt]
         assert not [life for life in mates if went_before(life, culprit)]
+
+
+def was_done(world: World) -> bool:
+    """Whether everybody whose end decides had succeeded before the user wanted an end."""
+    lives = [world.lives.get((name, world.state.attempt)) for name in deciders(world.plan)]
+    asked_at = world.asked_at or 0.0
+    return all(life and life.exit and life.exit.ok and life.at_seconds < asked_at for life in lives)
 
 
 def went_before(life: Life, culprit: Life) -> bool:
