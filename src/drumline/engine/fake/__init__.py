@@ -1,0 +1,207 @@
+"""Replicas that are no processes but play an act: for tests, and for whoever wants to see what drumline makes of one.
+
+Such a replica's command is its act, as data. All of a life follows from that and from the moments at which it began
+and was told to stop, which are in its trace; so nothing has to run, and whoever takes a life up again, an hour later,
+works out what has become of it meanwhile. Time is the loop's, and passes as fast as that likes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from drumline.engine.fake.act import Act, act_of, acts_of
+from drumline.engine.fake.life import End, Life, read_notes
+from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
+from drumline.errors import EngineError
+from drumline.plan.codec import from_data, to_data
+from drumline.plan.types import Launch, Place, Placement, Plan, ReplicaId
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.keeper import boot_id
+
+PORT = 2222
+
+
+class _Stage(NamedTuple):
+    """Where a run's traces go, whose time it is, and who is told."""
+
+    run_dir: Path
+    loop: Loop
+    tell: Tell
+
+
+class FakeEngine:
+    """Plays a line."""
+
+    capabilities = Capabilities(forms=("json",))
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._boot = boot_id()
+        self._lives: dict[tuple[ReplicaId, int], Life] = {}
+        self._watched: _Stage | None = None
+
+    def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
+        """Give every replica a host of its own, which does not exist."""
+        addresses = keep or [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
+        return {
+            replica.id: self._place(plan, *address.rsplit(":", 1))
+            for replica, address in zip(plan.replicas, addresses, strict=True)
+        }
+
+    def _place(self, plan: Plan, host: str, port: str) -> Place:
+        output_dir = self._folder(plan.output or str(self._site.home / "runs" / plan.run / "output"))
+        return Place(
+            host=host.strip("[]"),
+            port=int(port),
+            workdir=self._folder(plan.workdir),
+            output_dir=output_dir,
+            checkpoint_dir=self._folder(plan.checkpoint or f"{output_dir}/checkpoint"),
+            data_dirs=tuple(self._folder(data.path) for data in plan.data),
+        )
+
+    def _folder(self, path: str) -> str:
+        return os.path.normpath(self._site.directory / path)
+
+    def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
+        """Write every replica's act and variables."""
+        del form  # there is one
+        replicas = [
+            {
+                "id": str(launch.replica.id),
+                "argv": list(launch.replica.argv),
+                "env": {name: str(value) for name, value in launch.env.items()},
+            }
+            for launch in launches
+        ]
+        return json.dumps({"v": 1, "run": plan.run, "name": plan.name, "replicas": replicas}, indent=2) + "\n"
+
+    def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
+        """Refuse acts that nobody can read."""
+        for launch in launches:
+            try:
+                acts_of(launch.replica.argv)
+            except ValueError as error:
+                yield f"the act of {launch.replica.id} cannot be read: {error}"
+
+    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+        """Tell of everything that happens to this run's replicas from now on."""
+        self._watched = _Stage(run_dir, loop, tell)
+
+    def start(self, launches: Sequence[Launch]) -> None:
+        """Let everybody begin who has not begun before; who has plays on."""
+        for objection in self.objections(launches):
+            raise EngineError(objection)
+        self._play_all([self._take_up(launch.replica.id, launch.attempt) or self._begin(launch) for launch in launches])
+
+    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+        """Ask these to end, insist after the grace; who never began has ended by that."""
+        lives = [self._take_up(replica, attempt) or self._miss(replica, attempt) for replica in replicas]
+        self._play_all(lives)  # whoever had ended before did not end by this
+        for life in lives:
+            if grace_seconds <= 0:
+                self._kill(life)
+            elif not life.stopping:
+                if life.termed == inf:
+                    self._send(life, "termed")
+                self._stage.loop.call_later(grace_seconds, partial(self._kill, life))
+            life.stopping = True
+
+    def close(self) -> None:
+        """Nothing was claimed."""
+
+    def traces(self) -> Iterator[Path]:
+        """The folders of all lives that go on, and of those that ended since this was asked last."""
+        for life in self._lives.values():
+            if not life.looked_at:
+                life.looked_at = life.told_end
+                yield life.folder
+
+    def _begin(self, launch: Launch) -> Life:
+        life = self._life(launch.replica.id, launch.attempt, act_of(launch))
+        life.make_folder()
+        life.note({"boot": self._boot, "began": life.began, "act": to_data(life.act)})
+        return life
+
+    def _take_up(self, replica: ReplicaId, attempt: int) -> Life | None:
+        """A life that this engine or an earlier one began; None if nobody did."""
+        if (replica, attempt) in self._lives:
+            return self._lives[replica, attempt]
+        known = read_notes(self._stage.run_dir / trace_dir(replica, attempt) / TRACE)
+        if "began" not in known:
+            return None
+        life = self._life(replica, attempt, cast("Act", from_data(Act, known["act"])))
+        life.began, life.termed, life.killed = known["began"], known.get("termed", inf), known.get("killed", inf)
+        if "over" in known:
+            life.ended = End(known["at"], Exit(known.get("code"), known.get("signal"), known.get("message", "")))
+        elif known["boot"] != self._boot:
+            life.began = self._stage.loop.now()  # another boot's times mean nothing
+            life.ended = End(life.began, Exit(message="the machine was restarted"))
+        return life
+
+    def _miss(self, replica: ReplicaId, attempt: int) -> Life:
+        """A life that nobody began, and nobody will."""
+        return self._life(replica, attempt, Act(starts_after_seconds=inf))
+
+    def _life(self, replica: ReplicaId, attempt: int, act: Act) -> Life:
+        life = Life(replica, attempt, self._stage.run_dir / trace_dir(replica, attempt), act, self._stage.loop.now())
+        self._lives[replica, attempt] = life
+        return life
+
+    def _kill(self, life: Life) -> None:
+        if life.killed == inf:
+            self._send(life, "killed")
+
+    def _send(self, life: Life, what: str) -> None:
+        if not life.told_end:
+            at = self._stage.loop.now()
+            setattr(life, what, at)
+            life.note({what: at})
+            self._play(life)
+
+    def _play_all(self, lives: Iterable[Life]) -> None:
+        """Play these on; ends that came in between are told in the order in which they came."""
+        for life in sorted(lives, key=lambda life: life.end().at_seconds):
+            self._play(life)
+
+    def _play(self, life: Life) -> None:
+        """Do and tell what is due, and ask to be called when more is."""
+        if life.told_end:
+            return
+        now, end = self._stage.loop.now(), life.end()
+        until = min(now, end.at_seconds)
+        life.write_log(until)
+        if life.started <= until and not life.told_start:
+            life.told_start = True
+            self._stage.tell(ReplicaStarted(life.replica, life.attempt))
+        if end.at_seconds <= now:
+            life.told_end = True
+            if life.ended is None:
+                life.note({**end.exit._asdict(), "at": end.at_seconds, "over": True})
+            self._stage.tell(ReplicaExited(life.replica, life.attempt, 0, end.exit, end.at_seconds))
+            return
+        life.turn += 1
+        moment = min(moment for moment in life.moments() if moment > now)
+        if moment < inf:
+            self._stage.loop.call_later(moment - now, partial(self._play_turn, life, life.turn))
+
+    def _play_turn(self, life: Life, turn: int) -> None:
+        if turn == life.turn:
+            self._play(life)
+
+    @property
+    def _stage(self) -> _Stage:
+        if self._watched is None:
+            raise AssertionError("an engine is watched before anything is started")
+        return self._watched
+
+
+def make_engine(site: Site) -> Engine:
+    """Return the engine that plays."""
+    return FakeEngine(site)
