@@ -72,7 +72,11 @@ class Engine(Protocol):
         ...
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
-        """Tell of everything that happens to this run's replicas from now on; comes before `start` and `stop`."""
+        """Tell of everything that happens to this run's replicas from now on; comes before `start` and `stop`.
+
+        Each start and each end is told once. Of lives that an earlier engine began, those that `start` and `stop`
+        name are told of, the ends that came in between in the order in which they came.
+        """
         ...
 
     def prepare(self, plan: Plan, helper: ReplicaId) -> None:
@@ -80,11 +84,17 @@ class Engine(Protocol):
         ...
 
     def start(self, launches: Sequence[Launch]) -> None:
-        """Start whoever has not been started before, and return; that they run, and how they end, is told."""
+        """Start whoever has not been started before, and return; that they run, and how they end, is told.
+
+        Raise EngineError if that cannot be; what was claimed for those who were not started is given back.
+        """
         ...
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
-        """Begin to stop these, gently for so long; each end is told. Unknown ones are not an error."""
+        """Begin to stop these, gently for so long; each end is told, also of who never started or is not known.
+
+        Whoever had ended before is told as it ended. Asked again without grace, it is meant.
+        """
         ...
 
     def close(self) -> None:

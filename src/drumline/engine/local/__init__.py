@@ -85,14 +85,15 @@ class LocalEngine:
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""
-        for objection in _too_long(launches):
-            raise EngineError(objection)
-        where = [launch.place for launch in launches]
-        for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
-            _make_folder(folder, self._site.home)
-        held = {replica: claim.descriptors for replica, claim in self._claims.items()}
-        network = self._open_network(launches) if self._private else None
+        network = None
         try:
+            for objection in _too_long(launches):
+                raise EngineError(objection)
+            where = [launch.place for launch in launches]
+            for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
+                _make_folder(folder, self._site.home)
+            held = {replica: claim.descriptors for replica, claim in self._claims.items()}
+            network = self._open_network(launches) if self._private else None
             self._running.start(launches, partial(complete, environ=self._environ), held, network)
         finally:
             if network:

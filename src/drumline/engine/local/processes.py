@@ -59,6 +59,7 @@ class Processes:
         self._loop = loop
         self._tell = tell
         self._kept: dict[Life, _Kept] = {}
+        self._over: list[tuple[_Kept, Trace]] = []  # adopted, and found to have ended
         self._heard = b""
         self._file_limits = file_limits
         self._memory = Limits(run_dir, tell)
@@ -85,6 +86,7 @@ class Processes:
         finally:
             os.close(tidings)
             self._loop.on_readable(news, lambda: self._hear(news))
+            self._conclude_adopted()
 
     def _start_one(
         self,
@@ -148,6 +150,7 @@ class Processes:
             elif grace_seconds <= 0:
                 self._signal(kept, signal.SIGKILL)
             kept.stopping = True
+        self._conclude_adopted()
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
@@ -166,14 +169,14 @@ class Processes:
         self._loop.on_readable(watched, lambda: self._keeper_gone(kept))
 
     def _adopt(self, life: Life) -> _Kept | None:
-        """Take up a life that an earlier supervisor began; tell what has become of it. None if it is too young yet."""
+        """Take up a life that an earlier supervisor began. None if it is too young yet."""
         if life in self._kept:
             return self._kept[life]
         path = self._run_dir / trace_dir(*life) / TRACE
         kept = _Kept(life, path)
         trace = read_trace(path)
         if is_locked(path):
-            again = partial(self._loop.call_later, _MOMENT_SECONDS, lambda: self._adopt(life))
+            again = partial(self._loop.call_later, _MOMENT_SECONDS, partial(self._adopt_again, life))
             if trace.keeper is None:  # the fork is so young that it has not written its first line
                 again()
                 return None
@@ -185,11 +188,29 @@ class Processes:
                 again()
                 return None
             else:
-                self._told_start(kept, trace)
+                self._look_for_start(kept)
                 return kept
         self._kept[life] = kept
-        self._conclude(kept, trace)
+        self._over.append((kept, trace))
         return kept
+
+    def _look_for_start(self, kept: _Kept) -> None:
+        """Tell of a start whose news went to an earlier supervisor, or is still to come and will."""
+        trace = read_trace(kept.path)
+        self._told_start(kept, trace)
+        if trace.pid is None and kept.watched is not None:
+            self._loop.call_later(_MOMENT_SECONDS, partial(self._look_for_start, kept))
+
+    def _adopt_again(self, life: Life) -> None:
+        self._adopt(life)
+        self._conclude_adopted()
+
+    def _conclude_adopted(self) -> None:
+        """Tell the ends that came before we did in the order in which they came; those that nobody saw come last."""
+        over, self._over = self._over, []
+        over.sort(key=lambda each: (each[1].exit is None, each[1].at_seconds))
+        for kept, trace in over:
+            self._conclude(kept, trace)
 
     def _hear(self, news: int) -> None:
         """A process is about to become a replica; the pipe closes when all have."""

@@ -1,0 +1,194 @@
+"""Whoever sits before an engine: one that is told everything, and a real supervisor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from contract.sites import PATIENCE_SECONDS, Deed, Site
+from drumline.plan.bind import bind
+from drumline.plan.types import Launch, Plan, ReplicaId
+from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.machine import fold
+from drumline.run.state import RunState
+from drumline.run.traces import LOG, trace_dir
+from drumline.runtime.keeper import boot_id
+from drumline.store.folder import RunFolder
+from drumline.store.journal import Journal, read_journal
+from drumline.store.launch import write_launch
+from drumline.supervise.loop import EventLoop
+from drumline.supervise.marks import Marker
+from drumline.supervise.supervisor import Supervisor
+from lines import line
+
+FIRST = ReplicaId("worker", 0)
+_BEAT_SECONDS = 0.005
+_BYSTANDER = 1000  # no attempt comes that far
+
+
+def cast(site: Site, text: str, deeds: Mapping[str, Deed | tuple[Deed, ...]]) -> Plan:
+    """The plan of a line in which each does its deed, or one deed in each attempt."""
+    plan = line(text)
+    commands = {name: site.command(*([each] if isinstance(each, Deed) else each)) for name, each in deeds.items()}
+    replicas = tuple(replica._replace(argv=commands[str(replica.id)]) for replica in plan.replicas)
+    return plan._replace(replicas=replicas)
+
+
+def workers(site: Site, *deeds: Deed) -> Plan:
+    """The plan of workers that do these, one each."""
+    return cast(site, f"worker*{len(deeds)}", {f"worker.{index}": deed for index, deed in enumerate(deeds)})
+
+
+def worker(index: int) -> ReplicaId:
+    """A worker by its number."""
+    return ReplicaId("worker", index)
+
+
+def turn_until(loop: EventLoop, look: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
+    """Let a loop turn until something is so, which it may not itself be woken by."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+
+    def beat() -> None:
+        if not over:
+            loop.call_later(_BEAT_SECONDS, beat)
+
+    over = False
+    beat()
+    while not look():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s"
+        loop.turn()
+        between()
+    over = True
+
+
+def watch(site: Site, folder: Path, *deeds: Deed) -> Watcher:
+    """Watch a new run of workers that are to do these."""
+    return Watcher(site, folder / "run", workers(site, *deeds))
+
+
+class Watcher:
+    """An engine with a loop of its own over a run's folder, and everything that it tells."""
+
+    def __init__(self, site: Site, run_dir: Path, plan: Plan) -> None:
+        self.plan = plan
+        self.run_dir = run_dir
+        self.loop = site.make_loop()
+        self.engine = site.make_engine()
+        self.told: list[Event] = []
+        self._bystander = plan._replace(replicas=(plan.replicas[0]._replace(argv=site.command(Deed())),))
+        self._bystanders = 0
+        run_dir.mkdir(exist_ok=True)
+        self.engine.watch(run_dir, self.loop, self.told.append)
+
+    def again(self, site: Site) -> Watcher:
+        """A supervisor that came back: another engine over the same folder. The loop of the first turns no more."""
+        return Watcher(site, self.run_dir, self.plan)
+
+    def launches(self, attempt: int = 0) -> tuple[Launch, ...]:
+        """The line as an attempt."""
+        return bind(self.plan, self.engine.place(self.plan), attempt=attempt)
+
+    def start(self, attempt: int = 0) -> None:
+        """Start the line."""
+        self.engine.start(self.launches(attempt))
+
+    def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
+        """Stop these, or the whole line; unless said, nobody is killed who obeys."""
+        names = replicas or tuple(replica.id for replica in self.plan.replicas)
+        self.engine.stop(names, attempt, grace_seconds=grace_seconds)
+
+    def starts(self, attempt: int = 0) -> list[ReplicaId]:
+        """Whose starts were told, in the order of telling."""
+        return [each.replica for each in self.told if isinstance(each, ReplicaStarted) and each.attempt == attempt]
+
+    def ends(self, attempt: int = 0) -> list[ReplicaExited]:
+        """Whose ends were told, in the order of telling."""
+        return [each for each in self.told if isinstance(each, ReplicaExited) and each.attempt == attempt]
+
+    def exits(self, attempt: int = 0) -> dict[ReplicaId, Exit]:
+        """How each ended."""
+        return {end.replica: end.exit for end in self.ends(attempt)}
+
+    def until(self, look: Callable[[], object]) -> None:
+        """Let the loop turn until it is so."""
+        turn_until(self.loop, look)
+
+    def until_started(self, attempt: int = 0) -> None:
+        """Let the loop turn until the whole line has started."""
+        self.until(lambda: len(self.starts(attempt)) >= len(self.plan.replicas))
+
+    def until_said(self, text: str, *, replica: ReplicaId = FIRST, attempt: int = 0) -> None:
+        """Let the loop turn until a replica has come to say this."""
+        self.until(lambda: text in self.log(replica, attempt))
+
+    def until_ended(self, attempt: int = 0) -> None:
+        """Let the loop turn until the whole line has ended, and until whatever else there is to tell was told.
+
+        Somebody who comes and goes after that is the proof: an engine that has something to tell twice has told it.
+        """
+        self.until(lambda: len(self.ends(attempt)) >= len(self.plan.replicas))
+        self.let_somebody_pass()
+
+    def let_somebody_pass(self) -> None:
+        """Let a bystander come and go, so that everything that was under way has happened."""
+        attempt = _BYSTANDER + self._bystanders
+        self._bystanders += 1
+        self.engine.start(bind(self._bystander, self.engine.place(self._bystander), attempt=attempt))
+        self.until(lambda: self.ends(attempt))
+
+    def log(self, replica: ReplicaId = FIRST, attempt: int = 0) -> str:
+        """What a replica has written."""
+        path = self.run_dir / trace_dir(replica, attempt) / LOG
+        return path.read_text() if path.exists() else ""
+
+
+class Office:
+    """A run with its folder and journal, and a supervisor that can be replaced."""
+
+    def __init__(self, site: Site, home: Path, plan: Plan) -> None:
+        self._site = site
+        self.plan = plan
+        self.folder = RunFolder(home / "runs" / plan.run)
+        self.folder.path.mkdir(parents=True)
+        write_launch(self.folder, plan, spec=b"", directory=home, at=time.time())
+        self.replace()
+
+    def replace(self) -> None:
+        """The supervisor is gone, in the midst of whatever it did; another one takes the run up."""
+        self.loop = self._site.make_loop()
+        self.engine = self._site.make_engine()
+        self._journal = Journal(self.folder.journal_file, boot=boot_id(), wall=time.time, since_boot=self.loop.now)
+        history = list(read_journal(self.folder.journal_file))
+        self.supervisor = Supervisor(self.plan, self.engine, self._journal, history, self.loop)
+        self.engine.watch(self.folder.path, self.loop, self.supervisor.take)
+        self._marker = Marker(returned=not self.supervisor.is_new)
+
+    @property
+    def events(self) -> list[Event]:
+        """The journal."""
+        return [record.event for record in read_journal(self.folder.journal_file)]
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands, by its journal."""
+        return fold(self.plan, self.events)
+
+    def until(self, look: Callable[[], object]) -> None:
+        """Let the run go on until it is so."""
+        turn_until(self.loop, look, self._settle)
+
+    def until_over(self) -> RunState:
+        """Let the run go on to its end; return where it stands."""
+        self.until(lambda: self.supervisor.ending)
+        self.supervisor.leave()
+        return self.state
+
+    def log(self, replica: ReplicaId = FIRST, attempt: int = 0) -> str:
+        """What a replica has written."""
+        path = self.folder.path / trace_dir(replica, attempt) / LOG
+        return path.read_text() if path.exists() else ""
+
+    def _settle(self) -> None:
+        self._marker.mark(self.engine.traces())
+        self.supervisor.settle()

@@ -1,0 +1,231 @@
+"""Where the contract is tried: one site per engine. To try another engine, write its site and add it to SITES."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from drumline.engine import protocol
+from drumline.engine.fake import FakeEngine
+from drumline.engine.fake.act import Act, Line, command_of
+from drumline.engine.local import LONGEST_STRING_BYTES, LocalEngine
+from drumline.engine.local.trace import read_trace
+from drumline.plan.types import Launch, Plan, ReplicaId
+from drumline.run.event import Exit
+from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.keeper import descendants, signal_process
+from drumline.supervise.loop import EventLoop
+
+NEVER = 9  # a gate that nobody opens
+PATIENCE_SECONDS = 60.0
+
+
+class Deed(NamedTuple):
+    """What a replica is to do: say this, wait for a gate, and end like that."""
+
+    says: tuple[str, ...] = ()  # `$NAME` is a variable of the replica's
+    until: int | None = None  # the gate that it waits for
+    code: int = 0
+    signal: int | None = None  # to die by, instead
+    obeys: bool = True  # TERM
+    code_on_term: int | None = None  # how it obeys, unless the signal ends it
+    leaves_child: bool = False  # in a session of its own, which would live on
+
+
+LASTING = Deed(until=NEVER)
+
+
+class Rendered(NamedTuple):
+    """What `render` says of a replica."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+class Site(Protocol):
+    """One engine's place in the world, for the time of a test."""
+
+    refused: tuple[str, ...]  # a command that this engine objects to
+
+    def make_engine(self) -> protocol.Engine:
+        """A new engine, as every supervisor has one."""
+        ...
+
+    def make_loop(self) -> EventLoop:
+        """A new loop, as every supervisor has one."""
+        ...
+
+    def command(self, *deeds: Deed) -> tuple[str, ...]:
+        """The command of a replica that does these: one in each attempt, and the last in all that follow."""
+        ...
+
+    def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
+        """What `render` says, read back."""
+        ...
+
+    def open(self, gate: int) -> None:
+        """Let everybody go on who waits there, now or later."""
+        ...
+
+    def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
+        """Return when this life of the first attempt has ended, though no engine may look."""
+        ...
+
+    def left(self) -> list[str]:
+        """Everything that was started here and lives."""
+        ...
+
+    def close(self) -> None:
+        """Leave the world as it was."""
+        ...
+
+
+def wait_until(look: Callable[[], object]) -> None:
+    """Look again and again until it is so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not look():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s"
+        time.sleep(0.005)
+
+
+class LocalSite:
+    """Processes of this machine, kept by this very process."""
+
+    refused: tuple[str, ...] = ("echo", "x" * (LONGEST_STRING_BYTES + 1))
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._site = protocol.Site(folder, folder / "home", cores=2)
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._before = descendants([os.getpid()])
+
+    def make_engine(self) -> protocol.Engine:
+        return LocalEngine(self._site, os.environ)
+
+    def make_loop(self) -> EventLoop:
+        return EventLoop()
+
+    def command(self, *deeds: Deed) -> tuple[str, ...]:
+        *first, last = (self._script(deed) for deed in deeds)
+        cases = [f"{attempt}) {script}\n;;" for attempt, script in enumerate(first)]
+        return ("sh", "-c", "\n".join(["case $DRUMLINE_ATTEMPT in", *cases, f"*) {last}\n;;", "esac"]))
+
+    def _script(self, deed: Deed) -> str:
+        gate = shlex.quote(str(self._gate(deed.until or 0)))
+        steps = {
+            "trap '' TERM": not deed.obeys,
+            f"trap 'exit {deed.code_on_term}' TERM": deed.code_on_term is not None,
+            "setsid sleep 1000000 &": deed.leaves_child,
+            **{f'printf "%s\\n" "{line}"': True for line in deed.says},
+            f"until [ -e {gate} ]; do sleep 0.01; done": deed.until is not None,
+            f"kill -{deed.signal} $$": deed.signal is not None,
+            f"exit {deed.code}": True,
+        }
+        return "\n".join(step for step, wanted in steps.items() if wanted)
+
+    def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
+        return read_json(engine.render(plan, launches, "json"))
+
+    def open(self, gate: int) -> None:
+        self._gate(gate).touch()
+
+    def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
+        wait_until(lambda: read_trace(run_dir / trace_dir(replica, 0) / TRACE).over)
+
+    def left(self) -> list[str]:
+        return [_command_line(pid) for pid in self._left()]
+
+    def _left(self) -> set[int]:
+        return descendants([os.getpid()]) - self._before
+
+    def close(self) -> None:
+        while left := self._left():  # of a test that failed
+            for pid in left:
+                signal_process(pid, 9)
+        ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # orphans of other tests are not ours
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
+
+    def _gate(self, number: int) -> Path:
+        return self._folder / f"gate-{number}"
+
+
+class FakeSite:
+    """Replicas that play; whoever waits for a gate waits for hours, which pass when it is opened."""
+
+    refused: tuple[str, ...] = ("act", "in three parts")
+
+    def __init__(self, folder: Path) -> None:
+        self._site = protocol.Site(folder, folder / "home", cores=2)
+        self._passed = 0.0
+
+    def make_engine(self) -> protocol.Engine:
+        return FakeEngine(self._site)
+
+    def make_loop(self) -> EventLoop:
+        return _HurriedLoop(lambda: self._passed)
+
+    def command(self, *deeds: Deed) -> tuple[str, ...]:
+        return command_of(*map(self._act, deeds))
+
+    def _act(self, deed: Deed) -> Act:
+        end = Exit(signal=deed.signal) if deed.signal is not None else Exit(code=deed.code)
+        on_term = Exit(signal=15) if deed.code_on_term is None else Exit(code=deed.code_on_term)
+        return Act(
+            tuple(map(Line, deed.says)),
+            exit=None if deed.until == NEVER else end,
+            after_seconds=0.0 if deed.until is None else self._wait(deed.until),
+            exit_on_term=on_term if deed.obeys else None,
+        )
+
+    def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
+        return read_json(engine.render(plan, launches, "json"))
+
+    def open(self, gate: int) -> None:
+        self._passed += self._wait(gate)
+
+    def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
+        """Its time has passed."""
+
+    def left(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        """Nothing was touched."""
+
+    def _wait(self, gate: int) -> float:
+        return float(3600 * 10**gate)  # all gates before it take less than that together
+
+
+class _HurriedLoop(EventLoop):
+    """The real loop, by a clock that may be ahead."""
+
+    def __init__(self, ahead: Callable[[], float]) -> None:
+        super().__init__()
+        self._ahead = ahead
+
+    def now(self) -> float:
+        return super().now() + self._ahead()
+
+
+SITES: dict[str, Callable[[Path], Site]] = {"local": LocalSite, "fake": FakeSite}
+
+
+def read_json(text: str) -> dict[ReplicaId, Rendered]:
+    """Read what the engines write that write JSON."""
+    return {
+        ReplicaId.parse(each["id"]): Rendered(tuple(each["argv"]), each["env"]) for each in json.loads(text)["replicas"]
+    }
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() or str(pid)
+    except OSError:
+        return str(pid)
