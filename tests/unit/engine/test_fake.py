@@ -1,0 +1,279 @@
+"""Lives that are worked out: what an act comes to, however much time passes at once and whoever takes it up."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from clockwork import Clockwork
+from drumline.engine.fake import FakeEngine
+from drumline.engine.fake.act import Act, Line, acts_of, command_of
+from drumline.engine.local.trace import read_trace
+from drumline.engine.protocol import Site
+from drumline.engine.registry import open_engine
+from drumline.errors import EngineError
+from drumline.plan.bind import bind
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.state import Phase
+from drumline.run.traces import LOG, TRACE, trace_dir
+from drumline.runtime.keeper import boot_id
+from drumline.store.journal import Journal, read_journal
+from drumline.supervise.supervisor import Supervisor
+from lines import line
+
+HOUR = 3600.0
+FIRST = ReplicaId("worker", 0)
+ENDLESS = Act(exit=None)
+
+
+def play(*acts: Act, text: str = "worker") -> Plan:
+    """The plan of a line in which everybody plays this."""
+    plan = line(text)
+    return plan._replace(replicas=tuple(each._replace(argv=command_of(*acts)) for each in plan.replicas))
+
+
+class Stage:
+    """An engine before an audience that remembers everything."""
+
+    def __init__(self, folder: Path, clock: Clockwork | None = None) -> None:
+        self.clock = clock or Clockwork()
+        self.engine = FakeEngine(Site(folder, folder / "home", 1))
+        self.told: list[Event] = []
+        self.folder = folder / trace_dir(FIRST, 0)
+        self.engine.watch(folder, self.clock, self.told.append)
+
+    def start(self, plan: Plan, attempt: int = 0) -> None:
+        self.engine.start(bind(plan, self.engine.place(plan), attempt=attempt))
+
+    def stop(self, grace_seconds: float = 10.0) -> None:
+        self.engine.stop([FIRST], 0, grace_seconds=grace_seconds)
+
+    def log(self) -> str:
+        return (self.folder / LOG).read_text()
+
+
+def ended(exit_: Exit, at_seconds: float) -> ReplicaExited:
+    return ReplicaExited(FIRST, 0, 0, exit_, at_seconds)
+
+
+STARTED = ReplicaStarted(FIRST, 0)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        Act(),
+        ENDLESS,
+        Act((Line("é $HOME"), Line("", 2.5)), Exit(signal=9, message="why"), 3.0, None, 1.0, 0.5),
+        Act(exit=Exit(message="its host is gone")),
+    ],
+    ids=str,
+)
+def test_an_act_is_a_command_and_back(act: Act) -> None:
+    assert acts_of(command_of(act, ENDLESS)) == (act, ENDLESS)
+
+
+@pytest.mark.parametrize("words", [[], ["{"], ["[]"], ['{"exits": 3}'], ['{"after_seconds": "1"}']])
+def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path) -> None:
+    plan = line("worker")
+    stage = Stage(tmp_path)
+    with pytest.raises(EngineError, match=r"the act of worker\.0 cannot be read: "):
+        stage.start(plan._replace(replicas=(plan.replicas[0]._replace(argv=("act", *words)),)))
+    assert stage.told == []
+
+
+def test_any_other_command_is_said_and_done(tmp_path: Path) -> None:
+    plan = line("worker")
+    stage = Stage(tmp_path)
+    stage.start(plan._replace(replicas=(plan.replicas[0]._replace(argv=("echo", "$HOME", "it's")),)))
+    assert stage.told == [STARTED, ended(Exit(code=0), 1000.0)]
+    assert stage.log() == """echo '$HOME' 'it'"'"'s'\n"""
+
+
+def test_lines_come_in_their_time_with_the_variables_of_the_replica(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    lines = (Line("late", 2 * HOUR), Line("$DRUMLINE_ROLE, $NOBODY"), Line("$$ 5", HOUR))
+    stage.start(play(Act(lines, Exit(code=3), 3 * HOUR)))
+    assert (stage.told, stage.log()) == ([STARTED], "worker, $NOBODY\n")
+    stage.clock.pass_time(HOUR)
+    assert stage.log() == "worker, $NOBODY\n$ 5\n"
+    stage.clock.pass_time(5 * HOUR)
+    assert stage.log() == "worker, $NOBODY\n$ 5\nlate\n"
+    assert stage.told == [STARTED, ended(Exit(code=3), 1000.0 + 3 * HOUR)]
+
+
+def test_who_has_ended_writes_no_more(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.start(play(Act((Line("one", 1.0), Line("two", 2.0)), after_seconds=1.5)))
+    stage.clock.pass_time(HOUR)
+    assert stage.log() == "one\n"
+
+
+def test_a_start_may_be_late_and_times_count_from_there(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.start(play(Act((Line("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
+    assert (stage.told, stage.log()) == ([], "")
+    stage.clock.pass_time(60.0)
+    assert (stage.told, stage.log()) == ([STARTED], "up\n")
+    stage.clock.pass_time(60.0)
+    assert stage.told == [STARTED, ended(Exit(code=0), 1065.0)]
+
+
+@pytest.mark.parametrize("grace_seconds", [0.0, 10.0])
+def test_who_is_stopped_before_it_starts_never_does(tmp_path: Path, grace_seconds: float) -> None:
+    stage = Stage(tmp_path)
+    stage.start(play(Act((Line("up"),), starts_after_seconds=60.0)))
+    stage.clock.pass_time(5.0)
+    stage.stop(grace_seconds)
+    stage.clock.pass_time(HOUR)
+    assert stage.told == [ended(Exit(message="it was never started"), 1005.0)]
+    assert stage.log() == ""
+
+
+@pytest.mark.parametrize(
+    ("act", "exit_", "at_seconds"),
+    [
+        (ENDLESS, Exit(signal=15), 1001.0),
+        (ENDLESS._replace(after_term_seconds=4.0, exit_on_term=Exit(code=42)), Exit(code=42), 1005.0),
+        (ENDLESS._replace(after_term_seconds=40.0), Exit(signal=9), 1011.0),
+        (ENDLESS._replace(exit_on_term=None), Exit(signal=9), 1011.0),
+        (Act(after_seconds=3.0, exit_on_term=None), Exit(code=0), 1003.0),
+    ],
+    ids=str,
+)
+def test_who_is_asked_ends_as_its_act_says_or_when_the_grace_is_over(
+    tmp_path: Path, act: Act, exit_: Exit, at_seconds: float
+) -> None:
+    stage = Stage(tmp_path)
+    stage.start(play(act))
+    stage.clock.pass_time(1.0)
+    stage.stop()
+    stage.clock.pass_time(HOUR)
+    assert stage.told == [STARTED, ended(exit_, at_seconds)]
+
+
+def test_each_attempt_has_its_act_and_the_last_is_for_all_that_follow(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    plan = play(Act(exit=Exit(code=1)), Act(exit=Exit(code=2)))
+    for attempt in range(3):
+        stage.start(plan, attempt)
+    assert [each.exit.code for each in stage.told if isinstance(each, ReplicaExited)] == [1, 2, 2]
+
+
+def test_whoever_takes_a_life_up_works_out_what_it_has_come_to(tmp_path: Path) -> None:
+    first = Stage(tmp_path)
+    first.start(play(Act((Line("one"), Line("two", HOUR)), Exit(code=7), 2 * HOUR)))
+    second = Stage(tmp_path, Clockwork(1000.0 + 5 * HOUR))
+    second.start(play(ENDLESS))  # what it plays was settled when it began
+    assert second.told == [STARTED, ended(Exit(code=7), 1000.0 + 2 * HOUR)]
+    assert second.log() == "one\ntwo\n"
+
+
+def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
+    first = Stage(tmp_path)
+    first.start(play(ENDLESS._replace(after_term_seconds=60.0)))
+    first.stop(grace_seconds=HOUR)
+    second = Stage(tmp_path, Clockwork(1030.0))
+    second.stop(grace_seconds=HOUR)
+    second.clock.pass_time(HOUR)
+    assert second.told == [STARTED, ended(Exit(signal=15), 1060.0)]
+
+
+def test_the_trace_of_a_life_reads_as_any_other(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.start(play(Act(exit=Exit(signal=11), after_seconds=2.0)))
+    assert read_trace(stage.folder / TRACE)[1:] == (boot_id(), None, None, None, 0.0, False)
+    stage.clock.pass_time(HOUR)
+    assert read_trace(stage.folder / TRACE)[1:] == (boot_id(), None, None, Exit(signal=11), 1002.0, True)
+
+
+def test_nobody_lives_through_a_restart_of_the_machine(tmp_path: Path) -> None:
+    first = Stage(tmp_path)
+    first.start(play(ENDLESS))
+    trace = first.folder / TRACE
+    trace.write_text(trace.read_text().replace(boot_id(), "another"))
+    second = Stage(tmp_path, Clockwork(5.0))
+    second.start(play(ENDLESS))
+    assert second.told == [STARTED, ended(Exit(message="the machine was restarted"), 5.0)]
+
+
+def test_a_trace_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
+    first = Stage(tmp_path)
+    first.start(play(ENDLESS))
+    trace = first.folder / TRACE
+    trace.write_bytes(trace.read_bytes()[:20])
+    second = Stage(tmp_path)
+    second.start(play(Act((Line("anew"),))))
+    assert second.told == [STARTED, ended(Exit(code=0), 1000.0)]
+    third = Stage(tmp_path)
+    third.start(play(ENDLESS))
+    assert third.told == second.told
+    assert third.log() == "anew\n"
+
+
+def test_it_is_there_by_its_name_and_nobody_is_told_to_use_it(tmp_path: Path) -> None:
+    assert isinstance(open_engine("fake", Site(tmp_path, tmp_path, 1)), FakeEngine)
+    with pytest.raises(EngineError) as refused:
+        open_engine("tfjob", Site(tmp_path, tmp_path, 1))
+    assert "fake" not in (refused.value.hint or "")
+
+
+def test_it_renders_what_each_plays(tmp_path: Path) -> None:
+    plan = play(ENDLESS, text="worker*2")
+    engine = FakeEngine(Site(tmp_path, tmp_path / "home", 1))
+    (form,) = engine.capabilities.forms
+    data = json.loads(engine.render(plan, bind(plan, engine.place(plan)), form))
+    assert [each["id"] for each in data["replicas"]] == ["worker.0", "worker.1"]
+    assert acts_of(data["replicas"][1]["argv"]) == (ENDLESS,)
+    assert json.loads(data["replicas"][1]["env"]["TF_CONFIG"])["cluster"]["worker"] == [
+        "worker-0.fake:2222",
+        "worker-1.fake:2222",
+    ]
+
+
+# --- a whole supervisor, by the same clock ----------------------------------------------------------------------------
+
+
+def see_through(plan: Plan, folder: Path) -> Supervisor:
+    """Supervise a run to its end, in no time."""
+    stage = Clockwork()
+    engine = FakeEngine(Site(folder, folder / "home", 1))
+    path = folder / "events.jsonl"
+    journal = Journal(path, boot="b", wall=time.time, since_boot=stage.now)
+    supervisor = Supervisor(plan, engine, journal, read_journal(path), stage)
+    engine.watch(folder, stage, supervisor.take)
+    supervisor.begin()
+    while supervisor.ending is None:
+        assert stage.turn(), "nothing more happens, and the run goes on"
+        supervisor.settle()
+    journal.close()
+    return supervisor
+
+
+def test_a_run_of_days_is_over_in_no_time(tmp_path: Path) -> None:
+    day = 24 * HOUR
+    fall = Act((Line("step 1", HOUR),), Exit(code=1), day)
+    supervisor = see_through(play(fall, fall, fall, Act(after_seconds=day), text="worker*2 crash=5"), tmp_path)
+    assert supervisor.ending
+    assert (supervisor.ending.phase, supervisor.state.attempt) == (Phase.FINISHED, 3)
+    assert (tmp_path / trace_dir(FIRST, 2) / LOG).read_text() == "step 1\n"
+    records = list(read_journal(tmp_path / "events.jsonl"))
+    assert records[-1].since_boot - records[0].since_boot > 4 * day
+
+
+def test_a_replica_that_does_not_start_in_time_is_given_up(tmp_path: Path) -> None:
+    supervisor = see_through(play(Act(starts_after_seconds=HOUR), text="worker start=600"), tmp_path)
+    assert supervisor.ending
+    assert supervisor.ending.reason == "StartTimeout"
+
+
+def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
+    supervisor = see_through(play(ENDLESS, text="worker*3 run=7200"), tmp_path)
+    assert supervisor.ending
+    assert supervisor.ending.reason == "TimeLimit"
+    ends = [each.at_seconds for each in supervisor.state.replicas.values()]
+    assert ends == [1000.0 + 7200.0] * 3

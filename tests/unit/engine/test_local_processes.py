@@ -1,0 +1,52 @@
+"""Lives that an earlier supervisor began, taken up at an awkward moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+from clockwork import Clockwork
+from contract.sites import LocalSite
+from drumline.engine.local.processes import Processes
+from drumline.engine.local.trace import open_trace
+from drumline.plan.bind import bind
+from drumline.run.event import Event, ReplicaStarted
+from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.keeper import start_ticks
+from lines import line
+from plans import placement_of
+
+
+class Deaf(Clockwork):
+    """Looks at no descriptor; what is found is found by looking at the disk again."""
+
+    def on_readable(self, descriptor: int, call: object) -> None:
+        """Nothing will be read."""
+
+
+def test_a_start_that_comes_after_the_supervisor_has_come_back_is_told_all_the_same(tmp_path: Path) -> None:
+    plan = line("worker")
+    (launch,) = bind(plan, placement_of(plan))
+    folder = tmp_path / trace_dir(launch.replica.id, 0)
+    folder.mkdir(parents=True)
+    told: list[Event] = []
+    loop = Deaf()
+    # Of the keeper nothing is known but that it lives.
+    with closing(LocalSite(tmp_path)), subprocess.Popen(["sleep", "1000"]) as keeper:
+        trace = open_trace(folder / TRACE)
+        assert trace is not None
+        try:
+            os.write(trace, json.dumps({"keeper": keeper.pid, "boot": "now"}).encode() + b"\n")
+            processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, tell=told.append)
+            processes.start([launch], lambda _: {}, {})
+            loop.pass_time(1.0)
+            assert told == []
+            os.write(trace, json.dumps({"pid": keeper.pid, "ticks": start_ticks(keeper.pid)}).encode() + b"\n")
+            loop.pass_time(1.0)
+            assert told == [ReplicaStarted(launch.replica.id, 0, 0, keeper.pid)]
+        finally:
+            os.close(trace)
+            keeper.kill()
