@@ -209,10 +209,11 @@ def test_a_trace_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
     second = Stage(tmp_path)
     second.start(play(Act((Line("anew"),))))
     assert second.told == [STARTED, ended(Exit(code=0), 1000.0)]
+    whole = trace.read_bytes()
     third = Stage(tmp_path)
     third.start(play(ENDLESS))
     assert third.told == second.told
-    assert third.log() == "anew\n"
+    assert (third.log(), trace.read_bytes()) == ("anew\n", whole)
 
 
 def test_it_is_there_by_its_name_and_nobody_is_told_to_use_it(tmp_path: Path) -> None:

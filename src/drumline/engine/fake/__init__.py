@@ -107,11 +107,9 @@ class FakeEngine:
         for life in lives:
             if grace_seconds <= 0:
                 self._kill(life)
-            elif not life.stopping:
-                if life.termed == inf:
-                    self._send(life, "termed")
+            else:
                 self._stage.loop.call_later(grace_seconds, partial(self._kill, life))
-            life.stopping = True
+                self._term(life)
 
     def close(self) -> None:
         """Nothing was claimed."""
@@ -154,6 +152,10 @@ class FakeEngine:
         self._lives[replica, attempt] = life
         return life
 
+    def _term(self, life: Life) -> None:
+        if life.termed == inf:
+            self._send(life, "termed")
+
     def _kill(self, life: Life) -> None:
         if life.killed == inf:
             self._send(life, "killed")
@@ -171,7 +173,7 @@ class FakeEngine:
             self._play(life)
 
     def _play(self, life: Life) -> None:
-        """Do and tell what is due, and ask to be called when more is."""
+        """Do and tell what is due, and ask to be called when more is; once too often does no harm."""
         if life.told_end:
             return
         now, end = self._stage.loop.now(), life.end()
@@ -186,14 +188,9 @@ class FakeEngine:
                 life.note({**end.exit._asdict(), "at": end.at_seconds, "over": True})
             self._stage.tell(ReplicaExited(life.replica, life.attempt, 0, end.exit, end.at_seconds))
             return
-        life.turn += 1
         moment = min(moment for moment in life.moments() if moment > now)
         if moment < inf:
-            self._stage.loop.call_later(moment - now, partial(self._play_turn, life, life.turn))
-
-    def _play_turn(self, life: Life, turn: int) -> None:
-        if turn == life.turn:
-            self._play(life)
+            self._stage.loop.call_later(moment - now, partial(self._play, life))
 
     @property
     def _stage(self) -> _Stage:

@@ -38,11 +38,9 @@ class Life:
     termed: float = inf
     killed: float = inf
     ended: End | None = None  # as it was written down
-    stopping: bool = False
     told_start: bool = False
     told_end: bool = False
     looked_at: bool = False
-    turn: int = 0  # the last that was asked for; any before it is late
 
     @property
     def started(self) -> float:
