@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contract.sites import PATIENCE_SECONDS, Deed, Site
 from drumline.plan.bind import bind
-from drumline.plan.types import Launch, Plan, ReplicaId
+from drumline.plan.types import Data, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.machine import fold
 from drumline.run.state import RunState
@@ -28,11 +28,14 @@ _BYSTANDER = 1000  # no attempt comes that far
 
 
 def cast(site: Site, text: str, deeds: Mapping[str, Deed | tuple[Deed, ...]]) -> Plan:
-    """The plan of a line in which each does its deed, or one deed in each attempt."""
+    """The plan of a line in which each does its deed, or one deed in each attempt; helpers too."""
     plan = line(text)
     commands = {name: site.command(*([each] if isinstance(each, Deed) else each)) for name, each in deeds.items()}
-    replicas = tuple(replica._replace(argv=commands[str(replica.id)]) for replica in plan.replicas)
-    return plan._replace(replicas=replicas)
+    return plan._replace(
+        replicas=tuple(replica._replace(argv=commands[str(replica.id)]) for replica in plan.replicas),
+        preparations=tuple(each._replace(argv=commands[each.name]) for each in plan.preparations),
+        data=tuple(Data(each.variable, each.path) for each in plan.preparations),
+    )
 
 
 def workers(site: Site, *deeds: Deed) -> Plan:

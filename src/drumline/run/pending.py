@@ -36,9 +36,7 @@ def stop(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
     wait = ps_wait(state)
     left = tuple(
-        name
-        for name, each in state.everyone.items()
-        if not each.phase.is_final and not (wait and name.role == "ps")
+        name for name, each in state.everyone.items() if not each.phase.is_final and not (wait and name.role == "ps")
     )
     return Stop(left, state.attempt, 0.0 if state.forced else plan.timeouts.grace_seconds)
 

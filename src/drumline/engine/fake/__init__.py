@@ -19,8 +19,9 @@ from drumline.engine.fake.act import Act, act_of, acts_of
 from drumline.engine.fake.life import End, Life, read_notes
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
+from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import from_data, to_data
-from drumline.plan.types import Launch, Place, Placement, Plan, ReplicaId
+from drumline.plan.types import Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.keeper import boot_id
@@ -93,6 +94,13 @@ class FakeEngine:
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
         self._watched = _Stage(run_dir, loop, tell)
+
+    def prepare(self, plan: Plan, helper: ReplicaId) -> None:
+        """Let the helper begin that would make this data."""
+        place = self._place(plan, "helper.fake", "0")
+        item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
+        replica = Replica(helper, str(helper), item.preparation.argv, {}, Resources())
+        self.start([Launch(replica, 0, place, item.env)])
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Let everybody begin who has not begun before; who has plays on."""
