@@ -11,7 +11,7 @@ import pytest
 from clockwork import Clockwork
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, acts_of, command_of
-from drumline.engine.local.trace import read_trace
+from drumline.engine.local.trace import Trace, read_trace
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
@@ -173,6 +173,16 @@ def test_whoever_takes_a_life_up_works_out_what_it_has_come_to(tmp_path: Path) -
     assert second.log() == "one\ntwo\n"
 
 
+@pytest.mark.parametrize(
+    "exit_", [Exit(code=3), Exit(signal=9, message="why", out_of_memory=True), Exit(message="its host is gone")]
+)
+def test_an_end_is_told_in_full_to_whoever_comes_later(tmp_path: Path, exit_: Exit) -> None:
+    for _ in range(2):
+        stage = Stage(tmp_path)
+        stage.start(play(Act(exit=exit_)))
+        assert stage.told == [STARTED, ended(exit_, 1000.0)]
+
+
 def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
     first = Stage(tmp_path)
     first.start(play(ENDLESS._replace(after_term_seconds=60.0)))
@@ -186,9 +196,9 @@ def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
 def test_the_trace_of_a_life_reads_as_any_other(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.start(play(Act(exit=Exit(signal=11), after_seconds=2.0)))
-    assert read_trace(stage.folder / TRACE)[1:] == (boot_id(), None, None, None, 0.0, False)
+    assert read_trace(stage.folder / TRACE) == Trace(boot=boot_id())
     stage.clock.pass_time(HOUR)
-    assert read_trace(stage.folder / TRACE)[1:] == (boot_id(), None, None, Exit(signal=11), 1002.0, True)
+    assert read_trace(stage.folder / TRACE) == Trace(boot=boot_id(), exit=Exit(signal=11), at_seconds=1002.0, over=True)
 
 
 def test_nobody_lives_through_a_restart_of_the_machine(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class FakeEngine:
         life = self._life(replica, attempt, cast("Act", from_data(Act, known["act"])))
         life.began, life.termed, life.killed = known["began"], known.get("termed", inf), known.get("killed", inf)
         if "over" in known:
-            life.ended = End(known["at"], Exit(known.get("code"), known.get("signal"), known.get("message", "")))
+            life.ended = End(known["at"], cast("Exit", from_data(Exit, known["exit"])))
         elif known["boot"] != self._boot:
             life.began = self._stage.loop.now()  # another boot's times mean nothing
             life.ended = End(life.began, Exit(message="the machine was restarted"))
@@ -193,7 +193,7 @@ class FakeEngine:
         if end.at_seconds <= now:
             life.told_end = True
             if life.ended is None:
-                life.note({**end.exit._asdict(), "at": end.at_seconds, "over": True})
+                life.note(_end_note(end))
             self._stage.tell(ReplicaExited(life.replica, life.attempt, 0, end.exit, end.at_seconds))
             return
         moment = min(moment for moment in life.moments() if moment > now)
@@ -205,6 +205,12 @@ class FakeEngine:
         if self._watched is None:
             raise AssertionError("an engine is watched before anything is started")
         return self._watched
+
+
+def _end_note(end: End) -> dict[str, object]:
+    """An end as keepers write it, and beside that in full."""
+    how = {"code": end.exit.code, "signal": end.exit.signal} if end.exit.seen else {}
+    return {**how, "at": end.at_seconds, "over": True, "exit": to_data(end.exit)}
 
 
 def make_engine(site: Site) -> Engine:
