@@ -2,19 +2,15 @@
 
 `specs()` gives specs that `drumline check` accepts, `wild_specs()` also those that only the types allow.
 `to_yaml(spec)` writes any of them so that reading it gives the same spec again.
-
-Whoever imports this looks briefly in the usual run, and at length with DRUMLINE_FUZZ=1.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 import yaml
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -22,11 +18,6 @@ from drumline.plan.rules import findings
 from drumline.spec import types
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.spec.types import Block, Spec
-
-# A deadline would only measure how busy the machine is.
-settings.register_profile("usual", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", parent=settings.get_profile("usual"), max_examples=20_000)
-settings.load_profile("long" if os.environ.get("DRUMLINE_FUZZ") else "usual")
 
 # What YAML 1.1 or a shell would make something else of.
 TRICKY = (

@@ -1,0 +1,12 @@
+"""How properties are tried everywhere: briefly in the usual run, and at length with DRUMLINE_FUZZ=1."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A deadline would only measure how busy the machine is.
+settings.register_profile("usual", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", parent=settings.get_profile("usual"), max_examples=20_000)
+settings.load_profile("long" if os.environ.get("DRUMLINE_FUZZ") else "usual")
