@@ -8,6 +8,7 @@ LOG = "log"  # its stdout and stderr, nothing in between
 TRACE = "keeper"  # locked while its keeper lives
 GROUP = "group"  # its cgroup, while that is there
 MARKS = "marks"  # which byte of the log was written by when
+METRICS = "metrics"  # what it used, sample by sample
 
 
 def trace_dir(replica: ReplicaId, attempt: int, incarnation: int = 0) -> str:

@@ -1,0 +1,166 @@
+"""What a life of a replica used, sample by sample: a small file beside its log that its supervisor appends to.
+
+Every sample begins where the one before ended, so the samples of a life add up to its whole time and to all that it
+computed, however many were lost or merged in between. The file stays small: when it is full, neighbours are merged
+until the samples are spread evenly over the life.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+MOST_SAMPLES = 1024
+VERSION = 1
+
+# Version, flags, when (UTC), seconds, CPU seconds, memory, its total, GPU share, GPU memory, its total, devices.
+RECORD = struct.Struct("<IIdddqqdqqQ")
+_WHOLE = 1  # a flag: GPU numbers are those of whole devices
+_NONE = -1
+_LATEST = 1e11  # a time beyond this is damage
+
+
+class Sample(NamedTuple):
+    """What was used in the `seconds` before `at` (UTC); memory is the most of that time. None is not known."""
+
+    at: float
+    seconds: float
+    cpu_seconds: float
+    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    gpu_share: float | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_memory_total_bytes: int | None = None
+    gpu_devices: int = 0
+    gpu_is_whole: bool = False
+
+    @property
+    def cpu_share(self) -> float:
+        """How many cores were busy."""
+        return self.cpu_seconds / self.seconds if self.seconds > 0 else 0.0
+
+
+def append_sample(path: Path, sample: Sample) -> None:
+    """Append a sample; raise OSError, and leave the file whole, if there is no room."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(file).st_size
+        whole = size - size % RECORD.size
+        if whole < MOST_SAMPLES * RECORD.size:
+            if whole < size:
+                os.ftruncate(file, whole)  # a full disk may have taken only a part of the one before
+            os.write(file, _pack(sample))
+            return
+    finally:
+        os.close(file)
+    _replace(path, [*thin(read_samples(path), MOST_SAMPLES // 2), sample])
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """Every sample of a life; what is damaged or not whole is not there."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return list(_unpack(data[: len(data) - len(data) % RECORD.size]))
+
+
+def last_sample(path: Path) -> Sample | None:
+    """The newest sample of a life."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - size % RECORD.size - RECORD.size))
+            data = file.read(RECORD.size)
+    except FileNotFoundError:
+        return None
+    return next(_unpack(data), None) if len(data) == RECORD.size else None
+
+
+def thin(samples: Sequence[Sample], most: int) -> list[Sample]:
+    """Merge neighbours until there are so many at most, each of about the same length."""
+    # Two neighbours that were not merged are longer than this together, so there are less than twice as many as fit.
+    longest = 2 * math.fsum(sample.seconds for sample in samples) / max(1, most - 1)
+    merged: list[Sample] = []
+    for sample in samples:
+        if merged and merged[-1].seconds + sample.seconds <= longest:
+            merged[-1] = _merge(merged[-1], sample)
+        else:
+            merged.append(sample)
+    return merged
+
+
+def _merge(one: Sample, other: Sample) -> Sample:
+    """Two neighbours as one: times add up, shares are averaged, of memory the peak stays."""
+    seconds = one.seconds + other.seconds
+    return other._replace(
+        seconds=seconds,
+        cpu_seconds=one.cpu_seconds + other.cpu_seconds,
+        memory_bytes=_most(one.memory_bytes, other.memory_bytes),
+        memory_total_bytes=_most(one.memory_total_bytes, other.memory_total_bytes),
+        gpu_share=_mean(one, other, seconds),
+        gpu_memory_bytes=_most(one.gpu_memory_bytes, other.gpu_memory_bytes),
+        gpu_memory_total_bytes=_most(one.gpu_memory_total_bytes, other.gpu_memory_total_bytes),
+        gpu_devices=one.gpu_devices | other.gpu_devices,
+        gpu_is_whole=one.gpu_is_whole or other.gpu_is_whole,
+    )
+
+
+def _most(*amounts: int | None) -> int | None:
+    return max((amount for amount in amounts if amount is not None), default=None)
+
+
+def _mean(one: Sample, other: Sample, seconds: float) -> float | None:
+    if one.gpu_share is None or other.gpu_share is None or seconds <= 0:
+        return one.gpu_share if other.gpu_share is None else other.gpu_share
+    return (one.gpu_share * one.seconds + other.gpu_share * other.seconds) / seconds
+
+
+def _replace(path: Path, samples: Iterable[Sample]) -> None:
+    """Write the file anew, or leave it as it was."""
+    temporary = path.with_name(f".{path.name}")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            stream.writelines(map(_pack, samples))
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _pack(sample: Sample) -> bytes:
+    return RECORD.pack(
+        VERSION,
+        _WHOLE if sample.gpu_is_whole else 0,
+        sample.at,
+        sample.seconds,
+        sample.cpu_seconds,
+        *(_NONE if amount is None else amount for amount in (sample.memory_bytes, sample.memory_total_bytes)),
+        _NONE if sample.gpu_share is None else sample.gpu_share,
+        *(_NONE if amount is None else amount for amount in (sample.gpu_memory_bytes, sample.gpu_memory_total_bytes)),
+        sample.gpu_devices,
+    )
+
+
+def _unpack(data: bytes) -> Iterator[Sample]:
+    for version, flags, at, seconds, cpu, *amounts, devices in RECORD.iter_unpack(data):
+        memory, memory_total, share, gpu_memory, gpu_memory_total = (None if each < 0 else each for each in amounts)
+        numbers = (at, seconds, cpu, share or 0.0)
+        if version == VERSION and all(0 <= number < _LATEST for number in numbers):
+            yield Sample(
+                at,
+                seconds,
+                cpu,
+                memory,
+                memory_total,
+                share,
+                gpu_memory,
+                gpu_memory_total,
+                devices,
+                gpu_is_whole=bool(flags & _WHOLE),
+            )
