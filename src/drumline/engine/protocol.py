@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.run.event import Event
+
+if TYPE_CHECKING:
+    from drumline.run.usage import Usage  # nobody waits for it who only starts a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,13 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back what a placement claimed and no start took over."""
+        ...
+
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        """What every life uses that goes on, and once more what each used that has ended since this was asked last.
+
+        While nobody is `watched` for, it should cost next to nothing. An engine that cannot tell has nothing to say.
+        """
         ...
 
     def traces(self) -> Iterator[Path]:

@@ -23,6 +23,7 @@ from typing import NamedTuple, NoReturn
 
 LEFTOVER_GRACE_SECONDS = 1.0
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -54,6 +55,12 @@ def become_subreaper() -> None:
     """Adopt every orphan among our descendants, where the system can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Be killed when whoever started us ends, where the system can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def keep(
@@ -101,8 +108,8 @@ def keep(
             _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir, group=group, enter=enter)
         for descriptor in {log, news, *enter}.difference(held):
             os.close(descriptor)
-        status = _wait_for(pid)
-        end = {"code": _code(status), "signal": _signal(status), "at": now()}
+        status, cpu_seconds = _wait_for(pid)
+        end = {"code": _code(status), "signal": _signal(status), "at": now(), "cpu": round(cpu_seconds, 3)}
         _write_line(trace, {**end, **(out_of_memory(group) if group else {})})
         _end_leftovers(gently=_signal(status) != signal.SIGKILL)
         _write_line(trace, {"over": True})
@@ -222,12 +229,14 @@ def _stat(pid: int | str) -> list[bytes]:
         return []
 
 
-def _wait_for(pid: int) -> int:
-    """Reap whatever ends until it is this process; return its wait status."""
+def _wait_for(pid: int) -> tuple[int, float]:
+    """Reap whatever ends until it is this process; return its wait status, and what all of them computed in seconds."""
+    cpu_seconds = 0.0
     while True:
-        ended, status = os.wait()
+        ended, status, used = os.wait3(0)
+        cpu_seconds += used.ru_utime + used.ru_stime
         if ended == pid:
-            return status
+            return status, cpu_seconds
 
 
 def _end_leftovers(*, gently: bool) -> None:

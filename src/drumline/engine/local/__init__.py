@@ -22,7 +22,9 @@ from drumline.runtime import prepare
 from drumline.runtime.keeper import boot_id
 
 if TYPE_CHECKING:
+    from drumline.engine.local.meter import Meter
     from drumline.engine.local.network import Network
+    from drumline.run.usage import Usage
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN).
 LONGEST_STRING_BYTES = 131_071
@@ -40,6 +42,8 @@ class LocalEngine:
         self._processes: Processes | None = None
         self._run_dir = Path()
         self._private = False
+        self._meter: Meter | None = None
+        self._loop: Loop
         # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
         self._file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._file_limits[1], self._file_limits[1]))
@@ -72,6 +76,7 @@ class LocalEngine:
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
         self._run_dir = run_dir
+        self._loop = loop
         self._processes = Processes(run_dir, boot=boot_id(), file_limits=self._file_limits, loop=loop, tell=tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId) -> None:
@@ -110,6 +115,19 @@ class LocalEngine:
             claim.close()
         self._claims = {}
 
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        """Measure everybody with all that it started; what has ended is in its trace."""
+        from drumline.engine.local.ended import ended_usage  # noqa: PLC0415 - nobody is measured before it runs
+
+        keepers = {}
+        for life, known in self._running.measured():
+            if isinstance(known, int):
+                keepers[life] = known
+            elif usage := ended_usage(life, known):
+                yield usage
+        if keepers:
+            yield from self._open_meter().measure(keepers, watched=watched)
+
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""
         return self._running.traces()
@@ -118,6 +136,13 @@ class LocalEngine:
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
 
         return Network(self._run_dir, launches)
+
+    def _open_meter(self) -> Meter:
+        if self._meter is None:
+            from drumline.engine.local.meter import Meter  # noqa: PLC0415
+
+            self._meter = Meter(self._loop)
+        return self._meter
 
     @property
     def _running(self) -> Processes:

@@ -48,6 +48,7 @@ class _Kept:
     told_start: bool = False
     looked_at: bool = False
     stopping: bool = False
+    end: Trace | None = None  # until somebody has measured it
 
 
 class Processes:
@@ -159,6 +160,15 @@ class Processes:
                 kept.looked_at = kept.watched is None
                 yield kept.path.parent
 
+    def measured(self) -> Iterator[tuple[Life, int | Trace]]:
+        """All lives that go on, with their keeper; with their trace those that ended since this was asked last."""
+        for kept in self._kept.values():
+            if kept.watched is not None and kept.keeper:
+                yield kept.life, kept.keeper
+            elif kept.end is not None:
+                end, kept.end = kept.end, None
+                yield kept.life, end
+
     def _mark_of(self, life: Life) -> str:
         return f"{self._run_dir}/{trace_dir(*life)}"
 
@@ -249,6 +259,7 @@ class Processes:
             self._loop.call_later(_MOMENT_SECONDS, partial(self._conclude, kept, trace))
             return
         end = trace.exit or self._unseen(kept, trace)
+        kept.end = trace if trace.exit else None
         self._memory.clear(kept.path.parent)
         self._tell(ReplicaExited(*kept.life, end, trace.at_seconds if trace.exit else keeper.now()))
 

@@ -29,6 +29,7 @@ class Trace(NamedTuple):
     ticks: int | None = None
     exit: Exit | None = None
     at_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # that it computed, and whatever it started and did not outlive it
     over: bool = False  # nothing that it started was left
     unlimited: str = ""  # why it runs without the memory limit that it should have
 
@@ -76,6 +77,7 @@ def read_trace(path: Path) -> Trace:
         ticks=known.get("ticks"),
         exit=Exit(known.get("code"), known.get("signal"), *starving(known)) if ended else None,
         at_seconds=known.get("at", 0.0),
+        cpu_seconds=known.get("cpu", 0.0),
         over=known.get("over", False),
         unlimited=known.get("unlimited", ""),
     )

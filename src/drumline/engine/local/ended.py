@@ -1,0 +1,17 @@
+"""What a life used that is over: what its keeper wrote down, and nothing more to measure."""
+
+from __future__ import annotations
+
+import os
+
+from drumline.engine.local.processes import Life
+from drumline.engine.local.trace import Trace
+from drumline.run.usage import Usage
+
+
+def ended_usage(life: Life, trace: Trace) -> Usage | None:
+    """What it used up to its end; None if it never became a process."""
+    if trace.ticks is None:
+        return None
+    started = trace.ticks / os.sysconf("SC_CLK_TCK")
+    return Usage(*life, at_seconds=trace.at_seconds, started_seconds=started, cpu_seconds=trace.cpu_seconds)

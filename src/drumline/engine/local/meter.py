@@ -1,0 +1,101 @@
+"""What the replicas on this machine use: each with its whole tree, shared pages counted once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from drumline.engine.local.gpus import Seer, sees_any, share_out
+from drumline.engine.local.memory import memory_bytes
+from drumline.engine.local.nvml import has_gpus, open_reader
+from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
+from drumline.engine.local.processes import Life
+from drumline.engine.local.surveyor import Surveyor
+from drumline.engine.protocol import Loop
+from drumline.run.usage import GpuUsage, Usage
+from drumline.runtime.keeper import now
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGESIZE")
+
+# Shared pages are only told apart by a walk through all of a process's memory, which takes milliseconds for each
+# gigabyte. So it is done seldom while nobody watches, and takes a small share of the time at most.
+EXACT_SECONDS = 60.0
+EXACT_PAUSES = 20
+EXACT_PAUSES_UNWATCHED = 200
+
+
+class _Sharing(NamedTuple):
+    """How the memory of a tree was found to be shared, when, and how long that took."""
+
+    ratio: float = 1.0  # of what it has to the sum of what its processes see
+    processes: int = 0
+    at: float = -1e9
+    cost_seconds: float = 0.0
+
+
+class Meter:
+    """Measures lives; remembers how each shares its memory, and owns whoever looks at the GPUs."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._sharing: dict[Life, _Sharing] = {}
+        self._machine_bytes = memory_bytes()
+        self._outermost = is_outermost()
+        self._loop = loop
+        self._surveyor: Surveyor | None = None
+
+    def measure(self, keepers: Mapping[Life, int], *, watched: bool) -> Iterator[Usage]:
+        """Measure lives by their keepers; whose keeper is gone is left out."""
+        self._sharing = {life: known for life, known in self._sharing.items() if life in keepers}
+        at = now()
+        stats = read_stats()
+        found = trees(keepers.values(), stats)
+        below = {life: found[keeper] for life, keeper in keepers.items() if keeper in stats and found[keeper]}
+        gpus = self._gpus(below, stats)
+        for life, tree in below.items():
+            # What has ended was waited for by its parent; orphans, and at last the replica itself, by the keeper.
+            ticks = stats[keepers[life]].reaped_ticks + sum(stat.cpu_ticks + stat.reaped_ticks for stat in tree)
+            yield Usage(
+                *life,
+                at_seconds=at,
+                started_seconds=tree[0].start_ticks / _TICKS,
+                cpu_seconds=ticks / _TICKS,
+                memory_bytes=self._memory(life, tree, watched=watched),
+                machine_bytes=self._machine_bytes,
+                gpu=gpus.get(life),
+            )
+
+    def _memory(self, life: Life, tree: list[Stat], *, watched: bool) -> int:
+        """What a tree has; between two exact looks, what its processes see, shared as it was found to be."""
+        resident = sum(stat.resident_pages for stat in tree) * _PAGE
+        known, began = self._sharing.get(life, _Sharing()), now()
+        age = began - known.at
+        pause = known.cost_seconds * (EXACT_PAUSES if watched else EXACT_PAUSES_UNWATCHED)
+        changed = known.processes != len(tree)
+        if age >= pause and (watched or changed or age >= EXACT_SECONDS):
+            exact = sum(_exact_bytes(stat) for stat in tree)
+            ratio = exact / resident if resident else 1.0
+            known = self._sharing[life] = _Sharing(ratio, len(tree), began, now() - began)
+        return round(resident * known.ratio)
+
+    def _gpus(self, below: dict[Life, list[Stat]], stats: dict[int, Stat]) -> dict[Life, GpuUsage | None]:
+        if not has_gpus():
+            return {}
+        seers = [
+            Seer(frozenset(stat.pid for stat in tree), variable_of(tree[0].pid, "CUDA_VISIBLE_DEVICES"))
+            for tree in below.values()
+        ]
+        if self._surveyor is None:
+            if not any(sees_any(seer.visible) for seer in seers):
+                return {}
+            self._surveyor = Surveyor(self._loop, open_reader)
+        usages = share_out(self._surveyor.ask(), seers, everyone=stats.keys(), outermost=self._outermost)
+        return dict(zip(below, usages, strict=True))
+
+
+def _exact_bytes(stat: Stat) -> int:
+    if not stat.resident_pages:
+        return 0
+    exact = proportional_bytes(stat.pid)
+    return stat.resident_pages * _PAGE if exact is None else exact

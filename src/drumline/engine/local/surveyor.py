@@ -1,0 +1,104 @@
+"""Whoever looks at the GPUs: a child of the supervisor, since NVML weighs more than that, has threads, and may hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from drumline.engine.local.gpus import Device
+from drumline.engine.protocol import Loop
+from drumline.runtime.keeper import end_with_parent, now
+
+OLDEST_SECONDS = 60.0  # an answer that is older says nothing any more
+_LONGEST_ANSWER = 1 << 20
+
+Read = Callable[[], Sequence[Device]]
+
+
+class Surveyor:
+    """Asks a child for the state of all devices; owns it and the line to it. Asking never waits."""
+
+    def __init__(self, loop: Loop, open_reader: Callable[[], Read]) -> None:
+        self._loop = loop
+        self._heard = b""
+        self._devices: list[Device] = []
+        self._at = 0.0
+        self._waiting = False
+        self._line: socket.socket | None
+        self._line, other = socket.socketpair()
+        if os.fork() == 0:
+            _survey(other.detach(), open_reader)
+        other.close()
+        self._line.setblocking(False)
+        loop.on_readable(self._line.fileno(), self._hear)
+
+    def ask(self) -> list[Device]:
+        """Ask for a new look, unless one is under way; return what the last one saw, nothing if that is long ago."""
+        if self._line and not self._waiting:
+            with suppress(OSError):
+                self._line.send(b"?")
+                self._waiting = True
+        return self._devices if now() - self._at < OLDEST_SECONDS else []
+
+    def close(self) -> None:
+        """Hang up: the child leaves."""
+        if self._line:
+            self._loop.forget(self._line.fileno())
+            self._line.close()
+            self._line = None
+
+    def _hear(self) -> None:
+        if self._line is None:
+            return
+        try:
+            data = self._line.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or len(self._heard) > _LONGEST_ANSWER:
+            self.close()  # it could not open NVML, or was killed
+            return
+        *answers, self._heard = (self._heard + data).split(b"\n")
+        for answer in answers:
+            self._devices, self._at, self._waiting = parse_devices(answer), now(), False
+
+
+def parse_devices(answer: bytes) -> list[Device]:
+    """Read devices back from JSON, in which processes have become text."""
+    found: list[Any] = json.loads(answer)
+    return [
+        Device(number, uuid, total, used, busy, _by_process(memory), _by_process(shares))
+        for number, uuid, total, used, busy, memory, shares in found
+    ]
+
+
+def _by_process(numbers: dict[str, Any] | None) -> dict[int, Any] | None:
+    return None if numbers is None else {int(pid): number for pid, number in numbers.items()}
+
+
+def _survey(line: int, open_reader: Callable[[], Read]) -> NoReturn:
+    """Answer each question until whoever asks is gone. Called in a fresh fork."""
+    try:
+        end_with_parent()  # NVML may never return
+        # A child that holds the supervisor's lock would be taken for it.
+        os.closerange(3, line)
+        os.closerange(line + 1, 65536)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        read = open_reader()
+        while os.read(line, 64):
+            _write(line, json.dumps(read()).encode() + b"\n")
+    finally:
+        os._exit(0)  # whatever happens, this fork must not go on as its supervisor
+
+
+def _write(line: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(line, data) :]

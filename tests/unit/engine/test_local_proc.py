@@ -1,0 +1,117 @@
+"""The pass over /proc: a made-up one for every shape, and the real one for ourselves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.memory import memory_bytes
+from drumline.engine.local.proc import proportional_bytes, read_stats, trees, variable_of
+
+
+class Proc:
+    """A folder like /proc."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, pid: int, parent: int, *, name: str = "python", state: str = "S", start: int = 100) -> None:
+        """Write a process that computed 3 + 4 ticks, its ended children 5 + 6, and that has 10 pages."""
+        fields = [state, parent, pid, pid, 0, -1, 0, 0, 0, 0, 0, 3, 4, 5, 6, 20, 0, 1, 0, start, 999, 10, 1, 2, 3]
+        (self.path / str(pid)).mkdir()
+        (self.path / str(pid) / "stat").write_text(f"{pid} ({name}) {' '.join(map(str, fields))}\n")
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "meminfo").write_text("MemTotal: 1 kB\n")
+    return Proc(tmp_path)
+
+
+def test_a_process_is_what_the_kernel_says_whatever_it_is_called(proc: Proc) -> None:
+    for pid, name in ((7, "a) S 1 (b"), (8, "(("), (9, "x y\nz")):
+        proc.add(pid, 1, name=name)
+    for stat in read_stats(str(proc.path)).values():
+        assert (stat.parent, stat.cpu_ticks, stat.reaped_ticks, stat.start_ticks) == (1, 7, 11, 100)
+        assert stat.resident_pages == 10
+
+
+def test_whoever_ends_while_we_look_is_not_there(proc: Proc) -> None:
+    proc.add(7, 1)
+    (proc.path / "8").mkdir()
+    (proc.path / "9").mkdir()
+    (proc.path / "9" / "stat").write_text("")
+    assert list(read_stats(str(proc.path))) == [7]
+
+
+def test_a_tree_is_everybody_below_the_oldest_child_first(proc: Proc) -> None:
+    proc.add(10, 1)  # a keeper
+    proc.add(30, 10, start=300)  # an orphan that came to it
+    proc.add(20, 10, start=200)
+    proc.add(21, 20, state="Z")
+    proc.add(31, 30)
+    proc.add(40, 1)  # somebody else's
+    stats = read_stats(str(proc.path))
+    found = trees([10, 99], stats)
+    assert [stat.pid for stat in found[10]] == [20, 30, 21, 31]
+    assert found[99] == []
+
+
+def test_our_own_numbers_are_the_kernels() -> None:
+    me = read_stats()[os.getpid()]
+    assert me.parent == os.getppid()
+    exact, resident = proportional_bytes(me.pid), me.resident_pages * os.sysconf("SC_PAGESIZE")
+    assert exact
+    assert 0 < exact <= resident * 1.2
+    assert variable_of(me.pid, "PATH") == os.environ["PATH"]
+    assert variable_of(me.pid, "NO_SUCH_VARIABLE") is None
+
+
+def test_of_a_process_that_is_gone_nothing_is_known(proc: Proc) -> None:
+    assert proportional_bytes(5, str(proc.path)) is None
+    assert variable_of(5, "PATH", str(proc.path)) is None
+
+
+MACHINE = {"proc/meminfo": "MemTotal:       1000 kB\nMemFree: 1 kB\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (MACHINE, 1_024_000),
+        ({**MACHINE, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "5000\n"}, 5000),
+        (
+            {
+                **MACHINE,
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+                "sys/fs/cgroup/a/memory.max": "4000\n",
+            },
+            4000,
+        ),
+        (
+            {
+                **MACHINE,
+                "proc/self/cgroup": "3:cpu:/x\n2:memory:/a\n0::/\n",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "3000\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            3000,
+        ),
+        # In a container the group has a name that is not there, and its limit lies on top.
+        ({**MACHINE, "proc/self/cgroup": "0::/host/pod\n", "sys/fs/cgroup/memory.max": "2000\n"}, 2000),
+        ({**MACHINE, "proc/self/cgroup": "0::/../..\n", "sys/fs/cgroup/memory.max": "2000\n"}, 1_024_000),
+        ({}, None),
+    ],
+    ids=["machine", "group", "group above", "version 1", "container", "outside", "nothing said"],
+)
+def test_the_memory_there_is_for_us_is_the_least_of_all_limits(
+    files: dict[str, str], expected: int | None, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_bytes(tmp_path) == expected
