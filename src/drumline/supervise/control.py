@@ -16,7 +16,12 @@ from typing import Any
 from drumline.engine.protocol import Loop
 from drumline.run.event import StopRequested
 
+SAMPLED = b'{"sampled": true}\n'
 _LONGEST_REQUEST = 4096
+
+
+class Watch:
+    """Somebody wants to see what the replicas use for as long as the connection is open."""
 
 
 class ControlServer:
@@ -27,6 +32,7 @@ class ControlServer:
         self._loop = loop
         self._accept = accept
         self._connections: dict[socket.socket, bytes] = {}
+        self._watchers: set[socket.socket] = set()
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         with _short_name(path) as name:
@@ -42,6 +48,17 @@ class ControlServer:
         for connection in (self._socket, *self._connections):
             self._loop.forget(connection.fileno())
             connection.close()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody wants to see what the replicas use."""
+        return bool(self._watchers)
+
+    def tell_watchers(self) -> None:
+        """Tell everybody who watches that there is something new to see."""
+        for watcher in self._watchers:
+            with suppress(OSError):  # it has left, or does not look
+                watcher.send(SAMPLED)
 
     def _connect(self) -> None:
         with suppress(BlockingIOError):
@@ -59,18 +76,21 @@ class ControlServer:
         if not data or len(request) > _LONGEST_REQUEST:
             self._loop.forget(connection.fileno())
             del self._connections[connection]
+            self._watchers.discard(connection)
             connection.close()
             return
         *lines, self._connections[connection] = request.split(b"\n")
         for line in lines:
             asked = parse_request(line, self._loop.now())
             with suppress(OSError):
-                connection.send(b'{"ok": true}\n' if asked else b'{"ok": false}\n')
-            if asked:
+                connection.send(b'{"ok": false}\n' if asked is None else b'{"ok": true}\n')
+            if isinstance(asked, Watch):
+                self._watchers.add(connection)
+            elif asked is not None:
                 self._accept(asked)
 
 
-def parse_request(line: bytes, at_seconds: float) -> StopRequested | None:
+def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | None:
     """Read a request; None for what is not one."""
     try:
         data: Any = json.loads(line)
@@ -78,6 +98,8 @@ def parse_request(line: bytes, at_seconds: float) -> StopRequested | None:
         return None
     if isinstance(data, dict) and data.get("do") == "stop" and isinstance(data.get("force", False), bool):
         return StopRequested(data.get("force", False), at_seconds)
+    if isinstance(data, dict) and data.get("do") == "watch":
+        return Watch()
     return None
 
 
@@ -96,6 +118,11 @@ def connect(path: Path) -> socket.socket | None:
 def request_stop(connection: socket.socket, *, force: bool) -> None:
     """Ask the supervisor at the other end to end the run."""
     connection.sendall(json.dumps({"do": "stop", "force": force}).encode() + b"\n")
+
+
+def request_watch(connection: socket.socket) -> None:
+    """Say to the supervisor at the other end that somebody watches, until the connection is closed."""
+    connection.sendall(json.dumps({"do": "watch"}).encode() + b"\n")
 
 
 def read_answer(connection: socket.socket) -> bool:

@@ -7,8 +7,11 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from drumline.engine.protocol import Engine
 from drumline.engine.registry import get_ready, open_engine
+from drumline.plan.types import Plan
 from drumline.run.event import StopRequested
 from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import take_lock
@@ -21,6 +24,9 @@ from drumline.supervise.loop import EventLoop
 from drumline.supervise.marks import Marker
 from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from drumline.supervise.sample import Sampler
 
 TICK_SECONDS = 0.25
 
@@ -66,9 +72,15 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
     if supervisor.is_new:
         _note_revision(folder, site.directory)
     marker = Marker(returned=not supervisor.is_new)
+    sampler: Sampler | None = None
 
     def tick() -> None:
+        nonlocal sampler
         marker.mark(engine.traces())
+        if sampler is None and (control.is_watched or not supervisor.state.waiting):
+            sampler = _make_sampler(folder, plan, engine)
+        if sampler and sampler.look(watched=control.is_watched):
+            control.tell_watchers()
         loop.call_later(TICK_SECONDS, tick)
 
     tick()
@@ -76,6 +88,7 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
         loop.turn()
         supervisor.settle()
     marker.mark(engine.traces())
+    (sampler or _make_sampler(folder, plan, engine)).write()
     supervisor.leave()
     control.close()
     journal.close()
@@ -90,6 +103,13 @@ def _settle_down(folder: RunFolder) -> None:
         os.dup2(log, 2)
         os.close(log)
     os.chdir("/")
+
+
+def _make_sampler(folder: RunFolder, plan: Plan, engine: Engine) -> Sampler:
+    """Loaded only when somebody runs: before there was nobody to measure, and everybody waited."""
+    from drumline.supervise.sample import Sampler  # noqa: PLC0415
+
+    return Sampler(folder.path, plan, engine, tick_seconds=TICK_SECONDS)
 
 
 def _note_revision(folder: RunFolder, directory: Path) -> None:

@@ -37,7 +37,7 @@ def test_runs_in_a_row_leave_nothing_behind(house: House) -> None:
         assert (folder / "supervisor.log").read_text() == ""
         lives = list((folder / "attempts" / "0").iterdir())
         assert len(lives) == 4
-        assert {path.name for life in lives for path in life.iterdir()} <= {"keeper", "log", "marks"}
+        assert {path.name for life in lives for path in life.iterdir()} <= {"keeper", "log", "marks", "metrics"}
     assert temporary_files() <= before
 
 

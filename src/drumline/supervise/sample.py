@@ -1,0 +1,103 @@
+"""Samples: what every replica uses, written down every few seconds, and each second while somebody watches."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.protocol import Engine
+from drumline.plan.types import Plan
+from drumline.run.traces import METRICS, trace_dir
+from drumline.run.usage import GpuUsage, Usage
+from drumline.runtime.keeper import now
+from drumline.store.metrics import Sample, append_sample, read_samples
+
+WATCHED_SECONDS = 1.0
+UNWATCHED_SECONDS = 5.0
+
+# On a machine with thousands of processes a look takes long; it may take a small part of the time at most.
+_PAUSES = 10
+_PAUSES_UNWATCHED = 200
+_SHORTEST_SECONDS = 0.01  # less is no sample, but an end that was written down before
+
+
+class _Written(NamedTuple):
+    """How much of a life is on disk."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+class Sampler:
+    """Writes down what the engine measures; remembers of each life up to where that is on disk."""
+
+    def __init__(
+        self, run_dir: Path, plan: Plan, engine: Engine, *, tick_seconds: float, clock: Callable[[], float] = now
+    ) -> None:
+        self._run_dir = run_dir
+        self._engine = engine
+        self._limits = {replica.id: replica.resources.memory_bytes for replica in plan.replicas}
+        self._tick = tick_seconds
+        self._written: dict[str, _Written] = {}
+        self._clock = clock
+        self._looked = clock() - WATCHED_SECONDS  # whoever watches already need not wait
+        self._took = 0.0
+
+    def look(self, *, watched: bool) -> bool:
+        """Write a sample of every replica if it is time; say whether it was. Called at every tick."""
+        pause = max(WATCHED_SECONDS, _PAUSES * self._took) if watched else self._long_pause
+        if self._clock() - self._looked < pause - self._tick / 2:
+            return False
+        self.write(watched=watched)
+        return True
+
+    def write(self, *, watched: bool = False) -> None:
+        """Write a sample of every replica, and the last one of those that have ended."""
+        self._looked = self._clock()
+        with suppress(OSError):  # no descriptor is left to look with
+            for usage in self._engine.usage(watched=watched):
+                with suppress(OSError):  # a full disk costs this sample; the next one covers its time too
+                    self._write(usage)
+        self._took = self._clock() - self._looked
+
+    @property
+    def _long_pause(self) -> float:
+        return max(UNWATCHED_SECONDS, _PAUSES_UNWATCHED * self._took)
+
+    def _write(self, usage: Usage) -> None:
+        life = trace_dir(usage.replica, usage.attempt, usage.incarnation)
+        path = self._run_dir / life / METRICS
+        written = self._written.get(life) or _written(path)
+        seconds = usage.at_seconds - usage.started_seconds - written.seconds
+        if seconds < _SHORTEST_SECONDS and written.seconds:
+            return
+        seconds = max(seconds, 0.0)
+        # What was computed by children whose end nobody waits for is counted as long as they live, and lost then.
+        cpu_seconds = max(0.0, usage.cpu_seconds - written.cpu_seconds)
+        gpu = usage.gpu or GpuUsage(None, None, -1, 0)
+        sample = Sample(
+            at=time.time() - (self._clock() - usage.at_seconds),
+            seconds=seconds,
+            cpu_seconds=cpu_seconds,
+            memory_bytes=usage.memory_bytes,
+            memory_total_bytes=self._limits.get(usage.replica) or usage.machine_bytes,
+            gpu_share=gpu.share,
+            gpu_memory_bytes=gpu.memory_bytes,
+            gpu_memory_total_bytes=gpu.memory_total_bytes if usage.gpu else None,
+            gpu_devices=gpu.devices,
+            gpu_is_whole=gpu.is_whole,
+        )
+        append_sample(path, sample)
+        self._written[life] = _Written(written.seconds + seconds, usage.cpu_seconds)
+
+
+def _written(path: Path) -> _Written:
+    """What an earlier supervisor wrote of a life."""
+    samples = read_samples(path)
+    return _Written(
+        math.fsum(sample.seconds for sample in samples), math.fsum(sample.cpu_seconds for sample in samples)
+    )

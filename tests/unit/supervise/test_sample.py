@@ -1,0 +1,193 @@
+"""When it is looked, what is written down of it, and that nothing of a life is lost or counted twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from drumline.engine.local.ended import ended_usage
+from drumline.engine.local.meter import Meter
+from drumline.engine.local.proc import proportional_bytes
+from drumline.engine.local.processes import Life
+from drumline.engine.local.trace import Trace
+from drumline.engine.protocol import Engine
+from drumline.plan.types import ReplicaId
+from drumline.run.traces import METRICS, trace_dir
+from drumline.run.usage import GpuUsage, Usage
+from drumline.store.metrics import Sample, read_samples
+from drumline.supervise.loop import EventLoop
+from drumline.supervise.sample import UNWATCHED_SECONDS, WATCHED_SECONDS, Sampler
+from plans import plan_of
+
+WORKER = ReplicaId("worker", 0)
+MEMORY = 3 << 30
+
+
+class Measured:
+    """An engine with one replica, which started at 100 and computes half of the time; a look at it takes a while."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.cpu_seconds: float | None = None
+        self.takes_seconds = 0.0
+        self.gpu: GpuUsage | None = None
+
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        at = self.now
+        self.now += self.takes_seconds
+        cpu_seconds = (at - 100.0) / 2 if self.cpu_seconds is None else self.cpu_seconds
+        yield Usage(WORKER, 0, 0, at, 100.0, cpu_seconds, MEMORY, 8 << 30, self.gpu)
+
+
+class Desk:
+    """A sampler, its engine, and what it has written."""
+
+    def __init__(self, folder: Path, spec: str = "framework: plain") -> None:
+        self.engine = Measured()
+        self.folder = folder
+        self.file = folder / trace_dir(WORKER, 0) / METRICS
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.spec = spec
+        self.take_office()
+
+    def take_office(self) -> None:
+        """Another supervisor begins."""
+        plan, engine = plan_of(self.spec), cast("Engine", self.engine)
+        self.sampler = Sampler(self.folder, plan, engine, tick_seconds=0.25, clock=lambda: self.engine.now)
+
+    def pass_seconds(self, seconds: float, *, watched: bool) -> int:
+        """Tick for so long; return how often it was looked."""
+        looks = 0
+        until = self.engine.now + seconds
+        while self.engine.now < until:
+            self.engine.now += 0.25
+            looks += self.sampler.look(watched=watched)
+        return looks
+
+    @property
+    def samples(self) -> list[Sample]:
+        return read_samples(self.file)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_it_is_looked_every_few_seconds_and_each_second_while_somebody_watches(desk: Desk) -> None:
+    assert desk.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
+    assert desk.pass_seconds(100, watched=True) == 100 / WATCHED_SECONDS
+    assert desk.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
+
+
+def test_whoever_begins_to_watch_waits_for_no_more_than_a_second(desk: Desk) -> None:
+    desk.pass_seconds(UNWATCHED_SECONDS + 1, watched=False)
+    assert desk.pass_seconds(0.25, watched=True) == 1
+
+
+def test_looks_that_take_long_are_few(desk: Desk) -> None:
+    desk.engine.takes_seconds = 0.1
+    desk.pass_seconds(1000, watched=False)
+    assert len(desk.samples) <= 1000 / 20 + 1
+    before = len(desk.samples)
+    desk.pass_seconds(100, watched=True)
+    assert len(desk.samples) - before <= 100 / 1.0
+
+
+def test_samples_add_up_to_the_life_across_supervisors(desk: Desk) -> None:
+    desk.pass_seconds(20, watched=False)
+    desk.engine.now += 500  # nobody is there
+    desk.take_office()
+    desk.pass_seconds(7, watched=True)
+    desk.sampler.write()
+    lived = desk.engine.now - 100
+    assert sum(sample.seconds for sample in desk.samples) == pytest.approx(lived)
+    assert sum(sample.cpu_seconds for sample in desk.samples) == pytest.approx(lived / 2)
+    assert {round(sample.cpu_share, 6) for sample in desk.samples} == {0.5}
+    assert max(sample.seconds for sample in desk.samples) >= 500
+
+
+def test_an_end_that_was_written_down_is_not_written_again(desk: Desk) -> None:
+    desk.pass_seconds(10, watched=False)
+    desk.sampler.write()
+    known = desk.samples
+    desk.sampler.write()
+    desk.take_office()
+    desk.sampler.write()
+    assert desk.samples == known
+
+
+def test_a_sample_that_could_not_be_written_is_in_the_next(desk: Desk) -> None:
+    desk.pass_seconds(5, watched=False)
+    away = desk.file.parent.rename(desk.file.parent.with_name("away"))
+    desk.pass_seconds(10, watched=False)
+    away.rename(desk.file.parent)
+    desk.pass_seconds(5, watched=False)
+    assert [sample.seconds for sample in desk.samples] == [4.0, 15.0]
+
+
+def test_what_a_child_took_with_it_makes_no_number_negative_and_what_follows_is_counted(desk: Desk) -> None:
+    for cpu_seconds in (10.0, 4.0, 6.0):
+        desk.engine.cpu_seconds = cpu_seconds
+        desk.pass_seconds(5, watched=False)
+    assert [sample.cpu_seconds for sample in desk.samples] == [10.0, 0.0, 2.0]
+
+
+def test_the_total_is_the_limit_or_the_machines(tmp_path: Path, desk: Desk) -> None:
+    desk.sampler.write()
+    assert desk.samples[-1].memory_total_bytes == 8 << 30
+    limited = Desk(tmp_path / "limited", "framework: plain\nresources: {memory: 2GiB}")
+    limited.engine.gpu = GpuUsage(0.5, 1, 2, 3, is_whole=True)
+    limited.sampler.write()
+    (sample,) = limited.samples
+    assert (sample.memory_bytes, sample.memory_total_bytes) == (MEMORY, 2 << 30)
+    assert (sample.gpu_share, sample.gpu_memory_bytes, sample.gpu_memory_total_bytes) == (0.5, 1, 2)
+    assert (sample.gpu_devices, sample.gpu_is_whole) == (3, True)
+
+
+def test_between_exact_looks_memory_is_estimated_by_how_it_was_shared() -> None:
+    share = """
+import os, sys
+data = bytearray(os.urandom(1 << 20) * 40)
+for _ in range(2):
+    if os.fork() == 0:
+        break
+else:
+    print("up", flush=True)
+sys.stdin.read()
+"""
+    loop = EventLoop()
+    meter = Meter(loop)
+    with subprocess.Popen(
+        [sys.executable, "-c", share], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as family:
+        assert family.stdout
+        assert family.stdin
+        family.stdout.readline()
+        keeper = family.pid  # whoever is below it is measured: the two children
+        first, again, watched = (
+            next(iter(meter.measure({Life(WORKER, 0): keeper}, watched=each))) for each in (False, False, True)
+        )
+        below = [int(pid) for pid in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()]
+        exact = sum(proportional_bytes(pid) or 0 for pid in below)
+        family.stdin.close()
+        family.wait()
+    assert exact < 40 << 20  # two thirds of what they share with their parent
+    for usage in (first, again, watched):
+        assert usage.memory_bytes == pytest.approx(exact, rel=0.1)
+    loop.close()
+
+
+def test_who_is_gone_is_not_measured_and_who_has_ended_is_known_by_its_trace() -> None:
+    meter = Meter(EventLoop())
+    life = Life(WORKER, 0)
+    assert list(meter.measure({life: 2**22 + 1}, watched=True)) == []
+    assert ended_usage(life, Trace(keeper=1)) is None  # it never became a process
+    usage = ended_usage(life, Trace(ticks=100, at_seconds=3.5, cpu_seconds=0.25))
+    assert usage
+    assert (usage.at_seconds, usage.cpu_seconds, usage.memory_bytes) == (3.5, 0.25, None)

@@ -1,0 +1,107 @@
+"""Watching: a supervisor knows for how long somebody looks, and whoever looks knows when there is something to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.run.event import StopRequested
+from drumline.supervise.control import ControlServer, connect, request_stop
+from drumline.supervise.loop import EventLoop
+from drumline.supervise.watch import Watch
+
+
+class Office:
+    """A supervisor's socket, and what it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.loop = EventLoop()
+        self.asked: list[StopRequested] = []
+        self.control = ControlServer(path, self.loop, self.asked.append)
+        self.is_open = True
+
+    def turn_until_watched(self, *, watched: bool) -> None:
+        while self.control.is_watched != watched:
+            self.loop.turn()
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.control.close()
+            self.loop.close()
+
+
+@pytest.fixture
+def offices(tmp_path: Path) -> Iterator[list[Office]]:
+    opened = [Office(tmp_path / name) for name in ("first", "second")]
+    yield opened
+    for office in opened:
+        office.close()
+
+
+def test_a_supervisor_is_watched_for_as_long_as_a_connection_is_open(offices: list[Office]) -> None:
+    office, _ = offices
+    assert not office.control.is_watched
+    one, other = Watch(), Watch()
+    one.follow([office.path])
+    other.follow([office.path])
+    office.turn_until_watched(watched=True)
+    one.close()
+    other.follow([])  # it looks at others now
+    office.turn_until_watched(watched=False)
+    assert not office.asked
+
+
+def test_whoever_watches_waits_until_everybody_has_looked(offices: list[Office]) -> None:
+    watch = Watch()
+    watch.follow([office.path for office in offices])
+    for office in offices:
+        office.turn_until_watched(watched=True)
+        office.control.tell_watchers()
+    watch.wait(60.0)
+    assert watch.is_answered
+    watch.close()
+
+
+def test_a_supervisor_that_leaves_keeps_nobody_waiting(offices: list[Office]) -> None:
+    first, second = offices
+    watch = Watch()
+    watch.follow([office.path for office in offices])
+    for office in offices:
+        office.turn_until_watched(watched=True)
+    first.control.tell_watchers()
+    second.close()
+    watch.wait(60.0)
+    first.close()
+    watch.wait(60.0)
+    assert not watch.is_answered
+    watch.follow([first.path])  # nobody is there
+    assert not watch.is_answered
+
+
+def test_whoever_does_not_read_keeps_no_supervisor_waiting(offices: list[Office]) -> None:
+    office, _ = offices
+    watch = Watch()
+    watch.follow([office.path])
+    office.turn_until_watched(watched=True)
+    for _ in range(100_000):
+        office.control.tell_watchers()
+    assert office.control.is_watched
+    watch.close()
+
+
+def test_a_run_can_be_ended_while_somebody_watches(offices: list[Office]) -> None:
+    office, _ = offices
+    watch = Watch()
+    watch.follow([office.path])
+    connection = connect(office.path)
+    assert connection
+    with connection:
+        request_stop(connection, force=True)
+        while not office.asked:
+            office.loop.turn()
+    assert office.asked == [StopRequested(force=True)]
+    watch.close()
