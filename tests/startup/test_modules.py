@@ -75,6 +75,8 @@ def test_a_light_command_loads_nothing_heavy(command: str, forbidden: tuple[str,
         ("status 1", ("drumline.engine", "drumline.spec", "subprocess")),
         ("status 1.chief -o json", ("drumline.engine", "drumline.spec", "subprocess")),
         ("events 1", ("drumline.engine", "drumline.spec", "subprocess")),
+        ("monitor 1", ("drumline.engine.local", "drumline.spec", "pynvml", "subprocess")),
+        ("monitor 1 --history", ("drumline.engine.local", "drumline.spec", "pynvml", "subprocess")),
     ],
 )
 def test_looking_at_finished_runs_loads_no_more_than_it_takes(

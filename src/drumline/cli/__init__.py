@@ -23,6 +23,7 @@ COMMANDS = {
     "init": "Write a drumline.yml and a training script to begin with",
     "train": "Run a spec and show what happens",
     "status": "Show runs and their replicas",
+    "monitor": "Show what the replicas use: CPU, memory, GPUs",
     "logs": "Show what the replicas said, in the order of time",
     "kill": "End runs, to the last process",
     "wait": "Wait until a run is over",

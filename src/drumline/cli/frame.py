@@ -37,8 +37,13 @@ def show(frame: Frame) -> None:
         click.echo(frame.talk, err=True)
 
 
-def watch(look: Callable[[], Frame]) -> None:
-    """Print a picture every second until it is the last: in place on a terminal, else whenever it has changed."""
+def sleep() -> None:
+    """Wait for a second."""
+    time.sleep(PAUSE_SECONDS)
+
+
+def watch(look: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> None:
+    """Print a picture again and again until it is the last: in place on a terminal, else whenever it has changed."""
     drawn, before = 0, None
     while True:
         frame = look()
@@ -55,7 +60,7 @@ def watch(look: Callable[[], Frame]) -> None:
             before = frame
         if frame.is_last:
             return
-        time.sleep(PAUSE_SECONDS)
+        pause()
 
 
 def clean(text: str) -> str:
@@ -70,6 +75,12 @@ def as_json(data: object) -> str:
     import json  # noqa: PLC0415 - who reads a table does not wait for it
 
     return json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+
+
+def terminal_columns() -> int | None:
+    """How wide the terminal is that shows our results; None if none does."""
+    size = _terminal_size()
+    return size.columns if size else None
 
 
 def _terminal_size() -> os.terminal_size | None:

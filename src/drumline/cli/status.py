@@ -32,7 +32,7 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
     """
     home = home_dir(os.environ)
     if target is None:
-        directory = None if everything else _working_directory()
+        directory = None if everything else working_directory()
         look = partial(_look_at_runs, home, directory, limit or None, form)
     else:
         # Only here: what a single run needs takes as long to load as all the rest.
@@ -127,7 +127,8 @@ def _nothing(home: str, *, everywhere: bool) -> str:
     return "no runs of this project yet: `drumline train` starts one, `drumline status -a` lists those of others"
 
 
-def _working_directory() -> str:
+def working_directory() -> str:
+    """The folder whose runs are meant; raise InputError if it is no more."""
     try:
         return os.getcwd()  # noqa: PTH109
     except FileNotFoundError:

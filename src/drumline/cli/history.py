@@ -1,0 +1,112 @@
+"""What replicas used from the start of a run on: lines of little bars, and the numbers behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from drumline.cli.frame import Frame, as_json, terminal_columns
+from drumline.cli.text import span, table, utc
+from drumline.cli.usage import GIB, sample_data
+from drumline.run.id import Target
+from drumline.store.clock import read_clock
+from drumline.store.folder import find_folder
+from drumline.store.metrics import Sample
+from drumline.view.history import Extent, ReplicaUse, RunUse, Value, extent, run_use, series
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SHORTEST, _USUAL = 10, 80
+
+
+def look_at_history(home: Path, targets: Sequence[Target], form: str) -> Frame:
+    """Show what the replicas that are meant have used."""
+    runs = [run_use(find_folder(home, target.run), target, read_clock()) for target in targets]
+    if form == "json":
+        return Frame(as_json([_data(run) for run in runs]), is_data=True)
+    empty = [run.run.summary.id for run in runs if not any(replica.samples for replica in run.replicas)]
+    talk = [f"run {name}: nobody has looked at what it uses" for name in empty]
+    texts = [_text(run, terminal_columns() or _USUAL) for run in runs if run.run.summary.id not in empty]
+    return Frame("\n\n".join(texts), "\n".join(talk), is_table=True)
+
+
+def _cores(sample: Sample) -> float:
+    return sample.cpu_share * 100
+
+
+def _memory(sample: Sample) -> float | None:
+    return None if sample.memory_bytes is None else sample.memory_bytes / GIB
+
+
+def _gpu(sample: Sample) -> float | None:
+    return None if sample.gpu_share is None else sample.gpu_share * 100
+
+
+def _gpu_memory(sample: Sample) -> float | None:
+    return None if sample.gpu_memory_bytes is None else sample.gpu_memory_bytes / GIB
+
+
+_MEASURES: dict[str, tuple[Value, str]] = {
+    "CPU %": (_cores, ".0f"),
+    "MEM GiB": (_memory, ".1f"),
+    "GPU %": (_gpu, ".0f"),
+    "GPU-MEM GiB": (_gpu_memory, ".1f"),
+}
+
+
+def _text(run: RunUse, width: int) -> str:
+    """A table with a line for everything that is known of a replica, and time from left to right in what is left."""
+    summary = run.run.summary
+    known = [
+        (replica, what, found, form, value)
+        for replica in run.replicas
+        for what, (value, form) in _MEASURES.items()
+        if (found := extent(replica.samples, value))
+    ]
+    rows = [(replica.id, what, *_numbers(found, form)) for replica, what, found, form, _ in known]
+    lines = table(("ID", "", "MIN", "MEAN", "MAX"), rows).splitlines()
+    room = width - max(map(len, lines)) - 2
+    bars = [
+        _bars(series(replica.samples, value, start=run.start, end=run.end, width=room), found.most)
+        for replica, _, found, _, value in known
+        if room >= _SHORTEST
+    ]
+    left = max(map(len, lines))
+    drawn = [f"{line:<{left}}  {bar}".rstrip() for line, bar in zip_longest(lines, ["", *bars], fillvalue="")]
+    lasted = span(run.end - run.start)
+    title = f"Run {summary.id} ({summary.project}), {summary.phase}: {lasted} from {utc(run.start)} to {utc(run.end)}"
+    return "\n".join((title, "", *drawn))
+
+
+def _numbers(found: Extent, form: str) -> tuple[str, ...]:
+    return tuple(f"{number:{form}}" for number in found)
+
+
+def _bars(values: Sequence[float | None], most: float) -> str:
+    """A bar for each step, full where the value was the most; nothing where nobody looked."""
+    height = len(_BARS) - 1
+    return "".join(
+        " " if value is None else _BARS[min(height, round(value / most * height)) if most > 0 else 0]
+        for value in values
+    )
+
+
+def _data(run: RunUse) -> dict[str, object]:
+    return {
+        "id": run.run.summary.id,
+        "project": run.run.summary.project,
+        "state": run.run.summary.phase,
+        "replicas": [_replica(replica) for replica in run.replicas],
+    }
+
+
+def _replica(replica: ReplicaUse) -> dict[str, object]:
+    samples = replica.samples
+    memory = [sample.memory_bytes for sample in samples if sample.memory_bytes is not None]
+    return {
+        "id": replica.id,
+        "seconds": round(sum(sample.seconds for sample in samples), 3),
+        "cpu_seconds": round(sum(sample.cpu_seconds for sample in samples), 3),
+        "most_memory_bytes": max(memory, default=None),
+        "samples": [sample_data(sample) for sample in samples],
+    }

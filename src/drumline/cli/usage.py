@@ -1,0 +1,123 @@
+"""What replicas use, as a table no wider than the terminal and as data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from drumline.cli.frame import Frame, clean
+from drumline.cli.text import table, utc
+from drumline.store.metrics import Sample
+from drumline.view.monitor import MonitoredRun, UsageRow
+
+GIB = 1 << 30
+_NONE = "N/A"
+_GPU_COLUMNS = ("GPU %", "GPU-MEM %", "GPU-MEM Used / Total")
+# What a narrow terminal does without, first to last; before all of these, GPUs that nobody uses.
+_DISPENSABLE = ("PROJECT", "GPU-MEM %", "MEM %", "STATE", "GPU-MEM Used / Total", "GPU %")
+
+
+def picture(runs: Sequence[MonitoredRun], width: int | None) -> Frame:
+    """Every replica in a row, and what they use together; no wider than this, if it can be."""
+    rows = [(run.run.summary.project, row) for run in runs for row in run.rows]
+    samples = [row.used for _, row in rows]
+    columns = {
+        "ID": [row.id for _, row in rows],
+        "PROJECT": [clean(project) for project, _ in rows],
+        "STATE": [row.phase for _, row in rows],
+        "CPU %": [_percent(used.cpu_share) if used else _NONE for used in samples],
+        "MEM %": [_part(used.memory_bytes, used.memory_total_bytes) if used else _NONE for used in samples],
+        "MEM Used / Total": [
+            _sizes(used.memory_bytes, used.memory_total_bytes) if used else _sizes(None, None) for used in samples
+        ],
+        "GPU %": [_marked(_percent(used.gpu_share), used) if used else _NONE for used in samples],
+        "GPU-MEM %": [
+            _marked(_part(used.gpu_memory_bytes, used.gpu_memory_total_bytes), used) if used else _NONE
+            for used in samples
+        ],
+        "GPU-MEM Used / Total": [
+            _sizes(used.gpu_memory_bytes, used.gpu_memory_total_bytes) if used else _sizes(None, None)
+            for used in samples
+        ],
+    }
+    words = []
+    if any(used and used.gpu_is_whole for used in samples):
+        words.append("* of the whole GPU: what each process has of it cannot be told here")
+    if (hint := _missing_library(samples)) and any(samples):
+        words.append(hint)
+    return Frame(_fit(columns, width), "\n".join(words), is_table=True)
+
+
+def _fit(columns: dict[str, list[str]], width: int | None) -> str:
+    """A table, without what a narrow terminal has no room for."""
+    idle = [name for name in _GPU_COLUMNS if all(cell.startswith(_NONE) for cell in columns[name])]
+    dropped: set[str] = set()
+    for more in ([], idle, *([name] for name in _DISPENSABLE)):
+        dropped.update(more)
+        shown = {name: cells for name, cells in columns.items() if name not in dropped}
+        text = table(tuple(shown), list(zip(*shown.values(), strict=True)))
+        if width is None or max(map(len, text.splitlines())) <= width:
+            break
+    return text
+
+
+def _percent(share: float | None) -> str:
+    return _NONE if share is None else f"{share * 100:.0f}"
+
+
+def _part(used: int | None, total: int | None) -> str:
+    return _percent(used / total) if used is not None and total else _NONE
+
+
+def _sizes(used: int | None, total: int | None) -> str:
+    return f"{_gib(used)} / {_gib(total)}"
+
+
+def _gib(amount: int | None) -> str:
+    return _NONE if amount is None else f"{amount / GIB:.1f}"
+
+
+def _marked(text: str, used: Sample) -> str:
+    return f"{text}*" if used.gpu_is_whole and text != _NONE else text
+
+
+def _missing_library(samples: Sequence[Sample | None]) -> str:
+    """Why nothing is known of GPUs, where there are some."""
+    known = any(used and used.gpu_memory_total_bytes for used in samples)
+    if known or not os.path.exists("/dev/nvidiactl") or find_spec("pynvml"):  # noqa: PTH110
+        return ""
+    return "this machine has GPUs, but nobody can ask them: `pip install 'drumline[gpu]'`"
+
+
+def run_usage(run: MonitoredRun) -> dict[str, object]:
+    """A run as what JSON knows."""
+    return {
+        "id": run.run.summary.id,
+        "project": run.run.summary.project,
+        "state": run.run.summary.phase,
+        "supervisor_gone": run.run.supervisor_gone,
+        "replicas": [_row(row) for row in run.replicas],
+        "total": _row(run.total) if run.total else None,
+    }
+
+
+def _row(row: UsageRow) -> dict[str, object]:
+    return {"id": row.id, "state": row.phase, **sample_data(row.used)}
+
+
+def sample_data(used: Sample | None) -> dict[str, object]:
+    """What was used, in numbers; null is not known."""
+    known = used or Sample(0.0, 0.0, 0.0)
+    return {
+        "at": utc(known.at) if used else None,
+        "seconds": round(known.seconds, 3) if used else None,
+        "cpu_percent": round(known.cpu_share * 100, 1) if used else None,
+        "memory_bytes": known.memory_bytes,
+        "memory_total_bytes": known.memory_total_bytes,
+        "gpu_percent": None if known.gpu_share is None else round(known.gpu_share * 100, 1),
+        "gpu_memory_bytes": known.gpu_memory_bytes,
+        "gpu_memory_total_bytes": known.gpu_memory_total_bytes,
+        "gpu_devices": [index for index in range(64) if known.gpu_devices >> index & 1],
+        "gpu_is_whole_device": known.gpu_is_whole,
+    }

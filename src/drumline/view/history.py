@@ -1,0 +1,96 @@
+"""What the replicas of a run have used from its start to its end, or up to now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.plan.types import ReplicaId
+from drumline.run.id import Target
+from drumline.run.traces import METRICS, trace_dir
+from drumline.store.clock import Moment
+from drumline.store.folder import RunFolder
+from drumline.store.metrics import Sample, read_samples
+from drumline.store.summary import read_history, summarise_history
+from drumline.view.runs import RunRow, make_row
+
+Value = Callable[[Sample], float | None]
+
+
+class ReplicaUse(NamedTuple):
+    """A replica, and every sample of all its lives in the order of time."""
+
+    id: str
+    samples: tuple[Sample, ...]
+
+
+class RunUse(NamedTuple):
+    """A run, from when to when it was sampled, and its replicas."""
+
+    run: RunRow
+    start: float
+    end: float
+    replicas: tuple[ReplicaUse, ...]
+
+
+class Extent(NamedTuple):
+    """The least, the mean over time and the most of a value."""
+
+    least: float
+    mean: float
+    most: float
+
+
+def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
+    """Read the samples of the replicas that are meant; raise DrumlineError if the run cannot be read."""
+    history = read_history(folder)
+    replicas = []
+    for replica in target.replicas(history.plan):
+        lives = [life for attempt in range(history.state.attempt + 1) for life in _lives(folder, replica, attempt)]
+        samples = sorted(sample for life in lives for sample in read_samples(life / METRICS))
+        replicas.append(ReplicaUse(f"{folder.id}.{replica}", tuple(samples)))
+    every = [sample for replica in replicas for sample in replica.samples]
+    return RunUse(
+        run=make_row(summarise_history(folder, history), now, supervised=True),
+        start=min((sample.at - sample.seconds for sample in every), default=now.at),
+        end=max((sample.at for sample in every), default=now.at),
+        replicas=tuple(replicas),
+    )
+
+
+def _lives(folder: RunFolder, replica: ReplicaId, attempt: int) -> Iterator[Path]:
+    """The folders of all lives of a replica in an attempt."""
+    paths = (folder.path / trace_dir(replica, attempt, incarnation) for incarnation in count())
+    return takewhile(Path.is_dir, paths)
+
+
+def extent(samples: Sequence[Sample], value: Value) -> Extent | None:
+    """How a value of these samples varied; None if it was never known."""
+    known = [(each, sample.seconds) for sample in samples if (each := value(sample)) is not None]
+    if not known:
+        return None
+    seconds = sum(length for _, length in known)
+    values = [each for each, _ in known]
+    mean = sum(each * length for each, length in known) / seconds if seconds else values[-1]
+    return Extent(min(values), mean, max(values))
+
+
+def series(samples: Sequence[Sample], value: Value, *, start: float, end: float, width: int) -> list[float | None]:
+    """A value over time in so many steps: each the mean of what falls into it, None where nothing was known."""
+    step = (end - start) / width
+    sums, lengths = [0.0] * width, [0.0] * width
+    for sample in samples:
+        known = value(sample)
+        if known is None or step <= 0:
+            continue
+        begin, over = sample.at - sample.seconds - start, sample.at - start
+        first = min(width - 1, max(0, int(begin / step)))
+        last = min(width - 1, max(first, int(over / step)))
+        for index in range(first, last + 1):
+            shared = min(over, (index + 1) * step) - max(begin, index * step)
+            if shared > 0:
+                sums[index] += known * shared
+                lengths[index] += shared
+    return [sums[index] / lengths[index] if lengths[index] else None for index in range(width)]

@@ -1,0 +1,324 @@
+"""`drumline monitor` against the kernel's own numbers and against replicas that use a known amount."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from drumline.engine.local.memory import memory_bytes
+from drumline.run.state import Phase
+from drumline.run.traces import METRICS
+from drumline.runtime.keeper import descendants, now, start_ticks
+from drumline.store.metrics import Sample, read_samples
+from integration.local.runs import COMMAND, PATIENCE_SECONDS, House, Run, mounted, wait_until
+from integration.local.test_disk import fill
+from integration.local.test_terminal import Terminal, screen
+
+MEGABYTE = 1 << 20
+WAITING = "run: echo up; until [ -e $HERE/go ]; do sleep 0.05; done"
+
+# Burns so many seconds of processor time, and says how many it really were.
+BURN = """
+import os, resource, sys, time
+
+def burn(seconds):
+    while time.process_time() < seconds:
+        pass
+
+def say():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(f"burnt {used.ru_utime + used.ru_stime}", flush=True)
+"""
+
+
+def samples(run: Run, replica: str = "worker.0") -> list[Sample]:
+    return read_samples(run.trace_dir(replica) / METRICS)
+
+
+def look(house: House, *words: str) -> dict[str, Any]:
+    """What `monitor --once` says of a run."""
+    answer = house.run("monitor", "--once", "-o", "json", *words)
+    assert answer.code == 0, answer.err
+    (run,) = json.loads(answer.out)
+    assert isinstance(run, dict)
+    return run
+
+
+def burnt(run: Run, replica: str = "worker.0") -> float:
+    lines = run.log(replica).decode().splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("burnt"))
+
+
+def test_a_replica_that_burns_a_known_amount_is_shown_with_it(house: House) -> None:
+    house.write("burn.py", BURN + "burn(float(sys.argv[1])); say()")
+    run = house.train("""
+        roles: {chief: {run: {argv: [python, burn.py, "1.5"]}}, worker: {run: {argv: [python, burn.py, "0.2"]}}}
+    """)
+    run.wait_for(Phase.FINISHED)
+    (shown,) = json.loads(house.run("monitor", "--history", "-o", "json", run.id).out)
+    for replica, name in zip(shown["replicas"], ("chief.0", "worker.0"), strict=True):
+        used = burnt(run, name)
+        assert used - 0.05 <= replica["cpu_seconds"] <= used + 0.5  # what Python does after its last line
+    text = house.run("monitor", "--history", run.id).out
+    assert "1.chief.0   CPU %" in text
+    assert "1.worker.0  CPU %" in text
+
+
+def test_what_children_computed_is_not_lost_when_they_end_wherever_they_belong(house: House) -> None:
+    house.write(
+        "family.py",
+        BURN
+        + """
+import pathlib
+for kind in ("child", "grandchild", "orphan"):
+    pid = os.fork()
+    if pid == 0:
+        if kind != "child":
+            below = os.fork()
+            if below:
+                if kind == "grandchild":
+                    os.waitpid(below, 0)
+                os._exit(0)
+            if kind == "orphan":
+                os.setsid()
+        burn(time.process_time() + 0.4)
+        say()
+        pathlib.Path(kind).touch()
+        os._exit(0)
+    os.waitpid(pid, 0)
+pathlib.Path("up").touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+say()
+""",
+    )
+    run = house.train("run: {argv: [python, family.py]}")
+    wait_until(lambda: all(house.exists(name) for name in ("child", "grandchild", "orphan", "up")))
+    look(house, run.id)
+    assert sum(sample.cpu_seconds for sample in samples(run)) >= 1.2  # though all of them are gone
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    total = sum(sample.cpu_seconds for sample in samples(run))
+    assert burnt(run) - 0.1 <= total <= burnt(run) + 0.5
+
+
+def test_memory_that_a_family_shares_is_counted_once(house: House) -> None:
+    house.write(
+        "shared.py",
+        """
+        import os, pathlib, time
+        data = bytearray(os.urandom(1 << 20) * 200)
+        for _ in range(3):
+            if os.fork() == 0:
+                break
+        with open("pids", "a") as pids:
+            pids.write(f"{os.getpid()}\\n")
+        while not pathlib.Path("go").exists():
+            time.sleep(0.05)
+        """,
+    )
+    run = house.train("run: {argv: [python, shared.py]}\nresources: {memory: 1GiB}")
+    pids = house.wait_numbers("pids", 4)
+    (replica,) = look(house, run.id)["replicas"]
+    assert 200 * MEGABYTE <= replica["memory_bytes"] <= 300 * MEGABYTE  # and not 800
+    assert replica["memory_total_bytes"] == 1 << 30
+    kernels = sum(kernels_bytes(pid) for pid in pids)
+    assert abs(replica["memory_bytes"] - kernels) <= 0.1 * kernels
+    shown = house.run("monitor", "--once", run.id).out
+    assert " 0.2 / 1.0 " in shown
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def kernels_bytes(pid: int) -> int:
+    """A process's memory, shared pages by their part, as the kernel says."""
+    return int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) * 1024
+
+
+def test_every_replica_is_measured_by_itself_and_the_total_is_the_machines(house: House) -> None:
+    run = house.train(f"roles: {{worker: 3, ps: 1}}\n{WAITING}")
+    run.wait_started()
+    shown = look(house, run.id)
+    assert [row["id"] for row in shown["replicas"]] == [
+        f"1.{name}" for name in ("worker.0", "worker.1", "worker.2", "ps.0")
+    ]
+    assert {row["memory_total_bytes"] for row in shown["replicas"]} == {memory_bytes()}
+    assert all(row["memory_bytes"] > 0 for row in shown["replicas"])
+    assert shown["total"]["memory_bytes"] == sum(row["memory_bytes"] for row in shown["replicas"])
+    if not Path("/dev/nvidiactl").exists():
+        assert {row["gpu_percent"] for row in shown["replicas"]} == {None}
+        assert "N/A / N/A" in house.run("monitor", "--once", f"{run.id}.chief").out
+    assert house.run("kill", "--force", run.id).code == 0
+
+
+def test_the_samples_of_a_life_add_up_to_its_time_whoever_took_them(house: House) -> None:
+    run = house.train(WAITING)
+    run.wait_started()
+    look(house, run.id)
+    run.kill_supervisor()
+    answer = house.run("monitor", "--once", run.id)
+    assert answer.code == 0
+    assert "1.worker.0" in answer.out
+    assert " / " in answer.out.splitlines()[1]  # what is known
+    assert "supervisor gone; drumline supervise 1" in answer.err
+    before = samples(run)
+    assert house.run("supervise", run.id).code == 0
+    look(house, run.id)
+    assert len(samples(run)) > len(before)
+    age = now() - (start_ticks(run.pid("worker.0")) or 0) / os.sysconf("SC_CLK_TCK")
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    lived = sum(sample.seconds for sample in samples(run))
+    assert age - 0.1 <= lived  # the time without supervisor is in it
+    ends = [sample.at for sample in samples(run)]
+    assert ends == sorted(ends)
+
+
+def test_whoever_watches_sees_new_numbers_until_the_run_is_over(house: House) -> None:
+    run = house.train(WAITING)
+    run.wait_started()
+    with opened(house, "monitor", run.id) as terminal:
+        terminal.wait_for("CPU %")
+        wait_until(lambda: len(samples(run)) >= 3)
+        terminal.wait_for(f" / {(memory_bytes() or 0) / (1 << 30):.1f}")
+        house.write("go", "")
+        assert terminal.wait() == 0
+        lines = [line for line in screen(terminal.shown) if line]
+        assert [line.split()[0] for line in lines] == ["ID", "1.worker.0", "run"]  # drawn in one place
+        assert "FINISHED" in lines[1]
+        assert b"Traceback" not in terminal.shown
+    run.wait_for(Phase.FINISHED)
+
+
+def test_ctrl_c_ends_the_watching_and_not_the_run(house: House) -> None:
+    run = house.train(WAITING)
+    run.wait_started()
+    with opened(house, "monitor") as terminal:  # what runs here
+        terminal.wait_for("1.worker.0")
+        terminal.press_ctrl_c()
+        assert terminal.wait() == 130
+        assert b"Traceback" not in terminal.shown
+    assert run.state.phase is Phase.RUNNING
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+@contextmanager
+def opened(house: House, *words: str) -> Iterator[Terminal]:
+    terminal = Terminal(house, *words)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+        terminal.process.kill()
+        terminal.process.wait()
+
+
+def test_a_narrow_terminal_without_colour_gets_a_narrow_table_without_colour(house: House) -> None:
+    run = house.train(WAITING)
+    run.wait_started()
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 50, 0, 0))
+    done = subprocess.Popen(
+        [*COMMAND, "monitor", "--once", run.id],
+        cwd=house.project,
+        env={**house.env, "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    assert done.wait(PATIENCE_SECONDS) == 0
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) <= 50
+    assert "MEM Used / Total" in shown
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_full_disk_costs_samples_and_nothing_else(house: House) -> None:
+    with mounted(house.home, "512k"):
+        run = house.train(WAITING)
+        run.wait_started()
+        look(house, run.id)
+        filler = fill(house.home)
+        known = len(samples(run))
+        look(house, run.id)
+        assert run.state.phase is Phase.RUNNING
+        filler.unlink()
+        look(house, run.id)
+        assert len(samples(run)) > known
+        house.write("go", "")
+        run.wait_for(Phase.FINISHED)
+        assert run.said() == ""
+        house.leave()
+        house.clear()
+
+
+def test_a_stopped_watcher_does_not_hold_the_supervisor_up(house: House) -> None:
+    run = house.train(WAITING)
+    run.wait_started()
+    watcher = house.command("monitor", run.id)
+    wait_until(lambda: len(samples(run)) >= 1)
+    watcher.send_signal(signal.SIGSTOP)
+    before = len(samples(run))
+    wait_until(lambda: len(samples(run)) > before)
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    watcher.send_signal(signal.SIGCONT)
+    watcher.communicate(timeout=PATIENCE_SECONDS)
+    assert watcher.returncode == 0
+
+
+def test_everybody_below_a_keeper_is_in_the_replicas_tree(house: House) -> None:
+    house.write(
+        "spread.py",
+        """
+        import os, pathlib, time
+        def stay():
+            with open("pids", "a") as pids:
+                pids.write(f"{os.getpid()}\\n")
+            while not pathlib.Path("go").exists():
+                time.sleep(0.05)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                held = bytearray(os.urandom(1 << 20) * 50)  # an orphan in a session of its own
+                stay()
+            os._exit(0)
+        stay()
+        """,
+    )
+    run = house.train("run: {argv: [python, spread.py]}")
+    pids = house.wait_numbers("pids", 2)
+    assert descendants([run.keeper("worker.0")]) == set(pids)
+    (replica,) = look(house, run.id)["replicas"]
+    assert replica["memory_bytes"] >= 50 * MEGABYTE
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+def test_whoever_makes_the_data_is_shown_while_that_is_made(house: House) -> None:
+    house.write(
+        "make.py", BURN + "burn(0.4); say(); open('up', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.05)"
+    )
+    run = house.train("run: 'true'\ndata: {path: data, prepare: {argv: [python, make.py]}}")
+    wait_until(lambda: house.exists("up"))
+    assert [row["id"] for row in look(house, run.id)["replicas"]] == ["1.prepare", "1.worker.0"]
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    assert [row["id"] for row in look(house, run.id)["replicas"]] == ["1.worker.0"]
+    assert "1.prepare   CPU %" in house.run("monitor", "--history", run.id).out
+    assert sum(sample.cpu_seconds for sample in samples(run, "prepare")) >= burnt(run, "prepare") >= 0.4

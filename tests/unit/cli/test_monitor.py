@@ -1,0 +1,210 @@
+"""`drumline monitor`: what is printed, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drumline.cli import run
+from drumline.cli.usage import picture
+from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.id import Target
+from drumline.run.traces import METRICS, trace_dir
+from drumline.store.clock import Moment
+from drumline.store.folder import RunFolder
+from drumline.store.metrics import Sample, append_sample
+from drumline.view.monitor import MonitoredRun, monitor_run
+from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, finished, moments, write_run
+
+GIB = 1 << 30
+SAMPLES = [
+    Sample(at=NOON + 11, seconds=1.0, cpu_seconds=0.5, memory_bytes=GIB, memory_total_bytes=8 * GIB),
+    Sample(at=NOON + 20, seconds=9.0, cpu_seconds=18.0, memory_bytes=2 * GIB, memory_total_bytes=8 * GIB),
+    Sample(at=NOON + 30, seconds=10.0, cpu_seconds=0.0),
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put(folder: RunFolder, *samples: Sample, replica: object = WORKER) -> None:
+    path = folder.path / trace_dir(replica, 0) / METRICS  # type: ignore[arg-type]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for sample in samples:
+        append_sample(path, sample)
+
+
+def running_pair(home: Path) -> RunFolder:
+    """Two workers, of which one has a GPU, whose supervisor is gone."""
+    accepted, started, *_ = moments()
+    events: list[tuple[Moment, Event]] = [
+        (accepted, RunAccepted()),
+        (accepted, AttemptPlaced(0, ("127.0.0.1:20000", "127.0.0.1:20001"))),
+        (started, ReplicaStarted(WORKER, 0)),
+        (started, ReplicaStarted(SECOND, 0)),
+    ]
+    folder = write_run(home, 4, events, spec=TWO_WORKERS, directory=home)
+    put(folder, SAMPLES[1])
+    gpu = {"gpu_share": 0.724, "gpu_memory_bytes": 4 * GIB, "gpu_memory_total_bytes": 80 * GIB, "gpu_devices": 2}
+    put(folder, SAMPLES[0]._replace(**gpu), replica=SECOND)  # type: ignore[arg-type]
+    return folder
+
+
+def monitored(folder: RunFolder) -> MonitoredRun:
+    return monitor_run(folder, Target("4"), NOW)
+
+
+def test_a_table_has_whole_percents_and_gibibytes_with_one_decimal(home: Path) -> None:
+    assert picture([monitored(running_pair(home))], None).text.splitlines() == [
+        "ID          PROJECT  STATE    CPU %  MEM %  MEM Used / Total  GPU %  GPU-MEM %  GPU-MEM Used / Total",
+        "4.worker.0  digits   RUNNING  200    25     2.0 / 8.0         N/A    N/A        N/A / N/A",
+        "4.worker.1  digits   RUNNING  50     12     1.0 / 8.0         72     5          4.0 / 80.0",
+        "4           digits   RUNNING  250    38     3.0 / 8.0         72     5          4.0 / 80.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "headings"),
+    [
+        (100, "ID PROJECT STATE CPU % MEM % MEM Used / Total GPU % GPU-MEM % GPU-MEM Used / Total"),
+        (95, "ID STATE CPU % MEM % MEM Used / Total GPU % GPU-MEM % GPU-MEM Used / Total"),
+        (80, "ID STATE CPU % MEM % MEM Used / Total GPU % GPU-MEM Used / Total"),
+        (76, "ID STATE CPU % MEM Used / Total GPU % GPU-MEM Used / Total"),
+        (64, "ID CPU % MEM Used / Total GPU % GPU-MEM Used / Total"),
+        (50, "ID CPU % MEM Used / Total GPU %"),
+        (40, "ID CPU % MEM Used / Total"),
+        (5, "ID CPU % MEM Used / Total"),
+    ],
+)
+def test_a_narrow_terminal_does_without_what_matters_least(home: Path, width: int, headings: str) -> None:
+    text = picture([monitored(running_pair(home))], width).text
+    assert text.splitlines()[0].split() == headings.split()
+    assert width < 38 or max(map(len, text.splitlines())) <= width
+
+
+def test_a_narrow_terminal_does_without_gpus_that_nobody_has_first(home: Path) -> None:
+    folder = write_run(home, 4, finished(), directory=home)
+    text = picture([monitored(folder)], 80).text
+    assert " ".join(text.splitlines()[0].split()) == "ID PROJECT STATE CPU % MEM % MEM Used / Total"
+
+
+def test_numbers_of_a_whole_device_are_marked_and_said(home: Path) -> None:
+    folder = running_pair(home)
+    whole = SAMPLES[0]._replace(
+        gpu_share=0.9, gpu_memory_bytes=GIB, gpu_memory_total_bytes=2 * GIB, gpu_devices=1, gpu_is_whole=True
+    )
+    put(folder, whole, replica=SECOND)
+    frame = picture([monitored(folder)], None)
+    assert frame.text.splitlines()[2].split()[-5:] == ["90*", "50*", "1.0", "/", "2.0"]
+    assert "* of the whole GPU" in frame.talk
+
+
+def test_who_looks_after_nobody_is_told_and_what_is_known_is_shown(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    running_pair(home)
+    assert run(["monitor", "--once", "4.worker.0"]) == 0
+    out, err = capfd.readouterr()
+    assert "4.worker.0  digits   RUNNING  200    25     2.0 / 8.0" in out
+    assert "run 4: supervisor gone; drumline supervise 4" in err
+
+
+def test_programs_get_numbers(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    running_pair(home)
+    assert run(["monitor", "--once", "-o", "json"]) == 0  # without an id: what runs of this project
+    (shown,) = json.loads(capfd.readouterr().out)
+    assert (shown["id"], shown["project"], shown["state"], shown["supervisor_gone"]) == ("4", "digits", "RUNNING", True)
+    first, second = shown["replicas"]
+    assert first == {
+        "id": "4.worker.0",
+        "state": "RUNNING",
+        "at": "2024-01-01T12:00:20Z",
+        "seconds": 9.0,
+        "cpu_percent": 200.0,
+        "memory_bytes": 2 * GIB,
+        "memory_total_bytes": 8 * GIB,
+        "gpu_percent": None,
+        "gpu_memory_bytes": None,
+        "gpu_memory_total_bytes": None,
+        "gpu_devices": [],
+        "gpu_is_whole_device": False,
+    }
+    assert (second["gpu_percent"], second["gpu_devices"]) == (72.4, [1])
+    assert shown["total"]["memory_bytes"] == 3 * GIB
+
+
+def test_a_run_that_is_over_uses_nothing_and_says_where_its_numbers_are(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put(write_run(home, 4, finished(), directory=home), *SAMPLES)
+    assert run(["monitor", "4"]) == 0  # and does not go on
+    out, err = capfd.readouterr()
+    assert "4.worker.0  digits   FINISHED  N/A    N/A    N/A / N/A" in out
+    assert "run 4 is over: FINISHED; `drumline monitor 4 --history` shows what it used" in err
+
+
+def test_the_history_is_drawn_from_the_start_to_the_end(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    put(write_run(home, 4, finished(), directory=home), *SAMPLES)
+    assert run(["monitor", "--history", "4"]) == 0
+    title, _, heading, cpu, memory = capfd.readouterr().out.splitlines()
+    assert title == "Run 4 (digits), FINISHED: 20s from 2024-01-01T12:00:10Z to 2024-01-01T12:00:30Z"
+    assert heading.split() == ["ID", "MIN", "MEAN", "MAX"]
+    assert cpu.split()[:6] == ["4.worker.0", "CPU", "%", "0", "92", "200"]
+    bars = cpu.split()[6]
+    assert (len(cpu), bars[0], bars[len(bars) // 4], bars[-1]) == (80, "▃", "█", "▁")
+    assert memory.split()[:6] == ["4.worker.0", "MEM", "GiB", "1.0", "1.9", "2.0"]
+    assert 18 <= len(memory.split()[6]) <= 24  # nobody looked at it in the second half
+
+
+def test_the_history_is_there_for_programs(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    put(write_run(home, 4, finished(), directory=home), *SAMPLES)
+    assert run(["monitor", "--history", "4.worker.0", "-o", "json"]) == 0
+    ((shown,),) = ([each["replicas"] for each in json.loads(capfd.readouterr().out)],)
+    (replica,) = shown
+    assert (replica["id"], replica["seconds"], replica["cpu_seconds"]) == ("4.worker.0", 20.0, 18.5)
+    assert replica["most_memory_bytes"] == 2 * GIB
+    assert [sample["cpu_percent"] for sample in replica["samples"]] == [50.0, 200.0, 0.0]
+
+
+def test_a_run_that_nobody_looked_at_has_no_history(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_run(home, 4, finished(), directory=home)
+    assert run(["monitor", "--history", "4"]) == 0
+    assert capfd.readouterr() == ("", "run 4: nobody has looked at what it uses\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["monitor"], 0, "nothing of this project runs: `drumline train` starts a run"),
+        (["monitor", "-a"], 0, "nothing runs: `drumline train` starts a run"),
+        (["monitor", "9"], 4, "there is no run 9"),
+        (["monitor", "4.ps.0"], 4, "run 4 has no ps.0"),
+        (["monitor", "four"], 2, "`four` is not a run's id"),
+        (["monitor", "--history"], 2, "--history needs the ID of a run"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    home: Path, capfd: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    write_run(home, 4, finished(), directory=home)
+    assert run(words) == code
+    assert said in capfd.readouterr().err
+
+
+def test_other_projects_are_shown_when_asked_for(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    running_pair(home)
+    accepted, started, _, ended = moments()
+    over = (ended, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))
+    events: list[tuple[Moment, Event]] = [(accepted, RunAccepted()), (started, ReplicaStarted(WORKER, 0))]
+    write_run(home, 5, events, directory="/elsewhere")
+    write_run(home, 6, [*events, over], directory=home)
+    assert run(["monitor", "--once", "-o", "json"]) == 0
+    assert [each["id"] for each in json.loads(capfd.readouterr().out)] == ["4"]
+    assert run(["monitor", "--once", "-a", "-o", "json"]) == 0
+    assert {each["id"] for each in json.loads(capfd.readouterr().out)} >= {"4", "5"}
