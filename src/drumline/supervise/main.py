@@ -78,7 +78,7 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
         nonlocal sampler
         marker.mark(engine.traces())
         if sampler is None and (control.is_watched or not supervisor.state.waiting):
-            sampler = _make_sampler(folder, plan, engine)
+            sampler = _make_sampler(folder, plan, engine, loop)
         if sampler and sampler.look(watched=control.is_watched):
             control.tell_watchers()
         loop.call_later(TICK_SECONDS, tick)
@@ -88,7 +88,7 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
         loop.turn()
         supervisor.settle()
     marker.mark(engine.traces())
-    (sampler or _make_sampler(folder, plan, engine)).write()
+    (sampler or _make_sampler(folder, plan, engine, loop)).write()
     supervisor.leave()
     control.close()
     journal.close()
@@ -105,11 +105,11 @@ def _settle_down(folder: RunFolder) -> None:
     os.chdir("/")
 
 
-def _make_sampler(folder: RunFolder, plan: Plan, engine: Engine) -> Sampler:
+def _make_sampler(folder: RunFolder, plan: Plan, engine: Engine, loop: EventLoop) -> Sampler:
     """Loaded only when somebody runs: before there was nobody to measure, and everybody waited."""
     from drumline.supervise.sample import Sampler  # noqa: PLC0415
 
-    return Sampler(folder.path, plan, engine, tick_seconds=TICK_SECONDS)
+    return Sampler(folder.path, plan, engine, tick_seconds=TICK_SECONDS, clock=loop.now)
 
 
 def _note_revision(folder: RunFolder, directory: Path) -> None:

@@ -13,7 +13,6 @@ from drumline.engine.protocol import Engine
 from drumline.plan.types import Plan
 from drumline.run.traces import METRICS, trace_dir
 from drumline.run.usage import GpuUsage, Usage
-from drumline.runtime.keeper import now
 from drumline.store.metrics import Sample, append_sample, read_samples
 
 WATCHED_SECONDS = 1.0
@@ -36,7 +35,7 @@ class Sampler:
     """Writes down what the engine measures; remembers of each life up to where that is on disk."""
 
     def __init__(
-        self, run_dir: Path, plan: Plan, engine: Engine, *, tick_seconds: float, clock: Callable[[], float] = now
+        self, run_dir: Path, plan: Plan, engine: Engine, *, tick_seconds: float, clock: Callable[[], float]
     ) -> None:
         self._run_dir = run_dir
         self._engine = engine

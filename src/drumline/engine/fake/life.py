@@ -41,6 +41,7 @@ class Life:
     told_start: bool = False
     told_end: bool = False
     looked_at: bool = False
+    measured: bool = False  # after its end
 
     @property
     def started(self) -> float:
