@@ -49,7 +49,7 @@ def test_a_replica_whose_log_fills_the_disk_fails_for_itself(cramped: House) -> 
 def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: House) -> None:
     run = cramped.train("run: cat /dev/zero; echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 0")
     cramped.wait_numbers("up", 1)
-    assert run.state.phase is Phase.RUNNING
+    run.wait_for(Phase.RUNNING)
     cramped.write("go", "")
     run.wait_for(Phase.FINISHED)
 

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,18 +36,18 @@ class Life(NamedTuple):
     incarnation: int = 0
 
 
-@dataclass(slots=True)
 class _Kept:
     """A life that this supervisor looks after."""
 
-    life: Life
-    path: Path
-    keeper: int | None = None
-    watched: int | None = None  # readable when the keeper has gone
-    told_start: bool = False
-    looked_at: bool = False
-    stopping: bool = False
-    end: Trace | None = None  # until somebody has measured it
+    def __init__(self, life: Life, path: Path) -> None:
+        self.life = life
+        self.path = path
+        self.keeper: int | None = None
+        self.watched: int | None = None  # readable when the keeper has gone
+        self.told_start = False
+        self.looked_at = False
+        self.stopping = False
+        self.end: Trace | None = None  # until somebody has measured it
 
 
 class Processes:
