@@ -1,4 +1,7 @@
-"""How properties are tried everywhere: briefly in the usual run, and at length with DRUMLINE_FUZZ=1."""
+"""How properties are tried everywhere: briefly in the usual run, and at length with DRUMLINE_FUZZ=1.
+
+Tests see none of this machine's GPUs, unless they make some up.
+"""
 
 from __future__ import annotations
 
@@ -10,3 +13,6 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("usual", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", parent=settings.get_profile("usual"), max_examples=20_000)
 settings.load_profile("long" if os.environ.get("DRUMLINE_FUZZ") else "usual")
+
+os.environ["DRUMLINE_GPUS"] = ""
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)

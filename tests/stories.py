@@ -17,6 +17,7 @@ from typing import NamedTuple
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.event import (
+    AttemptDelayed,
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
@@ -25,6 +26,7 @@ from drumline.run.event import (
     Exit,
     ReplicaExited,
     ReplicaStarted,
+    RoomFound,
     RunAccepted,
     StopRequested,
     SupervisorReturned,
@@ -80,6 +82,10 @@ class Telling:
                 yield RunAccepted()
             case "placed", _:
                 yield AttemptPlaced(int(rest or attempt), tuple("host:1" for _ in self.plan.replicas))
+            case "delayed", _:
+                yield AttemptDelayed(attempt, rest)
+            case "room", _:
+                yield RoomFound(int(rest or attempt))
             case "everybody", "starts":
                 yield from (ReplicaStarted(replica.id, attempt) for replica in self.plan.replicas)
             case "running", "":

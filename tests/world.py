@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.event import (
+    AttemptDelayed,
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
@@ -18,6 +19,7 @@ from drumline.run.event import (
     Exit,
     ReplicaExited,
     ReplicaStarted,
+    RoomFound,
     StopRequested,
     SupervisorReturned,
     TimerFired,
@@ -56,6 +58,7 @@ class World:
         self.asked_at: float | None = None  # when the user first wanted an end
         self.forced = False
         self.last_attempt: int | None = None  # once the time of the run is over
+        self.has_room = True
         self.breaks: str | None = None  # where the engine fails the next time: "place" or "start"
         self._placed: set[int] = set()
         self._clock = 0.0
@@ -67,6 +70,7 @@ class World:
         self.tidings: list[Event] = []  # that happened and have not been told
         self.timers: list[TimerFired] = []
         self._watched: set[tuple[ReplicaId, int]] = set()
+        self._waiting: int | None = None  # the attempt that waits for room
 
     def die(self) -> None:
         """The supervisor is gone, and with it everything that it had not written down."""
@@ -125,6 +129,13 @@ class World:
         if (life.replica, life.attempt) in self._watched:
             self.tidings.append(life.tidings()[-1])
 
+    def make_room(self) -> None:
+        """Somebody else goes; who waits for that is told."""
+        self.has_room = True
+        if self._waiting is not None:
+            self.tidings.append(RoomFound(self._waiting))
+            self._waiting = None
+
     def alive(self) -> list[Life]:
         """Every process there is."""
         return [life for life in self.lives.values() if life.exit is None]
@@ -144,6 +155,8 @@ class World:
             assert state.waiting
         if state.phase is Phase.RUNNING and not state.ending:
             assert not state.waiting
+        if state.phase is Phase.STARTING:
+            assert not state.waits
         if state.lingering:
             assert state.ending
             assert state.ending.phase is Phase.FINISHED
@@ -203,6 +216,13 @@ class World:
                 self.tidings.append(DelayChosen(action.attempt, action.about_seconds))
 
     def _start(self, attempt: int) -> None:
+        begun = any(each == attempt and not name.is_helper for name, each in self.lives)
+        if not self.has_room and not begun:
+            self._placed.discard(attempt)
+            self._waiting = attempt
+            if self.state.waits != "for room":
+                self.tidings.append(AttemptDelayed(attempt, "for room"))
+            return
         where, self.breaks = self.breaks, None
         if attempt not in self._placed:
             if where == "place":

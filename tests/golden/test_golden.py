@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.protocol import Site
+from drumline.engine.protocol import Capacity, Site
 from drumline.engine.registry import open_engine
 from drumline.plan.bind import bind
 from drumline.plan.make import make_plan
@@ -17,15 +17,20 @@ HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/drumline.yml"))
 FORMS = {"shell": "local.sh", "json": "local.json", "yaml": "local.yaml"}
 
-# Nothing of the machine on which the tests run; `/` is a folder everywhere.
-SITE = Site(directory=Path("/"), home=Path("/home/me/.local/share/drumline"), cores=8)
+GPUS = {"issue": "01234567", "gpus": "012345"}
+
+
+def site(case: str) -> Site:
+    """Nothing of the machine on which the tests run; `/` is a folder everywhere."""
+    capacity = Capacity(cpus=8, memory_bytes=64 << 30, gpus=tuple(GPUS.get(case, "")))
+    return Site(directory=Path("/"), home=Path("/home/me/.local/share/drumline"), cores=8, capacity=capacity)
 
 
 def render(case: str, form: str) -> str:
     reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml")
     assert not reading.problems
     assert not [finding for finding in findings(reading.spec) if finding.fatal]
-    engine = open_engine("local", SITE)
+    engine = open_engine("local", site(case))
     plan = make_plan(reading.spec, run="4")
     assert all(replica.port for replica in plan.replicas), "a picked port would be another one each time"
     return engine.render(plan, bind(plan, engine.place(plan)), form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 import click
 
@@ -37,10 +38,10 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str)
             )
         raise
     if form == "json":
-        objections = _objections(loaded)
-        click.echo(json.dumps(_data(loaded, objections), indent=2, ensure_ascii=False))
-        if objections:
-            raise EngineError("; ".join(objections))
+        opinion = _ask_engine(loaded)
+        click.echo(json.dumps(_data(loaded, opinion), indent=2, ensure_ascii=False))
+        if opinion.objections:
+            raise EngineError("; ".join(opinion.objections))
     else:
         show_plan(loaded)
 
@@ -50,16 +51,20 @@ def show_plan(loaded: Loaded) -> None:
     plan = loaded.plan
     for warning in loaded.warnings:
         warn(warning)
-    objections = _objections(loaded)
-    verdict = "cannot start" if objections else "is fine"
+    opinion = _ask_engine(loaded)
+    for shortage in opinion.shortages:
+        warn(f"{shortage}; `train` refuses that here")
+    for remark in opinion.remarks:
+        warn(remark)
+    verdict = "cannot start" if opinion.objections else "is fine"
     click.echo(f"{loaded.source} {verdict}: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
     click.echo()
     click.echo(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
     click.echo()
     for line in _notes(plan):
         click.echo(line)
-    if objections:
-        raise EngineError("; ".join(objections))
+    if opinion.objections:
+        raise EngineError("; ".join(opinion.objections))
 
 
 def headcount(plan: Plan) -> str:
@@ -67,29 +72,40 @@ def headcount(plan: Plan) -> str:
     return listed([count(number, role) for role, number in role_counts(plan)])
 
 
-def _objections(loaded: Loaded) -> list[str]:
-    """What the engine would refuse to start; of one that this version does not have, only a warning."""
+class _Opinion(NamedTuple):
+    """What an engine would refuse anywhere, what it has not enough of, and what it would do otherwise than expected."""
+
+    objections: tuple[str, ...] = ()
+    shortages: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def _ask_engine(loaded: Loaded) -> _Opinion:
+    """What the engine has to say; of one that this version does not have, only a warning."""
     try:
         engine = open_engine(loaded.plan.engine, loaded.site)
     except EngineError as error:
         warn(error.message)
-        return []
+        return _Opinion()
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
-    return list(engine.objections(launches))
+    shortages = engine.shortages(loaded.plan)
+    return _Opinion(tuple(engine.objections(launches)), tuple(shortages), tuple(engine.remarks()))
 
 
-def _data(loaded: Loaded, objections: list[str]) -> dict[str, object]:
+def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
     plan = loaded.plan
     return {
-        "ok": not objections,
+        "ok": not opinion.objections,
         "name": plan.name,
         "framework": plan.framework,
         "engine": plan.engine,
         "parameters": dict(plan.parameters),
         "replicas": [row._asdict() for row in line_rows(plan)],
         "warnings": [warning._asdict() for warning in loaded.warnings],
-        "objections": objections,
+        "objections": list(opinion.objections),
+        "shortages": list(opinion.shortages),
+        "remarks": list(opinion.remarks),
     }
 
 

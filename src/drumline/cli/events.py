@@ -13,6 +13,7 @@ from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.codec import event_to_data
 from drumline.run.event import (
+    AttemptDelayed,
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
@@ -20,6 +21,7 @@ from drumline.run.event import (
     Event,
     ReplicaExited,
     ReplicaStarted,
+    RoomFound,
     RunAccepted,
     StopRequested,
     SupervisorReturned,
@@ -67,6 +69,10 @@ def _words(event: Event) -> str:
                 f"{event.addresses[0]} to {event.addresses[-1]}" if len(event.addresses) > 1 else event.addresses[0]
             )
             return f"was placed for attempt {event.attempt}: {count(len(event.addresses), 'replica')} at {places}"
+        case AttemptDelayed():
+            return event.message
+        case RoomFound():
+            return f"found room for attempt {event.attempt}"
         case ReplicaStarted():
             return "started" if event.pid is None else f"started as process {event.pid}"
         case ReplicaExited():

@@ -39,6 +39,10 @@ def command(file: str | None, given: tuple[str, ...], on: str | None, form: str 
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
     show_warnings(loaded)
+    for shortage in engine.shortages(loaded.plan):
+        warn(f"{shortage}; `train` refuses that here")
+    for remark in engine.remarks():
+        warn(remark)
     for objection in engine.objections(launches):
         warn(objection)
     # As bytes: what a file's name or a value is made of need not fit the terminal's encoding.

@@ -81,6 +81,8 @@ def note(row: RunRow) -> str:
         notes.append(f"attempt {run.attempt}")
     if run.phase == "FAILED":
         notes.append(run.message or run.reason)
+    elif run.phase == "PENDING" and run.message and not row.supervisor_gone:
+        notes.append(run.message)
     return "; ".join(notes)
 
 

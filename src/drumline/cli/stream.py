@@ -65,10 +65,11 @@ class Screen:
 
     def _change(self, item: Change) -> bytes:
         prefix = self._prefix(item.id, item.at)
-        lines = [f"--> {item.phase}"]
+        waits = item.message if item.phase is Phase.PENDING else ""
+        lines = [f"--> {item.phase} ({waits})" if waits else f"--> {item.phase}"]
         if item.reason:
             lines.append(f"Reason: {item.reason}")
-        if item.message:
+        if item.message and not waits:
             lines.append(f"Message: {item.message}")
         if item.exit and item.exit.code is not None:
             lines.append(f"Exit Code: {item.exit.code}")

@@ -12,6 +12,7 @@ import time
 import click
 
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
+from drumline.cli.text import warn
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
 from drumline.plan.bind import bind
@@ -20,6 +21,7 @@ from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
 from drumline.supervise.detach import held_interrupts
 from drumline.supervise.reach import stop_run, take_up
+from drumline.words import listed
 
 _SECOND_THOUGHT_SECONDS = 3.0
 
@@ -31,6 +33,7 @@ _SECOND_THOUGHT_SECONDS = 3.0
 @ON_OPTION
 @click.option("--name", metavar="NAME", help="A name for this run, instead of the spec's.")
 @click.option("-d", "--detach", "in_background", is_flag=True, help="Start it, print its number, come back at once.")
+@click.option("--oversubscribe", is_flag=True, help="Claim more than there is, and wait for nobody.")
 @click.option("--dry-run", is_flag=True, help="Only show who would run.")
 @click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C ends the run instead of leaving it.")
 @click.pass_context
@@ -43,6 +46,7 @@ def command(
     name: str | None,
     *,
     in_background: bool,
+    oversubscribe: bool,
     dry_run: bool,
     kill_on_interrupt: bool,
 ) -> None:
@@ -64,17 +68,24 @@ def command(
     engine = open_engine(loaded.plan.engine, loaded.site)
     launches = bind(loaded.plan, engine.place(loaded.plan))  # what cannot be placed is refused before there is a run
     engine.close()
+    shortages = listed(list(engine.shortages(loaded.plan)))
+    if shortages and not oversubscribe:
+        raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
+    if shortages:
+        warn(shortages)
     for objection in engine.objections(launches):
         raise EngineError(objection)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
             folder = create_folder(loaded.site.home)
-            plan = loaded.plan_as(folder.id)
+            plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe)
             write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
             take_up(folder, spare=ctx.obj)
             _say_who(plan)
             if in_background:
+                for remark in engine.remarks():  # who watches is told by the run itself
+                    warn(remark)
                 click.echo(folder.id)
                 return
         ctx.exit(_watch(folder))

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.run.event import Event
 
 if TYPE_CHECKING:
     from drumline.run.usage import Usage  # nobody waits for it who only starts a line
+
+
+class Capacity(NamedTuple):
+    """What a machine has to give; a GPU is named as CUDA_VISIBLE_DEVICES names it."""
+
+    cpus: float
+    memory_bytes: int
+    gpus: tuple[str, ...] = ()
+
+
+class MustWait(Exception):  # noqa: N818
+    """There is no room for a line yet; says for what it waits, and behind whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +34,7 @@ class Site:
     home: Path
     cores: int
     python_dir: str | None = None  # to be put in front of PATH, where `python` would be another one
+    capacity: Capacity | None = None  # None is for the engine to find out, when somebody asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +72,20 @@ class Engine(Protocol):
 
     capabilities: Capabilities
 
-    def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
+    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Say where each replica will be reached and write; raise InputError if the plan cannot fit there.
 
-        `keep` are the addresses of an attempt that is already under way.
+        `keep` are the addresses of an attempt that is already under way. For a supervisor, what the plan asks for is
+        claimed; raise MustWait while others have it, and tell RoomFound when it is to be had.
         """
+        ...
+
+    def shortages(self, plan: Plan) -> Iterator[str]:
+        """Say what the plan asks for beyond all that there is here."""
+        ...
+
+    def remarks(self) -> Sequence[str]:
+        """Say what the last placement does otherwise than one would think."""
         ...
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
@@ -109,6 +131,10 @@ class Engine(Protocol):
 
         While nobody is `watched` for, it should cost next to nothing. An engine that cannot tell has nothing to say.
         """
+        ...
+
+    def release(self) -> None:
+        """Give back everything that was claimed for the run; it is over."""
         ...
 
     def traces(self) -> Iterator[Path]:

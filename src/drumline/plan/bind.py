@@ -37,6 +37,7 @@ def bind(plan: Plan, placement: Placement, *, attempt: int = 0) -> tuple[Launch,
         place = placement[replica.id]
         env: dict[str, LaunchValue] = {
             **_defaults(plan, place, direct),
+            **_gpus(plan, replica, place),
             **_contract(plan, replica, place, attempt),
             **variables_of(replica.id),
             **given,
@@ -72,6 +73,21 @@ def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
         env["OMP_NUM_THREADS"] = str(place.cores)
         if plan.framework == "tensorflow":
             env["TF_NUM_INTRAOP_THREADS"] = str(place.cores)
+    return env
+
+
+def _gpus(plan: Plan, replica: Replica, place: Place) -> dict[str, LaunchValue]:
+    """Show a replica its GPUs and no others; where somebody else has the same, nobody takes all of their memory."""
+    if place.gpus is None or "CUDA_VISIBLE_DEVICES" in replica.env:
+        return {}
+    env: dict[str, LaunchValue] = {"CUDA_VISIBLE_DEVICES": ",".join(place.gpus)}
+    if place.gpus and plan.framework == "jax":
+        # By its local rank alone, a process would take one of its GPUs and leave the others.
+        env["JAX_LOCAL_DEVICE_IDS"] = ",".join(str(number) for number in range(len(place.gpus)))
+    if place.gpus_shared:
+        env["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+        if plan.framework == "jax":
+            env["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     return env
 
 

@@ -177,6 +177,7 @@ class Plan(NamedTuple):
     tf_config_always: bool = False
     evaluator_in_cluster: bool = False
     private_network: bool = False
+    oversubscribe: bool = False  # claims are taken whatever there is
 
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:
@@ -194,7 +195,7 @@ class Plan(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where one replica runs: how it is reached, where it works and writes, the cores it may count on."""
+    """Where one replica runs: how it is reached, where it works and writes, the cores and GPUs it may count on."""
 
     host: str
     port: int
@@ -204,6 +205,8 @@ class Place(NamedTuple):
     cores: int | None = None
     data_dirs: tuple[str, ...] = ()
     python_dir: str | None = None  # to be put in front of PATH
+    gpus: tuple[str, ...] | None = None  # those that it sees; None leaves it to whoever launches
+    gpus_shared: bool = False  # somebody else of the line sees the same
 
     @property
     def address(self) -> str:

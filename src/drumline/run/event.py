@@ -40,6 +40,19 @@ class AttemptPlaced(NamedTuple):
     addresses: tuple[str, ...]
 
 
+class AttemptDelayed(NamedTuple):
+    """There is no room for this attempt yet; the message says for what it waits, and behind whom."""
+
+    attempt: int
+    message: str
+
+
+class RoomFound(NamedTuple):
+    """There is room now for an attempt that was delayed."""
+
+    attempt: int
+
+
 class ReplicaStarted(NamedTuple):
     """A replica's process runs."""
 
@@ -101,6 +114,8 @@ class SupervisorReturned(NamedTuple):
 Event = (
     RunAccepted
     | AttemptPlaced
+    | AttemptDelayed
+    | RoomFound
     | ReplicaStarted
     | ReplicaExited
     | StopRequested

@@ -8,6 +8,7 @@ from typing import assert_never
 from drumline.plan.types import Plan
 from drumline.run.action import Action, Finish, Start
 from drumline.run.event import (
+    AttemptDelayed,
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
@@ -16,6 +17,7 @@ from drumline.run.event import (
     Exit,
     ReplicaExited,
     ReplicaStarted,
+    RoomFound,
     RunAccepted,
     StopRequested,
     SupervisorReturned,
@@ -42,6 +44,10 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return _accepted(plan, state)
         case AttemptPlaced():
             return _placed(plan, state)
+        case AttemptDelayed():
+            return _delayed(plan, state, event), ()
+        case RoomFound():
+            return state, (Start(state.attempt),) if state.phase is Phase.PENDING and not state.ending else ()
         case ReplicaStarted() if event.replica.is_helper:
             return state.with_helper(event.replica, ReplicaState(Phase.RUNNING, event.incarnation)), ()
         case ReplicaExited() if event.replica.is_helper:
@@ -80,7 +86,7 @@ def _is_past(state: RunState, event: Event) -> bool:
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
-        case AttemptPlaced() | DelayChosen() | EngineFailed() | EngineWarned():
+        case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
             return event.attempt != state.attempt
         case TimerFired():
             return event.attempt != state.attempt and event.timer != "run"
@@ -120,8 +126,15 @@ def _placed(plan: Plan, state: RunState) -> Step:
         return state, ()
     starting = ReplicaState(Phase.STARTING)
     replicas = {name: starting if each.phase is Phase.PENDING else each for name, each in state.replicas.items()}
-    state = state._replace(phase=Phase.STARTING, replicas=replicas)
+    state = state._replace(phase=Phase.STARTING, replicas=replicas, waits="")
     return state, () if state.ending else (expect_start(plan, state),)
+
+
+def _delayed(plan: Plan, state: RunState, event: AttemptDelayed) -> RunState:
+    """Wait; also after a placement that nobody came to use before its supervisor was killed."""
+    if state.ending or state.phase not in (Phase.PENDING, Phase.STARTING):
+        return state
+    return _all(plan, state._replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
 
 
 def _started(state: RunState, event: ReplicaStarted) -> Step:

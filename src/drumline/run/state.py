@@ -79,6 +79,7 @@ class RunState(NamedTuple):
     causes: tuple[Cause, ...] = ()  # why each attempt before ended
     restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
     delay_seconds: float | None = None  # before the next attempt, once it is chosen
+    waits: str = ""  # for what the attempt waits, and behind whom, until it is placed
     warnings: tuple[str, ...] = ()
 
     @property

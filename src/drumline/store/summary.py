@@ -12,7 +12,7 @@ from drumline.plan.types import Plan
 from drumline.run.event import ReplicaStarted
 from drumline.run.failure import describe_exit
 from drumline.run.machine import step
-from drumline.run.state import Cause, RunState
+from drumline.run.state import Cause, Phase, RunState
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.index import Summary, UnusableIndexError, clean_text, spell_directory, stamp_of, use_index
@@ -74,7 +74,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         phase=state.phase.value,
         is_final=state.phase.is_final,
         reason=ending.reason if ending else "",
-        message=clean_text(describe_cause(folder.id, ending.cause)) if ending and ending.cause else "",
+        message=clean_text(describe_cause(folder.id, ending.cause)) if ending and ending.cause else _waits(state),
         created_at=float(facts.get("at") or (records[0].at if records else 0.0)),
         started_at=started.at if started else None,
         started_since_boot=started.since_boot if started else None,
@@ -87,6 +87,10 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         journal_bytes=0,
         journal_changed_ns=0,
     )
+
+
+def _waits(state: RunState) -> str:
+    return clean_text(state.waits) if state.phase is Phase.PENDING and state.ending is None else ""
 
 
 def describe_cause(run: str, cause: Cause) -> str:

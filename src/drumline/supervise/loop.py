@@ -38,7 +38,8 @@ class EventLoop:
         """Wait for whatever comes next, and call everybody whom it concerns."""
         wait = max(0.0, self._times[0][0] - self.now()) if self._times else None
         for key, _ in self._selector.select(wait):
-            if key.fd in self._selector.get_map():  # not forgotten by one of those called before it
+            # Not forgotten by one of those called before it, nor somebody else's by now under the same number.
+            if self._selector.get_map().get(key.fd) is key:
                 key.data()
         moment = self.now()
         while self._times and self._times[0][0] <= moment:

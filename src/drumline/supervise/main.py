@@ -87,6 +87,7 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
     while supervisor.ending is None:
         loop.turn()
         supervisor.settle()
+    engine.release()  # first: somebody may wait for it
     marker.mark(engine.traces())
     (sampler or _make_sampler(folder, plan, engine, loop)).write()
     supervisor.leave()

@@ -11,15 +11,17 @@ from functools import partial
 from itertools import groupby
 from typing import assert_never
 
-from drumline.engine.protocol import Engine, Loop
+from drumline.engine.protocol import Engine, Loop, MustWait
 from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
 from drumline.plan.types import Placement, Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
 from drumline.run.event import (
+    AttemptDelayed,
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
+    EngineWarned,
     Event,
     RunAccepted,
     SupervisorReturned,
@@ -90,6 +92,8 @@ class Supervisor:
     def _note(self, event: Event) -> None:
         if isinstance(event, AttemptPlaced):
             self._addresses[event.attempt] = event.addresses
+        elif isinstance(event, AttemptDelayed):
+            self._addresses.pop(event.attempt, None)
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -117,6 +121,9 @@ class Supervisor:
         """Have the engine do this; that it cannot is something that happens to the run."""
         try:
             call()
+        except MustWait as wait:
+            if self.state.waits != str(wait):
+                self.take(AttemptDelayed(attempt, str(wait)))
         except DrumlineError as error:
             self.take(EngineFailed(attempt, error.message))
         except OSError as error:
@@ -125,9 +132,11 @@ class Supervisor:
     def _placement(self, attempt: int) -> Placement:
         """Where this attempt is: as it was written down, or placed now and written down before anybody starts."""
         if attempt in self._addresses:
-            placement = self._engine.place(self.plan, keep=self._addresses[attempt])
+            placement = self._engine.place(self.plan, attempt=attempt, keep=self._addresses[attempt])
         else:
-            placement = self._engine.place(self.plan)
+            placement = self._engine.place(self.plan, attempt=attempt)
+            for remark in self._engine.remarks():
+                self.take(EngineWarned(attempt, remark))
             addresses = tuple(placement[replica.id].address for replica in self.plan.replicas)
             placed = AttemptPlaced(attempt, addresses)
             self._write_down([placed])

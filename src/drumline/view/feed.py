@@ -143,8 +143,10 @@ class Feed:
         same = step(self._without_restart, before, event)[0] if restarted else after
         items: list[Item] = []
         # A run begins before its replicas do, runs when the last of them does, and waits when its helpers are done.
-        changed = not restarted and after.phase != before.phase and not after.phase.is_final
-        own = [Change(at, self._folder.id, after.phase, after.attempt)] if changed else []
+        changed = not restarted and (after.phase, after.waits) != (before.phase, before.waits)
+        own = []
+        if changed and not after.phase.is_final:
+            own.append(Change(at, self._folder.id, after.phase, after.attempt, message=after.waits))
         own_first = after.phase is not Phase.RUNNING and not isinstance(event, ReplicaExited)
         if own_first:
             items.extend(own)

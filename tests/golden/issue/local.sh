@@ -24,6 +24,7 @@ chief.0)
     common
     export OMP_NUM_THREADS=2
     export TF_NUM_INTRAOP_THREADS=2
+    export CUDA_VISIBLE_DEVICES=0
     export DRUMLINE_ROLE=chief
     export DRUMLINE_INDEX=0
     export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "chief", "index": 0}}'
@@ -33,6 +34,7 @@ worker.0)
     common
     export OMP_NUM_THREADS=2
     export TF_NUM_INTRAOP_THREADS=2
+    export CUDA_VISIBLE_DEVICES=1
     export DRUMLINE_ROLE=worker
     export DRUMLINE_INDEX=0
     export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "worker", "index": 0}}'
@@ -42,6 +44,7 @@ worker.1)
     common
     export OMP_NUM_THREADS=2
     export TF_NUM_INTRAOP_THREADS=2
+    export CUDA_VISIBLE_DEVICES=2
     export DRUMLINE_ROLE=worker
     export DRUMLINE_INDEX=1
     export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "worker", "index": 1}}'
@@ -51,6 +54,7 @@ worker.2)
     common
     export OMP_NUM_THREADS=2
     export TF_NUM_INTRAOP_THREADS=2
+    export CUDA_VISIBLE_DEVICES=3
     export DRUMLINE_ROLE=worker
     export DRUMLINE_INDEX=2
     export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "worker", "index": 2}}'
@@ -60,6 +64,7 @@ ps.0)
     common
     export OMP_NUM_THREADS=1
     export TF_NUM_INTRAOP_THREADS=1
+    export CUDA_VISIBLE_DEVICES=''
     export DRUMLINE_ROLE=ps
     export DRUMLINE_INDEX=0
     export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "ps", "index": 0}}'
@@ -69,6 +74,7 @@ ps.1)
     common
     export OMP_NUM_THREADS=1
     export TF_NUM_INTRAOP_THREADS=1
+    export CUDA_VISIBLE_DEVICES=''
     export DRUMLINE_ROLE=ps
     export DRUMLINE_INDEX=1
     export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2300", "127.0.0.1:2301", "127.0.0.1:2305"], "ps": ["127.0.0.1:2400", "127.0.0.1:2401"]}, "task": {"type": "ps", "index": 1}}'

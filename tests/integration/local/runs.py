@@ -86,6 +86,7 @@ class House:
         self.env: dict[str, str] = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")},
             "DRUMLINE_HOME": str(self.home),
+            "DRUMLINE_GPUS": "",
             "HERE": str(self.project),
         }
 

@@ -217,7 +217,7 @@ def test_who_is_ended_below_its_limit_is_told_so(narrow: House) -> None:
     around = make_group(ground(), f"around-{os.getpid()}", 128 << 20)
     try:
         narrow.before = ("sh", "-c", f'echo 0 > {around}/cgroup.procs && exec "$@"', "sh")
-        run = narrow.train(f"run: {HOG}\nresources: {{memory: 2GiB}}")
+        run = narrow.train(f"run: {HOG}\nresources: {{memory: 2GiB}}", "--oversubscribe")
         run.wait_for(Phase.FAILED)
         assert run.cause.reason == "OutOfMemory"
         assert re.fullmatch(

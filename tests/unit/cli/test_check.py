@@ -34,7 +34,7 @@ def test_who_would_run_is_shown_as_a_table(folder: Path, capfd: pytest.CaptureFi
     (folder / "drumline.yml").write_text(EXAMPLE)
     assert run(["check"]) == 0
     out, err = capfd.readouterr()
-    assert err == ""
+    assert all("this machine has" in line for line in err.splitlines())  # less than that, here
     assert out == (
         "drumline.yml is fine: digits, 1 chief, 3 workers and 2 ps, tensorflow, on local\n"
         "\n"

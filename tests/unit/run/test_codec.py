@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from drumline.plan.types import ROLES, ReplicaId
 from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import (
+    AttemptDelayed,
     AttemptPlaced,
     DelayChosen,
     EngineFailed,
@@ -21,6 +22,7 @@ from drumline.run.event import (
     Exit,
     ReplicaExited,
     ReplicaStarted,
+    RoomFound,
     RunAccepted,
     StopRequested,
     SupervisorReturned,
@@ -37,6 +39,8 @@ exits = st.builds(Exit, st.none() | numbers, st.none() | numbers, texts, st.bool
 KINDS: dict[type, st.SearchStrategy[Event]] = {
     RunAccepted: st.just(RunAccepted()),
     AttemptPlaced: st.builds(AttemptPlaced, numbers, st.lists(texts, max_size=3).map(tuple)),
+    AttemptDelayed: st.builds(AttemptDelayed, numbers, texts),
+    RoomFound: st.builds(RoomFound, numbers),
     ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),
     ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds),
     StopRequested: st.builds(StopRequested, st.booleans()),
@@ -122,6 +126,8 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
     events = [event_from_data(data) for data in lines]
     expected: list[Event] = [
         RunAccepted(),
+        AttemptDelayed(0, "waits for 2 of 4 cpus, run 3 has 3"),
+        RoomFound(0),
         AttemptPlaced(0, ("127.0.0.1:20001", "[::1]:20002")),
         ReplicaStarted(worker, 0, 0, 4711),
         ReplicaStarted(ReplicaId("ps", 0), 0),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from drumline.plan.types import Plan
 from drumline.run.event import (
+    AttemptDelayed,
     AttemptPlaced,
     Event,
     Exit,
@@ -62,6 +63,8 @@ def live(world: World, random: Random) -> None:
         "the supervisor dies": 1,
         "a supervisor returns": 10,
         "the engine will break": 1,
+        "others take all the room": 1,
+        "others make room": 3,
         "the user wants an end": 1,
     }
     world.tell(RunAccepted())
@@ -79,6 +82,10 @@ def do(deed: str, world: World, random: Random) -> None:
         world.end(random.choice(asked), random.choice((TERM, KILL)))
     elif deed == "the engine will break":
         world.breaks = random.choice(("place", "start"))
+    elif deed == "others take all the room":
+        world.has_room = False
+    elif deed == "others make room":
+        world.make_room()
     elif deed == "a supervisor returns" and not world.supervised:
         world.come_back()
     elif not world.supervised:
@@ -93,7 +100,9 @@ def do(deed: str, world: World, random: Random) -> None:
     elif deed == "the supervisor dies before it has done what follows" and world.tidings:
         world.tell(take(world.tidings, random), most=random.randrange(2))
     elif deed == "something is told again":
-        told = [event for event in world.journal if not isinstance(event, StopRequested | TimerFired)]
+        # Only who waits is told to wait; all else may be heard twice.
+        once = StopRequested | TimerFired | AttemptDelayed
+        told = [event for event in world.journal if not isinstance(event, once)]
         world.tell(random.choice(told))
     elif deed == "a time is over" and world.timers:
         world.tell(take(world.timers, random))
@@ -110,6 +119,7 @@ def take(several: list[T], random: Random) -> T:
 def let_it_end(world: World) -> None:
     """Let every stop be obeyed, every time come and every training succeed."""
     world.breaks = None
+    world.make_room()
     budgets = world.plan.restart
     attempts = budgets.crash + budgets.lost + budgets.preempted + 1
     for _ in range((10 * len(world.plan.replicas) + 20) * attempts):

@@ -14,6 +14,7 @@ from drumline.engine.local.claim import PortClaim
 from drumline.engine.local.environment import complete
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.processes import Processes
+from drumline.engine.local.room import Room
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
@@ -44,19 +45,40 @@ class LocalEngine:
         self._private = False
         self._meter: Meter | None = None
         self._loop: Loop
+        self._room = Room(site, environ, boot=boot_id)
+        self._remarks: tuple[str, ...] = ()
         # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
         self._file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._file_limits[1], self._file_limits[1]))
 
-    def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
-        """Give every replica a port of its own: free, unless the spec or an earlier placement names it.
+    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+        """Give every replica a port of its own: free, unless the spec or an earlier placement names it; and its GPUs.
 
-        Whoever watches is going to start them, so for him the free ones are claimed too. In a private network each
-        has an address of its own instead.
+        Whoever watches is going to start them, so for him the free ones are claimed too, and all that is asked for. In
+        a private network each has an address of its own instead of a port.
         """
         self._private = plan.private_network
+        if self._processes is None:
+            division = self._room.look(plan)
+        else:
+            all_begun = bool(keep) and all(self._processes.has_begun(each.id, attempt) for each in plan.replicas)
+            division = self._room.take(plan, attempt, all_begun=all_begun)
+        self._remarks = division.remarks if division else ()
         placement, self._claims = place(plan, self._site, keep, hold=self._processes is not None)
-        return placement
+        if division is None:
+            return placement
+        return {
+            name: where._replace(gpus=division.gpus.get(name), gpus_shared=name in division.shared)
+            for name, where in placement.items()
+        }
+
+    def shortages(self, plan: Plan) -> Iterator[str]:
+        """Say what the plan asks for beyond all that this machine has."""
+        return self._room.shortages(plan)
+
+    def remarks(self) -> Sequence[str]:
+        """Say how GPUs are divided, where that is not as one would think."""
+        return self._remarks
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write a script that starts any one replica by hand, or the same as data."""
@@ -78,6 +100,7 @@ class LocalEngine:
         self._run_dir = run_dir
         self._loop = loop
         self._processes = Processes(run_dir, boot=boot_id(), file_limits=self._file_limits, loop=loop, tell=tell)
+        self._room.watch(loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId) -> None:
         """Start the helper that makes this data; what watches over it needs nothing but drumline's own Python."""
@@ -97,7 +120,10 @@ class LocalEngine:
             where = [launch.place for launch in launches]
             for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
                 _make_folder(folder, self._site.home)
-            held = {replica: claim.descriptors for replica, claim in self._claims.items()}
+            held = {
+                launch.replica.id: (*self._room.descriptors, *_descriptors(self._claims.get(launch.replica.id)))
+                for launch in launches
+            }
             network = self._open_network(launches) if self._private else None
             self._running.start(launches, partial(complete, environ=self._environ), held, network)
         finally:
@@ -127,6 +153,11 @@ class LocalEngine:
                 yield usage
         if keepers:
             yield from self._open_meter().measure(keepers, watched=watched)
+
+    def release(self) -> None:
+        """Give back what the run claimed of this machine, or its place in line."""
+        self.close()
+        self._room.release()
 
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""
@@ -176,6 +207,10 @@ def _strings(launch: Launch) -> Iterator[tuple[str, int]]:
         yield name, len(name) + 1 + length
     for word in launch.replica.argv:
         yield "a word in the command", len(os.fsencode(word))
+
+
+def _descriptors(claim: PortClaim | None) -> tuple[int, ...]:
+    return claim.descriptors if claim else ()
 
 
 def _make_folder(folder: str, home: Path) -> None:

@@ -152,6 +152,11 @@ class Processes:
             kept.stopping = True
         self._conclude_adopted()
 
+    def has_begun(self, replica: ReplicaId, attempt: int) -> bool:
+        """Whether this life was begun, by us or by an earlier supervisor; it will not be again."""
+        path = self._run_dir / trace_dir(replica, attempt) / TRACE
+        return is_locked(path) or read_trace(path).keeper is not None
+
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
         for kept in self._kept.values():
