@@ -49,13 +49,23 @@ class FakeEngine:
         self._lives: dict[tuple[ReplicaId, int], Life] = {}
         self._watched: _Stage | None = None
 
-    def place(self, plan: Plan, *, keep: Sequence[str] = ()) -> Placement:
-        """Give every replica a host of its own, which does not exist."""
+    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+        """Give every replica a host of its own, which does not exist, and has whatever is asked of it."""
+        del attempt
         addresses = keep or [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
         return {
             replica.id: self._place(plan, *address.rsplit(":", 1))
             for replica, address in zip(plan.replicas, addresses, strict=True)
         }
+
+    def shortages(self, plan: Plan) -> Iterator[str]:
+        """Nothing is short."""
+        del plan
+        return iter(())
+
+    def remarks(self) -> Sequence[str]:
+        """All is as one would think."""
+        return ()
 
     def _place(self, plan: Plan, host: str, port: str) -> Place:
         output_dir = self._folder(plan.output or str(self._site.home / "runs" / plan.run / "output"))
@@ -121,6 +131,9 @@ class FakeEngine:
                 self._term(life)
 
     def close(self) -> None:
+        """Nothing was claimed."""
+
+    def release(self) -> None:
         """Nothing was claimed."""
 
     def usage(self, *, watched: bool) -> Iterator[Usage]:
