@@ -26,7 +26,7 @@ from drumline.run.event import (
 from drumline.run.failure import describe_exit, reason_of
 from drumline.run.pending import expect_start, limit, linger, pending, prepare, ps_wait, stop, wait
 from drumline.run.restart import delay_before, may_restart
-from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
+from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_past
 from drumline.run.success import counts, deciders, has_succeeded, left_early, may_linger
 from drumline.run.verdict import came_before, ended, find_cause, judge
 
@@ -37,7 +37,7 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
     """Return the state after an event and what to do now; what a past attempt does late changes nothing."""
     if isinstance(event, SupervisorReturned) and state.phase is not Phase.CREATED:
         return state, tuple(pending(plan, state))
-    if state.phase.is_final or _is_past(state, event):
+    if state.phase.is_final or is_past(state, event):
         return state, ()
     match event:
         case RunAccepted() | SupervisorReturned():
@@ -76,22 +76,6 @@ def fold(plan: Plan, events: Iterable[Event]) -> RunState:
     for event in events:
         state, _ = step(plan, state, event)
     return state
-
-
-def _is_past(state: RunState, event: Event) -> bool:
-    """Whether it is about an attempt or a life that is over; the run's own time limit is about all of them."""
-    match event:
-        case ReplicaStarted() | ReplicaExited():
-            replica = state.standing(event.replica)
-            if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
-                return True
-            return event.attempt != state.attempt or state.phase is Phase.RESTARTING
-        case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
-            return event.attempt != state.attempt
-        case TimerFired():
-            return event.attempt != state.attempt and event.timer != "run"
-        case _:
-            return False
 
 
 def _accepted(plan: Plan, state: RunState) -> Step:

@@ -8,7 +8,19 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
-from drumline.run.event import Exit
+from drumline.run.event import (
+    AttemptDelayed,
+    AttemptPlaced,
+    DelayChosen,
+    EngineFailed,
+    EngineWarned,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RoomFound,
+    TimerFired,
+)
 
 
 class Phase(StrEnum):
@@ -127,3 +139,19 @@ class RunState(NamedTuple):
             left[name.role] += not replica.phase.is_final
         waiting = sum(replica.phase in _WAITING for replica in replicas.values())
         return self._replace(replicas=replicas, left=left, waiting=waiting)
+
+
+def is_past(state: RunState, event: Event) -> bool:
+    """Whether it is about an attempt or a life that is over; the run's own time limit is about all of them."""
+    match event:
+        case ReplicaStarted() | ReplicaExited():
+            replica = state.standing(event.replica)
+            if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
+                return True
+            return event.attempt != state.attempt or state.phase is Phase.RESTARTING
+        case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
+            return event.attempt != state.attempt
+        case TimerFired():
+            return event.attempt != state.attempt and event.timer != "run"
+        case _:
+            return False
