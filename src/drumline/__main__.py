@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
@@ -11,6 +12,7 @@ def main() -> None:
     if sys.argv[1:2] == ["train"] and not {"-h", "--help", "--dry-run"}.intersection(sys.argv):
         from drumline.supervise.detach import Spare  # noqa: PLC0415 - only here
 
+        gc.disable()  # until the replicas run, nothing that we make is garbage
         spare = Spare()  # it imports what it needs beside us, and is forked while we are small
     from drumline import cli  # noqa: PLC0415 - after the fork
 

@@ -9,8 +9,6 @@
 Exit code 1 is left to the training itself, 130 to an interrupted command.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -99,5 +99,6 @@ def test_what_is_loaded_is_really_seen(tmp_path: Path) -> None:
 def test_a_line_is_planned_without_what_only_its_start_needs(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\nresources: {memory: 1GiB}\n")
     modules = modules_of(["check"], tmp_path)
-    assert "drumline.engine.local.limit" in modules
+    assert "drumline.engine.local.place" in modules
+    assert "drumline.engine.local.processes" not in modules
     assert "drumline.engine.local.cgroup" not in modules

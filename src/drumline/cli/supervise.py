@@ -10,7 +10,8 @@ from drumline.run.id import parse_target
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
-from drumline.supervise.reach import read_state, take_up
+from drumline.supervise.detach import take_up
+from drumline.supervise.reach import read_state
 
 
 @click.command()

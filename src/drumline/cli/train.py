@@ -5,6 +5,7 @@ What is needed only after the replicas are up is imported only then: people wait
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -19,8 +20,7 @@ from drumline.plan.bind import bind
 from drumline.plan.types import Plan, Secret
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
-from drumline.supervise.detach import held_interrupts
-from drumline.supervise.reach import stop_run, take_up
+from drumline.supervise.detach import held_interrupts, take_up
 from drumline.words import listed
 
 _SECOND_THOUGHT_SECONDS = 3.0
@@ -82,6 +82,7 @@ def command(
             plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe)
             write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
             take_up(folder, spare=ctx.obj)
+            gc.enable()
             _say_who(plan)
             if in_background:
                 for remark in engine.remarks():  # who watches is told by the run itself
@@ -94,6 +95,8 @@ def command(
             raise
         if kill_on_interrupt or not _leave(folder):
             click.echo(f"\ndrumline: ending run {folder.id}", err=True)
+            from drumline.supervise.reach import stop_run  # noqa: PLC0415
+
             state = stop_run(folder, force=False)
             click.echo(f"drumline: run {folder.id}: {state.phase}", err=True)
         ctx.exit(130)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -26,8 +25,7 @@ class MustWait(Exception):  # noqa: N818
     """There is no room for a line yet; says for what it waits, and behind whom."""
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """The world as an engine may see it: whose folder, which machine."""
 
     directory: Path  # of the spec; relative paths in it start here
@@ -37,8 +35,7 @@ class Site:
     capacity: Capacity | None = None  # None is for the engine to find out, when somebody asks
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What differs between engines, as data."""
 
     forms: tuple[str, ...]  # in which `render` can write, the usual one first

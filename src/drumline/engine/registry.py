@@ -15,7 +15,7 @@ PLANNED = ("ssh", "kubernetes", "jobset", "tfjob")
 
 def get_ready() -> None:
     """Import what most runs need."""
-    import_module(MODULES["local"])
+    import_module(MODULES["local"]).get_ready()
 
 
 def open_engine(name: str, site: Site) -> Engine:

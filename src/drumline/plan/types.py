@@ -1,11 +1,9 @@
 """The plan and what becomes of it: frozen values, addresses last."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -29,7 +27,7 @@ class ReplicaId(NamedTuple):
         return self.role not in ROLES
 
     @classmethod
-    def parse(cls, text: str) -> ReplicaId:
+    def parse(cls, text: str) -> Self:
         """Read `worker.0` or a helper's name; raise ValueError for anything else."""
         if re.fullmatch(_HELPER, text):
             return cls(text, 0)

@@ -1,7 +1,5 @@
 """What the machine orders: bare imperatives. Each may be given twice; the second time changes nothing."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId

@@ -3,8 +3,6 @@
 Times in events are seconds of one clock that never goes back; when something is shown, the journal's own time is.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId

@@ -1,11 +1,9 @@
 """Where a run stands: one frozen value, made only by `machine.step`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import (
@@ -113,15 +111,15 @@ class RunState(NamedTuple):
         """Where the helpers and the replicas stand."""
         return {**self.helpers, **self.replicas}
 
-    def with_warning(self, warning: str) -> RunState:
+    def with_warning(self, warning: str) -> Self:
         """The same run with something to tell its user; told twice, it is one thing."""
         return self._replace(warnings=tuple(dict.fromkeys((*self.warnings, warning))))
 
-    def with_helper(self, name: ReplicaId, now: ReplicaState) -> RunState:
+    def with_helper(self, name: ReplicaId, now: ReplicaState) -> Self:
         """The same run with one helper changed."""
         return self._replace(helpers={**self.helpers, name: now})
 
-    def with_replica(self, name: ReplicaId, now: ReplicaState) -> RunState:
+    def with_replica(self, name: ReplicaId, now: ReplicaState) -> Self:
         """The same run with one replica changed; the counts are kept, for thousands ask at every event."""
         before = self.replicas[name]
         ended = now.phase.is_final - before.phase.is_final
@@ -132,7 +130,7 @@ class RunState(NamedTuple):
             waiting=self.waiting + waiting,
         )
 
-    def with_replicas(self, replicas: Mapping[ReplicaId, ReplicaState]) -> RunState:
+    def with_replicas(self, replicas: Mapping[ReplicaId, ReplicaState]) -> Self:
         """The same run with all replicas new, and counted anew."""
         left = {name.role: 0 for name in replicas}
         for name, replica in replicas.items():

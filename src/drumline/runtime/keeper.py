@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple, NoReturn
 
 LEFTOVER_GRACE_SECONDS = 1.0
@@ -51,16 +52,22 @@ def boot_id() -> str:
         return ""
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    """The system's library; every fork of ours has it already."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def become_subreaper() -> None:
     """Adopt every orphan among our descendants, where the system can."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_with_parent() -> None:
     """Be killed when whoever started us ends, where the system can."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def keep(
@@ -302,7 +309,7 @@ def signal_process(pid: int, number: int) -> bool:
 
 def enter_namespace(descriptor: int) -> None:
     """Go on in another namespace; from 3.12 on Python knows the call itself."""
-    if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0):
+    if _libc().setns(descriptor, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

@@ -4,9 +4,7 @@ A type that names a ``short`` field may be written as that field's value alone: 
 ``worker: {replicas: 3}``. The reader and the JSON Schema both follow these types and nothing else.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta, Struct, field, structs
 
@@ -275,10 +273,10 @@ class Spec(Block, frozen=True):
     success: Annotated[Success | None, Meta(description="Who decides; unless said, the chief, else all workers")] = None
     engine: Engine = Engine()
 
-    def with_parameters(self, parameters: dict[str, str]) -> Spec:
+    def with_parameters(self, parameters: dict[str, str]) -> Self:
         """The same spec with these parameters."""
         return structs.replace(self, parameters=parameters)
 
-    def with_name(self, name: str) -> Spec:
+    def with_name(self, name: str) -> Self:
         """The same spec under this name."""
         return structs.replace(self, name=name)

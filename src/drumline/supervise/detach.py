@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from drumline.errors import EngineError
 from drumline.run.event import StopRequested
+from drumline.store.folder import RunFolder
 
 Acknowledge = Callable[[str], None]
 
@@ -23,6 +25,18 @@ def held_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def take_up(folder: RunFolder, *, asked: StopRequested | None = None, spare: Spare | None = None) -> bool:
+    """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing."""
+    word = (spare or Spare()).look_after(folder.path, asked=asked)
+    if word not in ("ok", "busy"):
+        raise EngineError(
+            f"the supervisor of run {folder.id} could not start: {word or 'it was killed'}",
+            hint=f"see {folder.supervisor_log}; `drumline supervise {folder.id}` tries again,"
+            f" `drumline kill {folder.id}` ends what runs",
+        )
+    return word == "ok"
 
 
 class Spare:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from drumline.supervise.sample import Sampler
 
 TICK_SECONDS = 0.25
+
+# For so long replicas that come up have the cores for themselves: what nobody waits for can wait.
+SETTLED_SECONDS = 1.0
 
 # What the end of a run takes in its journal at most.
 RESERVE_BYTES = 4096
@@ -69,20 +75,27 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
         supervisor.take(asked)
     supervisor.begin()
     acknowledge("ok")
-    if supervisor.is_new:
-        _note_revision(folder, site.directory)
+    gc.enable()
     marker = Marker(returned=not supervisor.is_new)
     sampler: Sampler | None = None
+    settled = False
+
+    def settle_down() -> None:
+        nonlocal settled
+        settled = True
+        if supervisor.is_new:
+            _aside(partial(_note_revision, folder, site.directory))
 
     def tick() -> None:
         nonlocal sampler
         marker.mark(engine.traces())
-        if sampler is None and (control.is_watched or not supervisor.state.waiting):
+        if sampler is None and (control.is_watched or (settled and not supervisor.state.waiting)):
             sampler = _make_sampler(folder, plan, engine, loop)
         if sampler and sampler.look(watched=control.is_watched):
             control.tell_watchers()
         loop.call_later(TICK_SECONDS, tick)
 
+    loop.call_later(SETTLED_SECONDS, settle_down)
     tick()
     while supervisor.ending is None:
         loop.turn()
@@ -93,6 +106,8 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
     supervisor.leave()
     control.close()
     journal.close()
+    if supervisor.is_new and not settled:
+        _note_revision(folder, site.directory)
     _record(folder)
 
 
@@ -113,18 +128,23 @@ def _make_sampler(folder: RunFolder, plan: Plan, engine: Engine, loop: EventLoop
     return Sampler(folder.path, plan, engine, tick_seconds=TICK_SECONDS, clock=loop.now)
 
 
-def _note_revision(folder: RunFolder, directory: Path) -> None:
-    """Keep the code's revision with the run: asked for in a child, since git may take its time and replicas may not."""
+def _aside(call: Callable[[], None]) -> None:
+    """Do this in a child, since it may take its time and a supervisor may not."""
     if os.fork():
         return
     try:
         os.closerange(3, 65536)  # a child that holds the supervisor's lock would be taken for it
-        from drumline.store.launch import add_facts  # noqa: PLC0415
-        from drumline.store.revision import code_facts  # noqa: PLC0415
-
-        add_facts(folder, **code_facts(directory))
+        call()
     finally:
         os._exit(0)
+
+
+def _note_revision(folder: RunFolder, directory: Path) -> None:
+    """Keep the code's revision with the run."""
+    from drumline.store.launch import add_facts  # noqa: PLC0415
+    from drumline.store.revision import code_facts  # noqa: PLC0415
+
+    add_facts(folder, **code_facts(directory))
 
 
 def _record(folder: RunFolder) -> None:

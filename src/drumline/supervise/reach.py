@@ -14,7 +14,7 @@ from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 from drumline.supervise.control import connect, read_answer, request_stop, wait_closed
-from drumline.supervise.detach import Spare
+from drumline.supervise.detach import take_up
 
 _MOMENT_SECONDS = 0.01
 _PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
@@ -76,18 +76,6 @@ def _wait(folder: RunFolder) -> RunState:
         else:
             return read_state(folder)  # it writes before it leaves
     return state
-
-
-def take_up(folder: RunFolder, *, asked: StopRequested | None = None, spare: Spare | None = None) -> bool:
-    """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing."""
-    word = (spare or Spare()).look_after(folder.path, asked=asked)
-    if word not in ("ok", "busy"):
-        raise EngineError(
-            f"the supervisor of run {folder.id} could not start: {word or 'it was killed'}",
-            hint=f"see {folder.supervisor_log}; `drumline supervise {folder.id}` tries again,"
-            f" `drumline kill {folder.id}` ends what runs",
-        )
-    return word == "ok"
 
 
 def supervisor_gone(folder: RunFolder) -> EngineError:

@@ -7,24 +7,24 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.local.claim import PortClaim
 from drumline.engine.local.environment import complete
 from drumline.engine.local.place import place, place_helper
-from drumline.engine.local.processes import Processes
 from drumline.engine.local.room import Room
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import Launch, Placement, Plan, Replica, ReplicaId, Resources, Shared
 from drumline.runtime import prepare
-from drumline.runtime.keeper import boot_id
 
 if TYPE_CHECKING:
     from drumline.engine.local.meter import Meter
     from drumline.engine.local.network import Network
+    from drumline.engine.local.processes import Processes
     from drumline.run.usage import Usage
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN).
@@ -45,7 +45,7 @@ class LocalEngine:
         self._private = False
         self._meter: Meter | None = None
         self._loop: Loop
-        self._room = Room(site, environ, boot=boot_id)
+        self._room = Room(site, environ, boot=_boot)
         self._remarks: tuple[str, ...] = ()
         # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
         self._file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -99,7 +99,9 @@ class LocalEngine:
         """Tell of everything that happens to this run's replicas from now on."""
         self._run_dir = run_dir
         self._loop = loop
-        self._processes = Processes(run_dir, boot=boot_id(), file_limits=self._file_limits, loop=loop, tell=tell)
+        from drumline.engine.local.processes import Processes  # noqa: PLC0415 - who only places has no use for it
+
+        self._processes = Processes(run_dir, boot=_boot(), file_limits=self._file_limits, loop=loop, tell=tell)
         self._room.watch(loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId) -> None:
@@ -182,6 +184,11 @@ class LocalEngine:
         return self._processes
 
 
+def get_ready() -> None:
+    """Import what a supervisor needs and whoever only places does not."""
+    import_module("drumline.engine.local.processes")
+
+
 def make_engine(site: Site) -> Engine:
     """Return the engine for this machine."""
     return LocalEngine(site, os.environ)
@@ -198,6 +205,12 @@ def _too_long(launches: Sequence[Launch]) -> Iterator[str]:
                     f"{what} of {launch.replica.id} has {length:,} bytes, more than the {LONGEST_STRING_BYTES:,}"
                     f" that Linux passes to a process: this line of {len(launches):,} cannot start here"
                 )
+
+
+def _boot() -> str:
+    from drumline.runtime.keeper import boot_id  # noqa: PLC0415 - see `get_ready`
+
+    return boot_id()
 
 
 def _strings(launch: Launch) -> Iterator[tuple[str, int]]:
