@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline import __version__
-from drumline.errors import DrumlineError, SpecError
+from drumline.errors import DrumlineError, InputError, SpecError
 from drumline.words import nearest
 
 if TYPE_CHECKING:
@@ -74,8 +74,10 @@ class LazyGroup(click.Group):
         """Find the command; for an unknown one, name the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = nearest(args[0], COMMANDS)
-            hint = f"Did you mean `{near}`?" if near else "`drumline --help` lists them."
-            ctx.fail(f"no command `{args[0]}`. {hint}")
+            raise InputError(
+                f"no command `{args[0]}`",
+                hint=f"did you mean `drumline {near}`?" if near else "`drumline --help` lists them",
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -102,8 +104,15 @@ def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int
     try:
         code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour(), obj=spare)
         sys.stdout.flush()
+    except click.UsageError as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 shows the help by itself
+            error.show()
+        else:
+            path = error.ctx.command_path if error.ctx else "drumline"
+            show_error(InputError(error.format_message().rstrip("."), hint=f"`{path} --help` shows what it takes"))
+        return 2
     except click.ClickException as error:
-        error.show()
+        show_error(InputError(error.format_message()))
         return 2
     except DrumlineError as error:
         show_error(error)

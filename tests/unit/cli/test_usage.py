@@ -1,0 +1,32 @@
+"""A command line that cannot be understood is answered as any other mistake: one sentence, one hint, exit code 2."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.cli import run
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["train", "--nonsense"], "No such option '--nonsense'", "`drumline train --help` shows what it takes"),
+        (["logs"], "Missing argument 'ID'", "`drumline logs --help` shows what it takes"),
+        (["logs", "1", "--tail", "x"], "Invalid value for '--tail'", "`drumline logs --help` shows what it takes"),
+        (["trian"], "no command `trian`", "did you mean `drumline train`?"),
+        (["nonsense"], "no command `nonsense`", "`drumline --help` lists them"),
+    ],
+)
+def test_what_cannot_be_understood_gets_one_sentence_and_a_hint(
+    words: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[0] for line in said] == ["error", "hint"]
+    assert said[0].startswith(f"error: {error}")
+    assert said[1] == f"hint: {hint}"
+
+
+def test_a_bare_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    assert "Commands:" in capsys.readouterr().err
