@@ -1,0 +1,41 @@
+"""Folders that are there when they are asked for."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from drumline.runtime.refused import Refused
+
+_private: dict[str, Path] = {}
+
+
+def make(path: str | os.PathLike[str]) -> Path:
+    """Make a folder if it is missing."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"{folder} cannot be made: {error.strerror}") from None
+    return folder
+
+
+def private(path: str | os.PathLike[str]) -> Path:
+    """A folder of this process alone that stands for another; removed when Python ends."""
+    name = os.path.abspath(path)
+    if name not in _private:
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="drumline-"))
+        except OSError as error:
+            raise Refused(f"no private folder can be made: {error.strerror}; let TMPDIR name a folder") from None
+        atexit.register(_remove, folder, os.getpid())
+        _private[name] = folder
+    return _private[name]
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a process that was forked
+        shutil.rmtree(folder, ignore_errors=True)
