@@ -37,9 +37,10 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
         epochs = self._restore()
         seen = gather(self.model.distribute_strategy, [epochs])
         if len(set(map(tuple, seen))) > 1:
+            counts = ", ".join(str(each) for (each,) in seen)
             raise Refused(
-                f"not all workers see the same backup: {', '.join(str(each) for each, in seen)} epochs; {self._folder}"
-                " has to be a folder that they share"
+                f"not all workers see the same backup, but one after {counts} epochs: {self._folder} has to be a folder"
+                " that they share"
             )
         if epochs:
             self.model._initial_epoch = epochs  # noqa: SLF001

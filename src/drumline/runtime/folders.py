@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from drumline.runtime import TRACE_DIR
 from drumline.runtime.refused import Refused
 
 _private: dict[str, Path] = {}
@@ -24,13 +25,16 @@ def make(path: str | os.PathLike[str]) -> Path:
 
 
 def private(path: str | os.PathLike[str]) -> Path:
-    """A folder of this process alone that stands for another; removed when Python ends."""
+    """A folder of this process alone that stands for another; removed when Python ends.
+
+    It lies with the traces, so that what a killed process leaves goes with its run.
+    """
     name = os.path.abspath(path)
     if name not in _private:
         try:
-            folder = Path(tempfile.mkdtemp(prefix="drumline-"))
+            folder = Path(tempfile.mkdtemp(prefix="private-", dir=os.environ.get(TRACE_DIR)))
         except OSError as error:
-            raise Refused(f"no private folder can be made: {error.strerror}; let TMPDIR name a folder") from None
+            raise Refused(f"no private folder can be made: {error.strerror}: {error.filename}") from None
         atexit.register(_remove, folder, os.getpid())
         _private[name] = folder
     return _private[name]

@@ -68,7 +68,8 @@ def mend_fit() -> None:
                 f" at 1, or use {_LEGACY}"
             )
         if iterator is not None:
-            data_batch = _one_replicas_batch(trainer, self.distribute_strategy, iterator)
+            data_batch = _one_replicas_batch(trainer, iterator)
+            _warn_of_empty_batches(trainer, self, data_batch)
         with self.distribute_strategy.scope():
             self._symbolic_build(data_batch=data_batch)
 
@@ -95,19 +96,28 @@ def fingerprint(*functions: Any) -> str:
     return hashlib.sha256("".join(map(inspect.getsource, functions)).encode()).hexdigest()[:32]
 
 
-def _one_replicas_batch(trainer: Any, strategy: Any, iterator: Any) -> Any:
-    """What a batch of one replica looks like. Only where its shape is not known beforehand, one is really read.
+def _one_replicas_batch(trainer: Any, iterator: Any) -> Any:
+    """What a batch of one replica looks like: shapes and types, as the data declares them.
 
-    Reading one would begin the data anew, which shuffles it anew: alone and on several workers, epochs would see it in
-    another order.
+    To read a batch instead would begin the data anew, which shuffles it anew: alone and on several workers, epochs
+    would see it in another order.
     """
-    tree = trainer.tree
-    dataset = iterator._get_iterator()  # noqa: SLF001
-    shapes = tree.map_structure(lambda spec: getattr(spec, "_value_specs", (spec,))[0], dataset.element_spec)
-    if all(getattr(shape, "shape", None) is not None and shape.shape.rank for shape in tree.flatten(shapes)):
-        return shapes
-    local = strategy.experimental_local_results
-    return tree.map_structure(lambda value: local(value)[0], next(iter(dataset)))
+    declared = iterator._get_iterator().element_spec  # noqa: SLF001
+    of_first = trainer.tree.map_structure(lambda spec: getattr(spec, "_value_specs", (spec,))[0], declared)
+    return trainer.tree.map_structure(lambda spec: spec if hasattr(spec, "shape") else None, of_first)
+
+
+def _warn_of_empty_batches(trainer: Any, model: Any, batch: Any) -> None:
+    """Say, once, what a worker without rows does to batch normalization: it makes the whole model NaN, in silence."""
+    layers = (type(layer).__name__ for layer in model._flatten_layers())  # noqa: SLF001
+    uneven = any(spec.shape.rank and spec.shape[0] is None for spec in trainer.tree.flatten(batch) if spec is not None)
+    if uneven and "BatchNormalization" in layers and not getattr(trainer, "warned_by_drumline", False):
+        trainer.warned_by_drumline = True
+        print(  # noqa: T201
+            "warning: if the last batch has less rows than there are replicas, BatchNormalization of Keras 3 makes the"
+            " model NaN: batch(..., drop_remainder=True) leaves that batch out",
+            file=sys.stderr,
+        )
 
 
 def _refusing(method: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from typing import Any, NoReturn
@@ -101,7 +102,7 @@ def _has_keras() -> bool:
 def gather(made: Any, numbers: list[int]) -> list[list[int]]:
     """What every replica of a strategy has for these numbers, in the order of the replicas."""
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def everywhere() -> Any:
         return made.run(lambda: tf.distribute.get_replica_context().all_gather(tf.constant([numbers]), axis=0))
 
@@ -110,7 +111,7 @@ def gather(made: Any, numbers: list[int]) -> list[list[int]]:
 
 def _compare_versions(made: Any) -> None:
     """Warn where workers have different versions of TensorFlow: they may train, and not the same."""
-    mine = [int("".join(filter(str.isdigit, part)) or 0) for part in tf.__version__.split(".")[:3]]
+    mine = [int(number) for number in re.findall(r"\d+", tf.__version__)[:3]]
     found = sorted({".".join(map(str, row)) for row in gather(made, mine)})
     if len(found) > 1:
         print(f"warning: the workers have different versions of TensorFlow: {', '.join(found)}", file=sys.stderr)  # noqa: T201

@@ -16,7 +16,7 @@ class Config(NamedTuple):
 
     cluster: dict[str, list[str]]
     role: str
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 def read_config(text: str | None = None) -> Config | None:
