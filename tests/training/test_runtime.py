@@ -28,6 +28,9 @@ for text in json.loads({texts!r}):
         print("answer", refused.code)
     else:
         print("answer", type(made).__name__)
+    if not text:
+        import tensorflow as tf
+        tf.constant(1) + 1
 """
 
 MODEL = """
@@ -233,7 +236,8 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
         return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
 
     asked = {
-        "": "_DefaultDistributionStrategy",
+        "": "_DefaultDistributionStrategy",  # after which something of TensorFlow is done
+        config(workers, "worker"): "call strategy() before anything else of TensorFlow: Collective ops must be",
         "{}": "_DefaultDistributionStrategy",
         config({"worker": ["127.0.0.1:1"]}, "worker"): "_DefaultDistributionStrategy",
         config(workers, "evaluator"): "_DefaultDistributionStrategy",
