@@ -87,8 +87,7 @@ def mend_fit() -> None:
 def refuse_fit() -> None:
     """Let `fit` of Keras 3 say before it begins that it cannot work with parameter servers."""
     model = _trainer().TensorFlowTrainer
-    for name in ("fit", "evaluate", "predict"):
-        setattr(model, name, _refusing(getattr(model, name), name))
+    model.fit = _refusing(model.fit)
 
 
 def fingerprint(*functions: Any) -> str:
@@ -120,17 +119,17 @@ def _warn_of_empty_batches(trainer: Any, model: Any, batch: Any) -> None:
         )
 
 
-def _refusing(method: Any, name: str) -> Any:
+def _refusing(fit: Any) -> Any:
     import tensorflow as tf
 
-    @functools.wraps(method)
+    @functools.wraps(fit)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
             raise Refused(
-                f"model.{name} of Keras 3 does not work with parameter servers: write the loop yourself with a"
+                "model.fit of Keras 3 does not work with parameter servers: write the loop yourself with a"
                 f" ClusterCoordinator, or use {_LEGACY}"
             )
-        return method(self, *args, **kwargs)
+        return fit(self, *args, **kwargs)
 
     return guarded
 

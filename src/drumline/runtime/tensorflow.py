@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -44,6 +46,7 @@ def serve() -> NoReturn:
         raise Refused("there is no TF_CONFIG, so there is nobody to serve")
     if "chief" not in config.cluster:
         raise Refused("TF_CONFIG has parameter servers and no chief to coordinate them: add a `chief`")
+    _check_own_host(config)
     server = tf.distribute.Server(
         tf.train.ClusterSpec(config.cluster), job_name=config.role, task_index=config.index, protocol="grpc"
     )
@@ -59,13 +62,15 @@ def _alone() -> Any:
 def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
     if "evaluator" in config.cluster:
         raise Refused("TF_CONFIG lists the evaluator, for whom the workers would wait for ever: leave it out of theirs")
+    _check_own_host(config)
     before = signal.getsignal(signal.SIGTERM)
     try:
         made = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise Refused(f"call strategy() before anything else of TensorFlow: {error}") from None
     if not preemption and before is not None:
-        signal.signal(signal.SIGTERM, before)
+        with suppress(ValueError):  # only the main thread may
+            signal.signal(signal.SIGTERM, before)
     if patch_keras and _has_keras():
         from drumline.runtime.keras import mend_fit
 
@@ -92,6 +97,18 @@ def _coordinator(config: Config, *, patch_keras: bool) -> Any:
 
         refuse_fit()
     return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+def _check_own_host(config: Config) -> None:
+    """Refuse an address of one's own that is unknown here: TensorFlow would wait without a word."""
+    address = config.cluster[config.role][config.index]
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        raise Refused(
+            f"TF_CONFIG says that {config.role}.{config.index} is at {address}, and this machine knows no host {host}"
+        ) from None
 
 
 def _has_keras() -> bool:
