@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from docs.pages import PAGES, ROOT, read_table, sections
+from drumline import runtime
 from drumline.plan.bind import CONTRACT
 
 README = sections(ROOT / "README.md")
@@ -14,6 +15,11 @@ ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 def test_readme_has_every_variable_of_the_contract() -> None:
     shown = {row[0].strip("`") for row in read_table(README["What a training script is given"])}
     assert shown == CONTRACT
+
+
+def test_runtime_md_has_every_function_of_the_runtime() -> None:
+    rows = read_table(sections(ROOT / "docs" / "runtime.md")["In a training script"])
+    assert sorted(row[0].strip("`").partition("(")[0] for row in rows) == sorted(runtime.__all__)
 
 
 def test_readme_has_every_target_of_the_makefile() -> None:

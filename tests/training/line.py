@@ -29,18 +29,22 @@ class Project:
         self.python = find_python(environment)
         self._rest = folder
         # Little more than nothing: no variable of whoever runs the tests reaches a training.
-        self._env = {"PATH": os.environ["PATH"], "HOME": str(folder), "DRUMLINE_HOME": str(folder / "home")}
+        self._env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "DRUMLINE_HOME": str(folder / "home"),
+            "PYTHONPATH": str(ROOT / "src"),
+        }
         self.output = folder / "home" / "runs" / "0" / "output"
         self.drumline("init", "--template", template, str(self.folder))
 
     def drumline(self, *words: str) -> str:
         """Run a command of drumline with the framework's interpreter and return what it prints."""
         argv = [str(self.python), "-m", "drumline", *words]
-        env = {**self._env, "PYTHONPATH": str(ROOT / "src")}
-        return run(argv, self.folder if self.folder.exists() else self._rest, env)
+        return run(argv, self.folder if self.folder.exists() else self._rest, self._env)
 
     def run_alone(self, *words: str) -> str:
-        """Run the script as one process that knows nothing of drumline."""
+        """Run the script as one process that was not started by drumline."""
         return run([str(self.python), "train.py", *words], self.folder, self._env)
 
     def evaluate(self, code: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from drumline.engine.local.network import objection
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
-from training.line import claimed_ports, find_python, losses
+from training.line import ROOT, claimed_ports, find_python, losses
 
 # Connects to an address and says what came of it, in the namespaces of a process if one is named.
 KNOCK = """
@@ -37,6 +37,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     if forbidden := objection():
         pytest.skip(forbidden)
     place = House(tmp_path / "house")
+    place.env["PYTHONPATH"] = str(ROOT / "src")
     try:
         yield place
         place.leave()

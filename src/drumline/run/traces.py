@@ -7,6 +7,8 @@ from drumline.plan.types import ReplicaId
 LOG = "log"  # its stdout and stderr, nothing in between
 TRACE = "keeper"  # locked while its keeper lives
 GROUP = "group"  # its cgroup, while that is there
+REPORT = "report"  # how far it is, as its script said last
+ERROR = "error"  # the exception that ended its script
 MARKS = "marks"  # which byte of the log was written by when
 METRICS = "metrics"  # what it used, sample by sample
 

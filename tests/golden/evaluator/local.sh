@@ -15,6 +15,7 @@ common() {
     export DRUMLINE_RUN=4
     export DRUMLINE_INDEX=0
     export DRUMLINE_ATTEMPT=0
+    export DRUMLINE_CHIEF=chief.0
     export OUTPUT_DIR=/out/4
     export CHECKPOINT_DIR=/checkpoints
 }

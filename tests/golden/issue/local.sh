@@ -12,6 +12,7 @@ common() {
     export no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}${NO_PROXY:+,$NO_PROXY}"
     export DRUMLINE_RUN=4
     export DRUMLINE_ATTEMPT=0
+    export DRUMLINE_CHIEF=chief.0
     export OUTPUT_DIR=/home/me/.local/share/drumline/runs/4/output
     export CHECKPOINT_DIR=/home/me/.local/share/drumline/runs/4/output/checkpoint
     export GRPC_FAIL_FAST=use_caller

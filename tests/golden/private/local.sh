@@ -16,6 +16,7 @@ common() {
     export TF_NUM_INTRAOP_THREADS=2
     export DRUMLINE_RUN=4
     export DRUMLINE_ATTEMPT=0
+    export DRUMLINE_CHIEF=chief.0
     export OUTPUT_DIR=/home/me/.local/share/drumline/runs/4/output
     export CHECKPOINT_DIR=/home/me/.local/share/drumline/runs/4/output/checkpoint
 }

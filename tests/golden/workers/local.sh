@@ -15,6 +15,7 @@ common() {
     export DRUMLINE_RUN=4
     export DRUMLINE_ROLE=worker
     export DRUMLINE_ATTEMPT=0
+    export DRUMLINE_CHIEF=worker.0
     export OUTPUT_DIR=/home/me/.local/share/drumline/runs/4/output
     export CHECKPOINT_DIR=/home/me/.local/share/drumline/runs/4/output/checkpoint
 }

@@ -162,6 +162,7 @@ def test_every_replica_knows_its_run_role_number_attempt_and_folders() -> None:
         "DRUMLINE_ROLE": "worker",
         "DRUMLINE_INDEX": "1",
         "DRUMLINE_ATTEMPT": "3",
+        "DRUMLINE_CHIEF": "worker.0",
         "OUTPUT_DIR": "/out",
         "CHECKPOINT_DIR": "/out/checkpoint",
     }

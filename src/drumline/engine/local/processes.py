@@ -18,7 +18,7 @@ from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE, trace_dir
-from drumline.runtime import keeper
+from drumline.runtime import TRACE_DIR, keeper
 from drumline.runtime.lock import is_locked
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Processes:
             self._adopt(life)
             return
         try:
-            env = {**env_of(launch), MARK: self._mark_of(life)}
+            env = {**env_of(launch), MARK: self._mark_of(life), TRACE_DIR: str(folder)}
             door = network.door(launch.replica.id) if network else None
             group = self._memory.make(folder, life.attempt, launch.replica.resources.memory_bytes)
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

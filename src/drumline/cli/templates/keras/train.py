@@ -1,26 +1,20 @@
 """Learn to tell ten noisy patterns apart, with `model.fit` on every worker at once.
 
-Needs TensorFlow and tf_keras. `python train.py` runs it alone, as one process; drumline starts one such
-process per worker and gives each its TF_CONFIG.
+Needs TensorFlow and drumline. `python train.py` runs it alone, as one process; `drumline train` starts one such
+process per worker and gives each its TF_CONFIG. Where drumline is not installed, a copy of its folder
+`drumline/runtime` is enough.
 """
 
 import argparse
-import os
-import sys
-import tempfile
-from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-try:
-    # Keras 3 cannot `fit` on several workers; tf_keras, its predecessor, can.
-    import tf_keras as keras
-except ImportError:
-    sys.exit(f"tf_keras is missing: pip install --no-deps 'tf-keras=={tf.__version__.rpartition('.')[0]}.*'")
+from drumline import runtime
+from drumline.runtime.keras import backup
+from drumline.runtime.tensorflow import strategy
 
-OUTPUT_DIR = Path(os.environ.get("OUTPUT_DIR", "output"))
-CHECKPOINT_DIR = Path(os.environ.get("CHECKPOINT_DIR", OUTPUT_DIR / "checkpoint"))
 BATCH = 64  # of all workers together
 
 
@@ -30,11 +24,12 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args()
 
-    # Finds the other workers, so it comes before anything else of TensorFlow. Alone it is one worker.
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    # Finds the other workers, so it comes before anything else of TensorFlow. Alone there is only this one.
+    # Keras 3 by itself cannot `fit` on several workers; with this it can.
+    everyone = strategy()
     keras.utils.set_random_seed(1)
 
-    with strategy.scope():
+    with everyone.scope():
         model = keras.Sequential(
             [
                 keras.layers.Input((8, 8)),
@@ -53,15 +48,18 @@ def main() -> None:
         make_dataset(1024, seed=1).shuffle(1024, seed=1).batch(BATCH),
         validation_data=make_dataset(512, seed=2).batch(BATCH),
         epochs=args.epochs,
+        shuffle=False,  # it is already
         verbose=0,
         callbacks=[
-            # Saves after every epoch and goes on from there when started again. All workers name the same folder:
-            # only the chief writes to it.
-            keras.callbacks.BackupAndRestore(str(CHECKPOINT_DIR), delete_checkpoint=False),
+            backup(),  # saves after every epoch and goes on from there when started again
             keras.callbacks.LambdaCallback(on_epoch_end=show_epoch),
         ],
     )
-    save_model(model, strategy)
+    # Every worker has to take part in saving; only what the chief writes stays.
+    folder = runtime.write_dir(runtime.output_dir())
+    model.save(folder / "model.keras")
+    if runtime.is_chief():
+        print(f"saved {folder / 'model.keras'}")
 
 
 def make_dataset(count: int, seed: int) -> tf.data.Dataset:
@@ -75,24 +73,7 @@ def make_dataset(count: int, seed: int) -> tf.data.Dataset:
 
 def show_epoch(epoch: int, logs: dict[str, float]) -> None:
     print(f"epoch {epoch + 1}: loss {logs['loss']:.6f}, accuracy {logs['val_accuracy']:.4f}", flush=True)
-
-
-def save_model(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-    """Save the model. Every worker has to take part, but only the chief's copy is kept."""
-    if is_chief(strategy):
-        OUTPUT_DIR.mkdir(parents=True, exist_ok=True)
-        model.save(OUTPUT_DIR / "model.keras")
-        print(f"saved {OUTPUT_DIR / 'model.keras'}")
-    else:
-        with tempfile.TemporaryDirectory() as private:
-            model.save(Path(private) / "model.keras")
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Without a chief of its own, a cluster takes worker 0 for it."""
-    me = strategy.cluster_resolver
-    jobs = me.cluster_spec().as_dict()
-    return not jobs or me.task_type == "chief" or ("chief" not in jobs and me.task_id == 0)
+    runtime.report(step=epoch + 1, loss=logs["loss"], accuracy=logs["val_accuracy"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,53 @@
+"""An exception that nobody caught, as data: what was raised, with which message, where, when."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from contextlib import suppress
+from types import TracebackType
+
+from drumline.runtime import TRACE_DIR
+
+ERROR = "error"
+_LONGEST = 64 * 1024  # characters of a traceback, whose end says most
+
+_installed = False
+
+
+def install() -> None:
+    """Put this in front of what prints exceptions; once, however often it is called."""
+    global _installed  # noqa: PLW0603
+    if _installed:
+        return
+    _installed = True
+    show = sys.excepthook
+
+    def record_and_show(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        with suppress(Exception):  # whatever is wrong with the recording, the exception itself has to be seen
+            record(kind, error, where)
+        show(kind, error, where)
+
+    sys.excepthook = record_and_show
+
+
+def record(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """Write the exception into this life's trace folder, if there is one; Ctrl-C is no error."""
+    folder = os.environ.get(TRACE_DIR)
+    if not folder or issubclass(kind, KeyboardInterrupt):
+        return
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    data = {
+        "v": 1,
+        "type": name,
+        "message": str(error)[-_LONGEST:],
+        "traceback": "".join(traceback.format_exception(kind, error, where))[-_LONGEST:],
+        "at": time.time(),
+    }
+    path = os.path.join(folder, ERROR)
+    with open(f"{path}.partial", "w", encoding="utf-8", errors="backslashreplace") as file:
+        json.dump(data, file)
+    os.replace(f"{path}.partial", path)

@@ -1,0 +1,151 @@
+"""Keras on several workers: `model.fit` of Keras 3 mended, and a backup from which all go on at the same epoch.
+
+Keras 3 stops with an error in `fit`, `evaluate` and `predict` under several workers (keras-team/keras#20585): it
+averages the input batches over the replicas, which no collective does, and it averages single numbers along an axis
+that they do not have. Two functions do it right instead, where Keras is known; `strategy()` puts them in.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import sys
+from typing import Any
+
+from drumline.runtime import checkpoint_dir
+from drumline.runtime.refused import Refused
+
+# Of the two functions as they stand in Keras 3.11 to 3.15, against which the mended ones were tested.
+_KNOWN = "37e34fef0c24cc5dfe500dd5dc6f1d72"
+_TESTED = "keras==3.15.1"
+_LEGACY = "tf-keras, with `pip install --no-deps tf-keras` and TF_USE_LEGACY_KERAS=1 in `env`"
+
+
+def backup(path: str | os.PathLike[str] | None = None, *, delete: bool = False, keras: Any = None) -> Any:
+    """A callback that saves after every epoch and goes on from there when the line starts again.
+
+    All workers name the same folder, the checkpoint folder unless given, which they share: the chief's backup is the
+    one that counts. It stays there in the end, unless `delete`. `keras` is the module that the model is made with,
+    for scripts that `import tf_keras` by its name.
+    """
+    folder = os.fspath(path or checkpoint_dir())
+    name = keras.__name__ if keras else "tf_keras" if _is_legacy() else "keras"
+    if name == "tf_keras":
+        import tf_keras
+
+        return tf_keras.callbacks.BackupAndRestore(folder, delete_checkpoint=delete)
+    from drumline.runtime.backup import Backup
+
+    return Backup(folder, delete=delete)
+
+
+def mend_fit() -> None:
+    """Make `fit`, `evaluate` and `predict` of Keras 3 work on several workers, or refuse when they are called.
+
+    Once, however often it is called. Models of one process, and of other strategies, are left as they are.
+    """
+    trainer = _trainer()
+    model = trainer.TensorFlowTrainer
+    if getattr(trainer, "mended_by_drumline", False):
+        return
+    trainer.mended_by_drumline = True
+    build, reduce = model._maybe_symbolic_build, trainer.reduce_per_replica  # noqa: SLF001
+    known = fingerprint(build, reduce) == _KNOWN
+    spans_workers = trainer._collective_all_reduce_multi_worker  # noqa: SLF001
+
+    @functools.wraps(build)
+    def build_from_own_batch(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        if self._distribute_strategy is None or not spans_workers(self.distribute_strategy):
+            build(self, iterator, data_batch)
+            return
+        if not known:
+            raise Refused(_unknown())
+        if self.steps_per_execution > 1:
+            raise Refused(
+                f"steps_per_execution={self.steps_per_execution} does not work in Keras 3 on several workers: leave it"
+                f" at 1, or use {_LEGACY}"
+            )
+        if iterator is not None:
+            data_batch = _one_replicas_batch(trainer, iterator)
+            _warn_of_empty_batches(trainer, self, data_batch)
+        with self.distribute_strategy.scope():
+            self._symbolic_build(data_batch=data_batch)
+
+    @functools.wraps(reduce)
+    def reduce_over_workers(values: Any, strategy: Any, reduction: str) -> Any:
+        if not spans_workers(strategy) or reduction not in ("auto", "mean", "sum"):
+            return reduce(values, strategy, reduction)
+        how = "SUM" if reduction == "sum" else "MEAN"
+        return trainer.tree.map_structure(lambda value: strategy.reduce(how, value, axis=None), values)
+
+    model._maybe_symbolic_build = build_from_own_batch  # noqa: SLF001
+    trainer.reduce_per_replica = reduce_over_workers
+
+
+def refuse_fit() -> None:
+    """Let `fit` of Keras 3 say before it begins that it cannot work with parameter servers."""
+    model = _trainer().TensorFlowTrainer
+    model.fit = _refusing(model.fit)
+
+
+def fingerprint(*functions: Any) -> str:
+    """What functions are known by: a hash of their source."""
+    return hashlib.sha256("".join(map(inspect.getsource, functions)).encode()).hexdigest()[:32]
+
+
+def _one_replicas_batch(trainer: Any, iterator: Any) -> Any:
+    """What a batch of one replica looks like: shapes and types, as the data declares them.
+
+    To read a batch instead would begin the data anew, which shuffles it anew: alone and on several workers, epochs
+    would see it in another order.
+    """
+    declared = iterator._get_iterator().element_spec  # noqa: SLF001
+    of_first = trainer.tree.map_structure(lambda spec: getattr(spec, "_value_specs", (spec,))[0], declared)
+    return trainer.tree.map_structure(lambda spec: spec if hasattr(spec, "shape") else None, of_first)
+
+
+def _warn_of_empty_batches(trainer: Any, model: Any, batch: Any) -> None:
+    """Say, once, what a worker without rows does to batch normalization: it makes the whole model NaN, in silence."""
+    layers = (type(layer).__name__ for layer in model._flatten_layers())  # noqa: SLF001
+    uneven = any(spec.shape.rank and spec.shape[0] is None for spec in trainer.tree.flatten(batch) if spec is not None)
+    if uneven and "BatchNormalization" in layers and not getattr(trainer, "warned_by_drumline", False):
+        trainer.warned_by_drumline = True
+        print(  # noqa: T201
+            "warning: if the last batch has less rows than there are replicas, BatchNormalization of Keras 3 makes the"
+            " model NaN: batch(..., drop_remainder=True) leaves that batch out",
+            file=sys.stderr,
+        )
+
+
+def _refusing(fit: Any) -> Any:
+    import tensorflow as tf
+
+    @functools.wraps(fit)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
+            raise Refused(
+                "model.fit of Keras 3 does not work with parameter servers: write the loop yourself with a"
+                f" ClusterCoordinator, or use {_LEGACY}"
+            )
+        return fit(self, *args, **kwargs)
+
+    return guarded
+
+
+def _trainer() -> Any:
+    from keras.src.backend.tensorflow import trainer
+
+    return trainer
+
+
+def _is_legacy() -> bool:
+    return os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+
+
+def _unknown() -> str:
+    return (
+        f"model.fit of Keras {sys.modules['keras'].__version__} on several workers was never tested with drumline:"
+        f" install {_TESTED}, or use {_LEGACY}; if this Keras can do it by itself, strategy(patch_keras=False)"
+    )

@@ -1,0 +1,134 @@
+"""The strategy that TF_CONFIG asks for, made in the right order and with what is known to be needed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from drumline.runtime.refused import Refused
+from drumline.runtime.tfconfig import Config, read_config
+
+_MASTER = "TF_CONFIG calls its chief `master`, which tf.distribute refuses: write `chief`"
+
+
+def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
+    """The strategy for this process; call it before anything else of TensorFlow. Raise Refused if there is none.
+
+    Alone or as evaluator: the default, or MirroredStrategy on several GPUs. Workers, with or without a chief:
+    MultiWorkerMirroredStrategy. A chief with parameter servers: ParameterServerStrategy.
+
+    With several workers `model.fit` of Keras 3 is mended, unless `patch_keras` is False. SIGTERM ends the process
+    again, which a strategy of several workers otherwise ignores; `preemption=True` leaves it to TensorFlow, as its
+    PreemptionCheckpointHandler needs it.
+    """
+    config = read_config()
+    if config is None or config.role == "evaluator":
+        return _alone()
+    if "master" in config.cluster:
+        raise Refused(_MASTER)
+    if "ps" in config.cluster:
+        return _coordinator(config, patch_keras=patch_keras)
+    if sum(len(addresses) for role, addresses in config.cluster.items() if role != "evaluator") == 1:
+        return _alone()
+    return _workers(config, patch_keras=patch_keras, preemption=preemption)
+
+
+def serve() -> NoReturn:
+    """Be the server that TF_CONFIG says this process is, until somebody ends it."""
+    config = read_config()
+    if config is None:
+        raise Refused("there is no TF_CONFIG, so there is nobody to serve")
+    if "chief" not in config.cluster:
+        raise Refused("TF_CONFIG has parameter servers and no chief to coordinate them: add a `chief`")
+    _check_own_host(config)
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(config.cluster), job_name=config.role, task_index=config.index, protocol="grpc"
+    )
+    server.join()
+    sys.exit()
+
+
+def _alone() -> Any:
+    several = len(tf.config.list_physical_devices("GPU")) > 1
+    return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+
+
+def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
+    if "evaluator" in config.cluster:
+        raise Refused("TF_CONFIG lists the evaluator, for whom the workers would wait for ever: leave it out of theirs")
+    _check_own_host(config)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        made = tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise Refused(f"call strategy() before anything else of TensorFlow: {error}") from None
+    if not preemption and before is not None:
+        with suppress(ValueError):  # only the main thread may
+            signal.signal(signal.SIGTERM, before)
+    if patch_keras and _has_keras():
+        from drumline.runtime.keras import mend_fit
+
+        mend_fit()
+    _compare_versions(made)
+    return made
+
+
+def _coordinator(config: Config, *, patch_keras: bool) -> Any:
+    if "chief" not in config.cluster:
+        raise Refused(
+            "TF_CONFIG has parameter servers and no chief: ParameterServerStrategy needs one to coordinate, and a"
+            " mirrored strategy would hang; add a `chief` or drop `ps`"
+        )
+    if config.role != "chief":
+        raise Refused(
+            f"{config.role}.{config.index} has to serve the chief: call drumline.runtime.serve_if_server() before"
+            " strategy()"
+        )
+    if not config.cluster.get("worker"):
+        raise Refused("TF_CONFIG has parameter servers and no worker: ParameterServerStrategy needs one")
+    if patch_keras and _has_keras():
+        from drumline.runtime.keras import refuse_fit
+
+        refuse_fit()
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+def _check_own_host(config: Config) -> None:
+    """Refuse an address of one's own that is unknown here: TensorFlow would wait without a word."""
+    address = config.cluster[config.role][config.index]
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        raise Refused(
+            f"TF_CONFIG says that {config.role}.{config.index} is at {address}, and this machine knows no host {host}"
+        ) from None
+
+
+def _has_keras() -> bool:
+    """Whether Keras 3 is loaded: TensorFlow does that itself unless TF_USE_LEGACY_KERAS says otherwise."""
+    return "keras.src.backend.tensorflow.trainer" in sys.modules
+
+
+def gather(made: Any, numbers: list[int]) -> list[list[int]]:
+    """What every replica of a strategy has for these numbers, in the order of the replicas."""
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def everywhere() -> Any:
+        return made.run(lambda: tf.distribute.get_replica_context().all_gather(tf.constant([numbers]), axis=0))
+
+    return [list(row) for row in made.experimental_local_results(everywhere())[0].numpy().tolist()]
+
+
+def _compare_versions(made: Any) -> None:
+    """Warn where workers have different versions of TensorFlow: they may train, and not the same."""
+    mine = [int(number) for number in re.findall(r"\d+", tf.__version__)[:3]]
+    found = sorted({".".join(map(str, row)) for row in gather(made, mine)})
+    if len(found) > 1:
+        print(f"warning: the workers have different versions of TensorFlow: {', '.join(found)}", file=sys.stderr)  # noqa: T201

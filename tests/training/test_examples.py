@@ -1,0 +1,163 @@
+"""The examples, trained by real processes through `drumline train`; the numbers are checked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.run.state import Phase
+from drumline.runtime.progress import read_report
+from integration.local.runs import House, Run
+from training.line import LINE_SECONDS, ROOT, accuracies, find_python, losses, run
+
+EXAMPLES = ("keras_mnist", "custom_training_mnist")
+WORKERS = ("worker.0", "worker.1")
+
+# Trains alone, and then looks at what others trained: the model in both its forms.
+ALONE_AND_THEN = """
+import sys
+import numpy as np, tensorflow as tf
+import {example} as example
+sys.argv = ["{example}.py", "--epochs", "2"]
+example.main()
+images, labels = example.load_digits()[2:]
+model = tf.keras.models.load_model("{output}/model.keras")
+served = tf.saved_model.load("{output}/saved_model")
+for name, found in ("model", model.predict(images, verbose=0)), ("served", served.serve(images)):
+    print(name, np.mean(np.argmax(found, axis=1) == labels))
+"""
+
+# An example in which one worker is killed, in the first attempt only, after it reported an epoch and before it saved.
+KILLED = """
+import os, runpy, signal
+from drumline import runtime
+report = runtime.report
+
+def report_and_fall(step, **values):
+    report(step=step, **values)
+    if (runtime.attempt(), runtime.index(), step) == (0, {victim}, 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+runtime.report = report_and_fall
+runpy.run_path("{example}.py", run_name="__main__")
+"""
+
+# Which rows this worker gets in each of two epochs.
+ROWS = """
+import hashlib
+from drumline.runtime.tensorflow import strategy
+everyone = strategy()
+import custom_training_mnist, keras_mnist
+images, labels = keras_mnist.load_digits()[:2]
+for batches in (
+    keras_mnist.make_batches(images, labels, shuffle=True),
+    custom_training_mnist.make_batches(images, labels, train=True),
+):
+    data = everyone.experimental_distribute_dataset(batches)
+    for epoch in 0, 1:
+        seen = [row for rows, _ in data for row in everyone.experimental_local_results(rows)[0].numpy()]
+        print("rows", *(hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in seen))
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    place = House(tmp_path / "house")
+    place.env["PYTHONPATH"] = str(ROOT / "src")
+    place.env["TMPDIR"] = str(tmp_path / "tmp")
+    (tmp_path / "tmp").mkdir()
+    try:
+        yield place
+        place.leave()
+        assert list((tmp_path / "tmp").glob("private-*")) == []
+    finally:
+        place.clear()
+
+
+def train(house: House, example: str, *words: str, script: str = "") -> Run:
+    """Train an example to its end, or a script in its place, which stands beside it."""
+    for name in EXAMPLES:
+        shutil.copytree(ROOT / "examples" / name, house.project, dirs_exist_ok=True)
+    spec = (ROOT / "examples" / example / "drumline.yml").read_text()
+    if script:
+        house.write("instead.py", script)
+        spec = spec.replace(f"{example}.py", "instead.py")
+    house.write("here.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
+    answer = house.run("train", "-d", "here.yml", *words)
+    assert answer.code == 0, answer.err
+    started = Run(house, answer.out.strip())
+    try:
+        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+    except AssertionError as error:
+        attempt = started.state.attempt
+        pytest.fail("\n--- ".join((str(error), *(said(started, each, attempt)[-3000:] for each in WORKERS))))
+    return started
+
+
+def said(run: Run, replica: str, attempt: int = 0) -> str:
+    return run.log(replica, attempt).decode(errors="replace")
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts(house: House, example: str) -> None:
+    trained = train(house, example, "-p", "epochs=2")
+    first, second = (said(trained, replica) for replica in WORKERS)
+    assert list(losses(first)) == [1, 2]
+    assert losses(second) == losses(first)
+    assert accuracies(second) == accuracies(first)
+
+    # The chief saves; the others leave nothing.
+    output = trained.path / "output"
+    assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras", "saved_model"}
+    assert f"saved {output / 'model.keras'}" in first
+    assert "saved" not in second
+    for replica in WORKERS:
+        report = read_report(trained.trace_dir(replica) / "report")
+        assert report is not None
+        assert report.step == 2
+        assert report.values == pytest.approx({"loss": losses(first)[2], "accuracy": accuracies(first)[2]}, abs=1e-4)
+
+    # One process, whole batches, no drumline but its runtime.
+    code = ALONE_AND_THEN.format(example=example, output=output)
+    env = {name: house.env[name] for name in ("PATH", "PYTHONPATH", "TMPDIR")}
+    alone = run([str(find_python("tensorflow")), "-c", code], house.project, env)
+    assert losses(alone) == pytest.approx(losses(first), rel=1e-4)
+    assert accuracies(alone) == pytest.approx(accuracies(first), abs=0.005)
+    for form in ("model", "served"):
+        (accuracy,) = re.findall(rf"^{form} (.*)$", alone, re.MULTILINE)
+        assert float(accuracy) == pytest.approx(accuracies(first)[2], abs=1e-4)
+
+
+@pytest.mark.parametrize(("example", "victim"), [("keras_mnist", 1), ("custom_training_mnist", 0)])
+def test_when_a_worker_is_killed_all_go_on_from_the_epoch_that_the_chief_saved(
+    house: House, example: str, victim: int
+) -> None:
+    trained = train(house, example, "-p", "epochs=3", script=KILLED.format(example=example, victim=victim))
+    assert trained.state.attempt == 1
+    # The chief may have saved the second epoch, which the other never did.
+    (done,) = {re.findall(r"^resumed after epoch (\d)$", said(trained, each, 1), re.MULTILINE)[0] for each in WORKERS}
+    assert int(done) in ((1, 2) if victim == 1 else (1,))
+    before, after = losses(said(trained, WORKERS[victim])), losses(said(trained, "worker.0", 1))
+    assert list(before) == [1, 2]
+    assert list(after) == list(range(int(done) + 1, 4))
+    assert losses(said(trained, "worker.1", 1)) == after
+    # It went on with what had been learned.
+    assert after[int(done) + 1] < before[int(done)]
+    assert after[3] < before[2]
+
+
+def test_every_row_is_seen_once_in_an_epoch_by_one_worker(house: House) -> None:
+    seen = train(house, "keras_mnist", script=ROWS)
+    first, second = (
+        [line.split()[1:] for line in said(seen, replica).splitlines() if line.startswith("rows ")]
+        for replica in WORKERS
+    )
+    assert len(first) == len(second) == 4
+    for mine, yours in zip(first, second, strict=True):
+        assert len(mine) == len(yours) == 1536 / 2
+        assert len({*mine, *yours}) == 1536
+    assert first[0] != first[1], "the second epoch has another order"

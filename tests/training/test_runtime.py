@@ -1,0 +1,328 @@
+"""The helpers for TensorFlow and Keras, with real TensorFlow: what works, and what is refused before it begins."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.runs import House, Run
+from training.line import LINE_SECONDS, ROOT, find_python, run
+
+WORKERS = ("worker.0", "worker.1")
+
+# What strategy() answers to one TF_CONFIG after another, in one process.
+ASK = """
+import json, os
+from drumline.runtime.refused import Refused
+from drumline.runtime.tensorflow import strategy
+for text in json.loads({texts!r}):
+    os.environ["TF_CONFIG"] = text
+    try:
+        made = strategy()
+    except Refused as refused:
+        print("answer", refused.code)
+    else:
+        print("answer", type(made).__name__)
+    if not text:
+        import tensorflow as tf
+        tf.constant(1) + 1
+"""
+
+MODEL = """
+import numpy as np, keras, tensorflow as tf
+from drumline import runtime
+from drumline.runtime.refused import Refused
+from drumline.runtime.tensorflow import strategy
+
+def make_model(*, normal=False, **options):
+    keras.utils.set_random_seed(1)
+    with everyone.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Input((4,)),
+                keras.layers.Dense(8),
+                *([keras.layers.BatchNormalization()] if normal else [keras.layers.Dropout(0.1)]),
+                keras.layers.Dense(1),
+            ]
+        )
+        model.compile("sgd", "mse", metrics=["mae"], **options)
+    return model
+
+def make_data(rows):
+    x = np.arange(rows * 4, dtype="float32").reshape(rows, 4) / (rows * 4)
+    return tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1, keepdims=True))).batch(8)
+
+def tell_about_sigterm():
+    caught = int(open("/proc/self/status").read().split("SigCgt:")[1].split()[0], 16)
+    print("SIGTERM", "is caught" if caught >> 14 & 1 else "ends it", flush=True)
+
+def refused(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except Refused as error:
+        print("refused", error.code, flush=True)
+"""
+
+SEVERAL_WORKERS = (
+    """
+import tensorflow as tf
+from drumline.runtime.keras import backup
+from drumline import runtime
+if runtime.index() == 1:
+    tf.__version__ = "2.20.1-dev0"
+"""
+    + MODEL
+    + """
+everyone = strategy()
+refused(make_model(steps_per_execution=2).fit, make_data(64), verbose=0)
+model = make_model()
+for rows in 64, 9, 1:  # the last batches are uneven, and in the end there are less rows than workers
+    model.fit(make_data(rows), verbose=0, epochs=2)
+    found = model.evaluate(make_data(rows), verbose=0)
+    predicted = model.predict(make_data(rows).map(lambda x, y: x), verbose=0)
+    print("rows", rows, len(predicted), *(f"{number:.6f}" for number in found), flush=True)
+for _ in range(2):
+    losses = make_model(normal=True).fit(make_data(64), verbose=0, epochs=2).history["loss"]
+print("normal", *(f"{loss:.6f}" for loss in losses))
+with everyone.scope():
+    unbuilt = keras.Sequential([keras.layers.Dense(1)])
+    unbuilt.compile("sgd", "mse")
+unbuilt.fit(make_data(64), verbose=0)
+print("built", unbuilt.built)
+apart = runtime.output_dir() / str(runtime.index())
+make_model().fit(make_data(64), verbose=0, callbacks=[backup(apart)])
+refused(make_model().fit, make_data(64), verbose=0, callbacks=[backup(apart)])
+tell_about_sigterm()
+"""
+)
+
+UNKNOWN_KERAS = (
+    MODEL
+    + """
+from keras.src.backend.tensorflow import trainer
+known = trainer.reduce_per_replica
+def reduce_per_replica(values, strategy, reduction):
+    return known(values, strategy, reduction)
+trainer.reduce_per_replica = reduce_per_replica
+everyone = strategy(preemption=True)
+tell_about_sigterm()
+refused(make_model().fit, make_data(64), verbose=0)
+"""
+)
+
+PARAMETER_SERVERS = (
+    """
+import os
+from drumline import runtime
+from drumline.runtime.refused import Refused
+if runtime.role() == "worker":
+    from drumline.runtime.tensorflow import strategy
+    try:
+        strategy()
+    except Refused as error:
+        print("refused", error.code, flush=True)
+runtime.serve_if_server()
+"""
+    + MODEL
+    + """
+everyone = strategy()
+if runtime.role() == "chief":
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(everyone)
+    model = make_model()
+    added = coordinator.schedule(tf.function(lambda: tf.constant(1) + tf.constant(2)))
+    print(type(everyone).__name__, coordinator.fetch(added))
+    refused(model.fit, make_data(64), verbose=0)
+else:
+    print(type(everyone).__name__)
+"""
+)
+
+LEGACY = """
+import os, signal
+import numpy as np, tensorflow as tf, tf_keras as keras
+from drumline import runtime
+from drumline.runtime.keras import backup
+from drumline.runtime.tensorflow import strategy
+everyone = strategy()
+with everyone.scope():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+
+def show(epoch, logs):
+    print(f"epoch {epoch + 1}: loss {logs['loss']:.6f}", flush=True)
+    if (runtime.attempt(), runtime.index(), epoch) == (0, 1, 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+data = tf.data.Dataset.from_tensor_slices((np.ones((16, 4), "float32"), np.ones((16, 1), "float32"))).batch(8)
+model.fit(data, epochs=3, verbose=0,
+          callbacks=[backup(keras=keras), keras.callbacks.LambdaCallback(on_epoch_end=show)])
+"""
+
+ALONE = (
+    """
+import json, os, pathlib
+from drumline.runtime.keras import backup
+"""
+    + MODEL
+    + """
+everyone = strategy()
+folder = runtime.checkpoint_dir()
+
+def fit(epochs, **options):
+    model = make_model()
+    history = model.fit(make_data(16), epochs=epochs, verbose=0, callbacks=[backup(**options)])
+    return model, len(history.history.get("loss", ()))
+
+first, count = fit(3)
+print("trained", count, sorted(path.name for path in folder.iterdir()))
+again, count = fit(3)
+print("same", count, all(np.array_equal(a, b) for a, b in zip(first.get_weights(), again.get_weights())))
+_, count = fit(4)
+print("more", count)
+newest = folder / "epoch-000004.weights.h5"
+newest.write_bytes(newest.read_bytes()[:1000])
+(folder / "partial.weights.h5").write_bytes(b"cut")
+_, count = fit(4)
+print("cut", count)
+unbuilt = keras.Sequential([keras.layers.Dense(1)])
+unbuilt.compile("sgd", "mse")
+refused(unbuilt.fit, make_data(16), verbose=0, callbacks=[backup()])
+for path in folder.glob("epoch-*"):
+    path.write_bytes(b"cut")
+refused(fit, 5)
+_, count = fit(1, path=folder / "other", delete=True)
+print("deleted", count, (folder / "other").exists())
+"""
+)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    place = House(tmp_path / "house")
+    place.env["PYTHONPATH"] = str(ROOT / "src")
+    place.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    try:
+        yield place
+        place.leave()
+    finally:
+        place.clear()
+
+
+def train(house: House, script: str, spec: str = "roles: {worker: 2}") -> dict[str, list[str]]:
+    """Run a script on everybody to its end; return what each printed in its last attempt, line by line."""
+    house.write("script.py", script)
+    command = f"run: {find_python('tensorflow')} script.py"
+    started = house.train(f"framework: tensorflow\n{command}\n{spec}")
+    replicas = [str(replica.id) for replica in started.folder.plan().replicas]
+    try:
+        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+    except AssertionError as error:
+        pytest.fail("\n--- ".join((str(error), *(said(started, each) for each in replicas))))
+    return {replica: said(started, replica).splitlines() for replica in replicas}
+
+
+def said(run: Run, replica: str) -> str:
+    return run.log(replica, run.state.attempt).decode(errors="replace")
+
+
+def refusals(lines: list[str]) -> list[str]:
+    return [line.removeprefix("refused ") for line in lines if line.startswith("refused ")]
+
+
+def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    workers = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    everyone = {"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"], **workers}
+
+    def config(cluster: dict[str, list[str]], role: str, index: int = 0) -> str:
+        return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+
+    asked = {
+        "": "_DefaultDistributionStrategy",  # after which something of TensorFlow is done
+        config(workers, "worker"): "call strategy() before anything else of TensorFlow: Collective ops must be",
+        "{}": "_DefaultDistributionStrategy",
+        config({"worker": ["127.0.0.1:1"]}, "worker"): "_DefaultDistributionStrategy",
+        config(workers, "evaluator"): "_DefaultDistributionStrategy",
+        "{": "TF_CONFIG is not JSON: Expecting property name",
+        config(workers, "worker", 5): "TF_CONFIG says that this is worker 5",
+        config({"worker": ["a..b:1", "127.0.0.1:2"]}, "worker"): "TF_CONFIG says that worker.0 is at a..b:1, and this",
+        config({"master": ["127.0.0.1:3"], **workers}, "worker"): "TF_CONFIG calls its chief `master`, which",
+        config({**workers, "ps": ["127.0.0.1:4"]}, "worker"): "TF_CONFIG has parameter servers and no chief:",
+        config({**workers, "evaluator": ["127.0.0.1:4"]}, "worker"): "TF_CONFIG lists the evaluator, for whom",
+        config(everyone, "worker", 1): "worker.1 has to serve the chief: call drumline.runtime.serve_if_server()",
+        config({**everyone, "worker": []}, "chief"): "TF_CONFIG needs a list of `host:port` for `worker`",
+        config({"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"]}, "chief"): "TF_CONFIG has parameter servers and no wo",
+    }
+    code = ASK.format(texts=json.dumps(list(asked)))
+    env = {"PYTHONPATH": str(ROOT / "src")}
+    answers = re.findall(r"^answer (.*)$", run([str(find_python("tensorflow")), "-c", code], tmp_path, env), re.M)
+    wrong = [
+        (text, had) for (text, wanted), had in zip(asked.items(), answers, strict=True) if not had.startswith(wanted)
+    ]
+    assert not wrong
+
+
+def test_keras_3_fits_evaluates_and_predicts_on_several_workers(house: House) -> None:
+    first, second = train(house, SEVERAL_WORKERS).values()
+    numbers = [line for line in first if line.startswith(("rows", "normal"))]
+    assert numbers == [line for line in second if line.startswith(("rows", "normal"))]
+    assert not [line for line in numbers if "nan" in line]
+    assert [line.split()[1:3] for line in first if line.startswith("rows")] == [[n, n] for n in ("64", "9", "1")]
+    for lines in (first, second):
+        assert {"built True", "SIGTERM ends it"} <= set(lines)
+        assert "warning: the workers have different versions of TensorFlow: 2.20.1, 2.21.0" in lines
+        assert len([line for line in lines if line.startswith("warning: if the last batch has less rows than")]) == 1
+        sentence, unshared = refusals(lines)
+        assert unshared.startswith("not all workers see the same backup, but one after 1, 0 epochs: ")
+        assert sentence.startswith("steps_per_execution=2 does not work in Keras 3 on several workers: leave it at 1")
+        assert "TF_USE_LEGACY_KERAS=1" in sentence
+
+
+def test_a_keras_that_was_never_tested_is_refused_with_the_ways_out(house: House) -> None:
+    for lines in train(house, UNKNOWN_KERAS).values():
+        assert "SIGTERM is caught" in lines  # by TensorFlow, as it was asked
+        (sentence,) = refusals(lines)
+        assert sentence.startswith("model.fit of Keras 3.15.1 on several workers was never tested with drumline")
+        assert "install keras==3.15.1, or use tf-keras" in sentence
+
+
+def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(house: House) -> None:
+    printed = train(house, PARAMETER_SERVERS, "roles: {chief: 1, worker: 1, ps: 1, evaluator: 1}")
+    assert "ParameterServerStrategyV2 3" in printed["chief.0"]
+    (sentence,) = refusals(printed["chief.0"])
+    assert sentence.startswith("model.fit of Keras 3 does not work with parameter servers: write the loop yourself")
+    assert "pip install --no-deps tf-keras" in sentence
+    (sentence,) = refusals(printed["worker.0"])
+    assert sentence.startswith("worker.0 has to serve the chief")
+    assert "_DefaultDistributionStrategy" in printed["evaluator.0"]
+
+
+def test_a_backup_of_tf_keras_goes_on_after_a_worker_was_killed(house: House) -> None:
+    printed = train(house, LEGACY, "roles: {worker: 2}\nrestart: 1\nenv: {TF_USE_LEGACY_KERAS: '1'}")
+    first, second = ([line for line in lines if line.startswith("epoch")] for lines in printed.values())
+    assert first == second
+    assert re.match(r"epoch [23]: ", first[0])
+    assert first[-1].startswith("epoch 3: ")
+
+
+def test_a_backup_goes_on_where_it_ended_and_bears_one_that_was_cut_in_half(tmp_path: Path) -> None:
+    env = {"PYTHONPATH": str(ROOT / "src"), "OUTPUT_DIR": str(tmp_path)}
+    lines = run([str(find_python("tensorflow")), "-c", ALONE], tmp_path, env).splitlines()
+    assert [line for line in lines if not line.startswith("resumed")] == [
+        "trained 3 ['epoch-000002.weights.h5', 'epoch-000003.weights.h5']",
+        "same 0 True",
+        "more 1",
+        "cut 1",
+        "refused a model that goes on from a backup has to be built before fit(): begin it with an Input",
+        f"refused no backup in {tmp_path}/checkpoint can be read: remove them to begin anew",
+        "deleted 1 False",
+    ]
+    assert [line for line in lines if line.startswith("resumed")] == [
+        "resumed after epoch 3",
+        "resumed after epoch 3",
+        "resumed after epoch 3",
+    ]
