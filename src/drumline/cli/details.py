@@ -7,6 +7,7 @@ from shlex import quote
 from signal import Signals
 
 from drumline.cli.frame import Frame, as_json, clean
+from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
 from drumline.cli.status import note, run_data
 from drumline.cli.text import span, table, utc
 from drumline.run.event import Exit
@@ -69,6 +70,10 @@ def _replicas(details: RunDetails) -> str:
         "STATE": [row.phase.value for row in rows],
         "STARTED": [(utc(row.started_at) or "-").removeprefix(day) for row in rows],
         "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
+        "EPOCH": [epoch_cell(row.standing) for row in rows],
+        "STEP": [step_cell(row.standing) for row in rows],
+        "LOSS": [spell_loss(row.standing) for row in rows],
+        "ETA": [eta_cell(row.standing) for row in rows],
         "EXIT": [_exit(row.exit) for row in rows],
         "REASON": [row.reason for row in rows],
         "CPUS": ["" if row.resources.cpus is None else f"{row.resources.cpus:g}" for row in rows],
@@ -106,7 +111,7 @@ def _size(amount: int | None) -> str:
 def _data(details: RunDetails) -> dict[str, object]:
     run = details.run.summary.id
     return {
-        **run_data(details.run),
+        **run_data(details.run, details.chief_standing),
         "output_dir": details.output_dir,
         "folder": details.folder,
         "revision": details.revision,
@@ -137,6 +142,7 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "signal": row.exit.signal if row.exit else None,
         "reason": row.reason,
         "message": row.exit.message if row.exit else "",
+        "progress": progress_data(row.standing),
         "resources": {
             "cpus": row.resources.cpus,
             "memory_bytes": row.resources.memory_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
 from drumline.view.runs import RunRow, recent_runs
 from drumline.words import count, listed
+
+if TYPE_CHECKING:
+    from drumline.view.progress import Standing
 
 
 @click.command()
@@ -45,9 +49,11 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
         show(look())
 
 
-def run_data(row: RunRow) -> dict[str, object]:
-    """A run as what JSON knows."""
+def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]:
+    """A run, and how far its chief is, as what JSON knows."""
     import json  # noqa: PLC0415
+
+    from drumline.cli.progress import progress_data  # noqa: PLC0415
 
     run = row.summary
     return {
@@ -68,6 +74,7 @@ def run_data(row: RunRow) -> dict[str, object]:
         "roles": run.headcount,
         "parameters": json.loads(run.parameters),
         "supervisor_gone": row.supervisor_gone,
+        "progress": progress_data(standing),
     }
 
 
@@ -94,16 +101,37 @@ def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str
         more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
         talk.append(f"warning: {listing.problems[0]}{more}")
     if form == "json":
-        return Frame(as_json([run_data(row) for row in listing.runs]), "\n".join(talk), is_data=True)
+        return Frame(
+            as_json([run_data(row, _standing(home, row, now)) for row in listing.runs]), "\n".join(talk), is_data=True
+        )
     if not listing.runs:
         talk.append(_nothing(home, everywhere=directory is None))
         return Frame(talk="\n".join(talk))
     if listing.has_more:
         talk.append("there are older ones: `-n 0` lists all")
-    return Frame(_table(listing.runs, now), "\n".join(talk), is_table=True)
+    return Frame(_table(home, listing.runs, now), "\n".join(talk), is_table=True)
 
 
-def _table(rows: tuple[RunRow, ...], now: Moment) -> str:
+def _standing(home: str, row: RunRow, now: Moment) -> Standing | None:
+    """How far the chief of a run is that goes on; who only lists what is over loads nothing for it."""
+    if row.summary.phase != "RUNNING":
+        return None
+    from drumline.view.progress import read_chief  # noqa: PLC0415
+
+    return read_chief(home, row.summary, now.at)
+
+
+def _note(home: str, row: RunRow, now: Moment) -> str:
+    """What should be known, and how far the run is if it goes on and nothing is amiss."""
+    standing = None if row.supervisor_gone else _standing(home, row, now)
+    if standing is None:
+        return note(row)
+    from drumline.cli.progress import describe  # noqa: PLC0415
+
+    return "; ".join(part for part in (note(row), describe(standing)) if part)
+
+
+def _table(home: str, rows: tuple[RunRow, ...], now: Moment) -> str:
     columns = {
         "ID": [row.summary.id for row in rows],
         "PROJECT": [clean(row.summary.project) for row in rows],
@@ -113,7 +141,7 @@ def _table(rows: tuple[RunRow, ...], now: Moment) -> str:
         "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
         "REPLICAS": [_headcount(row) for row in rows],
         "ENGINE": [row.summary.engine if row.summary.engine != "local" else "" for row in rows],
-        "NOTE": [clean(note(row)) for row in rows],
+        "NOTE": [clean(_note(home, row, now)) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}
     return table(tuple(shown), list(zip(*shown.values(), strict=True)))

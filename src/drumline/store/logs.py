@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import struct
 from collections import deque
 from pathlib import Path
@@ -12,6 +14,8 @@ from drumline.run.traces import LOG, MARKS
 MARK = struct.Struct("<dQ")  # when (UTC, seconds; negative: not exactly), how many bytes there were by then
 LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
 READ_BYTES = 1 << 22
+LONGEST_BAR = 1 << 22  # drawn on one line; of a longer one it is not known what stands above it
+_DRAWN_OVER = re.compile(rb"[^\r\n]*\r(?!\n)")  # the rest of a state after which the line goes on
 _LATEST = 1e11  # a time beyond this is damage
 
 
@@ -109,3 +113,28 @@ class LogReader:
         whole = len(data) - len(data) % MARK.size
         self._marks.extend((at, size) for at, size in MARK.iter_unpack(data[:whole]) if -_LATEST < at < _LATEST)
         self._marks_offset += whole
+
+
+def read_tail(path: Path, size: int) -> tuple[bytes, bool]:
+    """The end of a log, and whether it may begin within a line.
+
+    A bar may have been drawn over and over on one line for hours, and does not say again what it is of: then states
+    that are too far back are left out, and the lines above it are there.
+    """
+    try:
+        with path.open("rb") as log:
+            start = max(0, log.seek(0, os.SEEK_END) - size)
+            log.seek(start)
+            tail = log.read(size)
+            state = _DRAWN_OVER.match(tail) if start else None
+            if not state:
+                return tail, start > 0
+            end, above = start, b""
+            while end > max(0, start - LONGEST_BAR) and b"\n" not in above:
+                log.seek(max(0, end - size))
+                above = log.read(end - log.tell())
+                end -= len(above)
+            above = above[: above.rfind(b"\n") + 1]
+            return above + tail[state.end() :] if above else tail, end > 0 or not above
+    except OSError:
+        return b"", False

@@ -8,12 +8,14 @@ from typing import NamedTuple
 from drumline.plan.types import Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase, RunState
+from drumline.run.traces import trace_dir
 from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.launch import read_facts
 from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
+from drumline.view.progress import Standing, find_behind, read_standing
 from drumline.view.runs import RunRow, make_row
 
 
@@ -29,6 +31,7 @@ class ReplicaRow(NamedTuple):
     exit: Exit | None
     reason: str
     resources: Resources
+    standing: Standing = Standing()
 
 
 class CauseRow(NamedTuple):
@@ -52,6 +55,7 @@ class RunDetails(NamedTuple):
     revision: str | None
     is_dirty: bool | None
     folder: str
+    chief_standing: Standing = Standing()
 
 
 class _Life(NamedTuple):
@@ -70,14 +74,15 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     facts = read_facts(folder)
     lives = _lives(history.records, state)
     claims = {replica.id: replica.resources for replica in plan.replicas}
+    bare = [
+        _row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in plan.everyone
+    ]
+    rows = _with_standings(folder, state, bare, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
     return RunDetails(
         run=make_row(summary, now, supervised=supervised),
         plan=plan,
-        replicas=tuple(
-            _row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now)
-            for name in plan.everyone
-        ),
+        replicas=rows,
         causes=tuple(
             CauseRow(cause.attempt, cause.replica, cause.reason, describe_cause(folder.id, cause))
             for cause in state.causes
@@ -87,6 +92,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         revision=revision if isinstance(revision, str) else None,
         is_dirty=is_dirty if isinstance(is_dirty, bool) else None,
         folder=str(folder.path),
+        chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
     )
 
 
@@ -130,6 +136,20 @@ def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: R
         reason=own.reason if own else "",
         resources=resources,
     )
+
+
+def _with_standings(folder: RunFolder, state: RunState, rows: list[ReplicaRow], now: Moment) -> tuple[ReplicaRow, ...]:
+    """The same rows, with how far each replica is, and who is behind of those that run."""
+    standings: dict[ReplicaId, Standing] = {}
+    for row in rows:
+        own = state.standing(row.id)
+        if own and row.started_at is not None and not row.id.is_helper:
+            life = folder.path / trace_dir(row.id, row.attempt, own.incarnation)
+            standings[row.id] = read_standing(life, now.at, runs=row.phase is Phase.RUNNING)
+    ages = {row.id: row.duration_seconds or 0.0 for row in rows if row.phase is Phase.RUNNING}
+    for name in find_behind(standings, ages):
+        standings[name] = standings[name]._replace(is_behind=True)
+    return tuple(row._replace(standing=standings.get(row.id, row.standing)) for row in rows)
 
 
 def _output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:

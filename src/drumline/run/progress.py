@@ -1,0 +1,225 @@
+"""How far a training is, read from what it prints: bars of Keras and tqdm, and lines that name a step or an epoch.
+
+A line counts only in a shape that is known, and each number is one that stands there whole: a tail that was cut
+anywhere says the same as the whole log, or less. What nobody said is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_LONGEST = 2000  # no known shape is longer
+
+
+class Progress(NamedTuple):
+    """Where a training stands, in its own words; `rate` is steps in a second, as its bar has it."""
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    rate: float | None = None
+    is_latest: bool = False  # nothing was written after it
+
+    @property
+    def steps_eta_seconds(self) -> float | None:
+        """Until the last of `steps`, which may be those of one epoch only."""
+        if self.step is None or self.steps is None or not self.rate:
+            return None
+        return (self.steps - self.step) / self.rate
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until the last step of the last epoch; only where it was said which that is."""
+        left = self.steps_eta_seconds
+        if left is None or not self.epoch or self.epochs is None or not self.rate:
+            return None  # with an epoch 0 nobody knows what the last is called
+        return left + (self.epochs - self.epoch) * (self.steps or 0) / self.rate
+
+
+UNKNOWN = Progress()
+
+
+class _Piece(NamedTuple):
+    """What stood on a line at one time: up to its end, or until it was overwritten."""
+
+    text: str
+    ends_line: bool
+    is_whole: bool
+
+
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+_INT = r"\d{1,15}(?![\w%]|[.,]\d)"
+_FLOAT = r"[-+]?(?:(?:\d{1,20}\.?\d{0,20}|\.\d{1,20})(?:e[-+]?\d{1,3})?|nan|inf)(?![\w%]|[.,]\d)"
+_NOT_TRAINING = "".join(rf"(?<!{word}[ _])" for word in ("val", "valid", "validation", "test", "eval", "best"))
+_LOSS = re.compile(rf"(?<![\w/.'-]){_NOT_TRAINING}(?:train(?:ing)?[_ ])?loss'?\s?[:=]?\s*(?P<loss>{_FLOAT})", re.I)
+
+_HEADER = re.compile(rf"[\W_]*epoch:? *\[?(?P<epoch>{_INT}) ?/ ?(?P<epochs>{_INT})\]?[\W_]*", re.I)
+
+_CLOCK = r"(?:\d+:)?\d+:\d\d|\d+s"
+_KERAS = re.compile(
+    rf"\s*(?P<step>{_INT})/(?:(?P<steps>{_INT})|Unknown)(?: +━+| +\[[=>.]*\])?(?: -)?"
+    rf"(?: ETA: (?P<eta>{_CLOCK})| (?:{_CLOCK}))(?: -)?(?: (?P<per>\d+)(?P<unit>us|ms|s)/step)?(?= - )"
+)
+_KERAS_RATE = re.compile(r" (?P<per>\d+)(?P<unit>us|ms|s)/step$")
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+_TQDM = re.compile(
+    rf"(?P<about>[^|]{{0,200}}?) *\d{{1,3}}%\|[^|]{{0,500}}\| *(?P<step>{_INT})/(?P<steps>{_INT})"
+    r" \[[\d:]+<(?:[\d:]+|\?), +(?:(?P<rate>[\d.]+|\?)(?:it|step|steps|batch|batches)/s"
+    r"|(?P<per>[\d.]+)s/(?:it|step|batch))(?:, (?P<rest>.*))?\]\s*"
+)
+_TRAINS = re.compile(r"(?i)(?:train|fit|step|iter|batch)\w*\W*|")
+_ABOUT_EPOCH = re.compile(rf"(?i)(?:train\w*[ :,-]*)?epoch:? *\[?(?P<epoch>{_INT})(?: ?/ ?(?P<epochs>{_INT}))?\]?\W*")
+
+_PREFIX = re.compile(
+    r"(?i)(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[-+]\d\d:?\d\d)?\]?[\s:|-]*)?"  # a time
+    r"(?:[\w.]+[\s:|-]+(?=(?:INFO|DEBUG)\b))?(?:\[?(?:INFO|DEBUG)\]?(?::[\w.]+:|[\s:|-]+))?"  # who speaks
+    r"(?:[IW]\d{4} [\d:.]+ +\d+ [^\]\s]+\] )?"  # of absl
+    r"[\[(\s=*#>-]*(?:train(?:ing)?[\s:,-]+)?"
+)
+_ITEM = re.compile(
+    rf"(?i)(?P<word>epoch|global[_ ]step|step|iteration|iter)s?\s?[:=]?\s*"
+    rf"(?P<open>\[)?\s?(?P<now>{_INT})(?:\s?(?:/|of)\s?(?P<all>{_INT}))?(?(open)\s?\])[\s,;:|\])(-]*"
+)
+
+
+def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
+    """What the end of a log says; `is_cut` if it may begin within a line."""
+    last: Progress | None = None
+    loss: float | None = None
+    is_latest, knows_epoch = True, False  # or knows that nobody said it
+    for piece in _newest_first(tail, is_cut=is_cut):
+        if piece.ends_line and (header := _HEADER.fullmatch(piece.text)):
+            opened = _counted(header["epoch"], header["epochs"], None, None) or UNKNOWN
+            if last is None:
+                last = opened
+            elif not knows_epoch:
+                last = last._replace(epoch=opened.epoch, epochs=opened.epochs)
+            knows_epoch = True
+        else:
+            bar = _read_keras(piece) or _read_tqdm(piece.text)
+            # Once there are a step and a loss, only their epoch is looked for: most lines need not be read.
+            asked = last is None or loss is None or "epoch" in piece.text.lower()
+            found = bar or (_read_line(piece.text) if asked and piece.is_whole else None)
+            if found is None:
+                is_latest = False
+                continue
+            if last is None:
+                last, knows_epoch = found._replace(is_latest=is_latest), found.epoch is not None
+            elif found.epoch is not None or (bar and piece.ends_line and bar.step == bar.steps):
+                knows_epoch = True  # an epoch ended here: what comes after may be an evaluation, or of the next
+            loss = found.loss if loss is None else loss
+        if knows_epoch and loss is not None:
+            break
+    return (last or UNKNOWN)._replace(loss=loss)
+
+
+def _newest_first(tail: bytes, *, is_cut: bool) -> Iterator[_Piece]:
+    """What stood on each line at each time, backwards."""
+    end, ends_line, is_whole = len(tail), False, False
+    while end >= 0:
+        start = max(tail.rfind(b"\n", 0, end), tail.rfind(b"\r", 0, end)) + 1
+        if is_cut and start == 0:
+            return
+        text = _CONTROL.sub("", tail[start : min(end, start + 4 * _LONGEST)].decode(errors="replace")).rstrip()
+        if text:
+            yield _Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole)
+        end, is_whole = start - 1, True
+        ends_line = tail[end : end + 1] == b"\n" or tail[end : end + 2] == b"\r\n"
+
+
+def _counted(epoch: str | None, epochs: str | None, step: str | None, steps: str | None) -> Progress | None:
+    """Counts as numbers; None if one is beyond its own total: then they count something else."""
+    found = Progress(_number(epoch), _number(epochs), _number(step), _number(steps))
+    counts = ((found.epoch, found.epochs), (found.step, found.steps))
+    return None if any(now is not None and all_ is not None and now > all_ for now, all_ in counts) else found
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _loss_in(text: str) -> float | None:
+    found = _LOSS.search(text)
+    return float(found["loss"]) if found else None
+
+
+def _read_keras(piece: _Piece) -> Progress | None:
+    """A bar of Keras 2 or 3; one without a loss is of `predict`."""
+    bar = _KERAS.match(piece.text)
+    if not bar:
+        return None
+    metrics = piece.text[bar.end() :]
+    if " - loss:" not in metrics:
+        return None
+    counted = _counted(None, None, bar["step"], bar["steps"])
+    if counted is None:
+        return None
+    complete = metrics if piece.is_whole else metrics.rpartition(" ")[0]  # its last word may go on
+    per = bar if bar["per"] else _KERAS_RATE.search(complete)
+    rate = None
+    if per and int(per["per"]):
+        rate = 1 / (int(per["per"]) * _UNITS[per["unit"]])
+    elif bar["eta"] and counted.steps and counted.step is not None and (eta := _seconds(bar["eta"])):
+        rate = (counted.steps - counted.step) / eta or None
+    return counted._replace(loss=_loss_in(complete), rate=rate)
+
+
+def _seconds(clock: str) -> int:
+    total = 0
+    for part in clock.removesuffix("s").split(":"):
+        total = total * 60 + int(part)
+    return total
+
+
+def _read_tqdm(text: str) -> Progress | None:
+    """A bar of tqdm that counts steps: with a loss, or said to be of an epoch or a training, or with nothing said."""
+    if "%|" not in text:
+        return None
+    bar = _TQDM.fullmatch(text)
+    if not bar:
+        return None
+    about, loss = bar["about"].strip(), _loss_in(bar["rest"] or "")
+    epoch = _ABOUT_EPOCH.fullmatch(about)
+    if not (epoch or _TRAINS.fullmatch(about)):
+        return None
+    counted = _counted(epoch and epoch["epoch"], epoch and epoch["epochs"], bar["step"], bar["steps"])
+    if counted is None:
+        return None
+    said, per = bar["rate"], bar["per"]
+    try:
+        rate = 1 / float(per) if per else float(said) if said and said != "?" else None
+    except (ValueError, ZeroDivisionError):
+        rate = None
+    return counted._replace(loss=loss, rate=rate or None)
+
+
+def _read_line(text: str) -> Progress | None:
+    """A line that begins with a step or an epoch and has a loss, or with a loss and a step; or `epoch 3/10`."""
+    lowered = text.lower()
+    if "loss" not in lowered and "epoch" not in lowered:
+        return None
+    prefix = _PREFIX.match(text)
+    at = prefix.end() if prefix else 0
+    loss = _LOSS.match(text, at)
+    if loss:  # loss = 0.3, step = 100 (1.2 sec)
+        at = loss.end() + len(text[loss.end() :]) - len(text[loss.end() :].lstrip(" \t,;|"))
+    counts: dict[str, tuple[str, str | None]] = {}
+    while item := _ITEM.match(text, at):
+        word = "epoch" if item["word"].lower() == "epoch" else "step"
+        if word in counts:
+            return None  # twice, and who knows which is meant
+        counts[word] = item["now"], item["all"]
+        at = item.end()
+    value = float(loss["loss"]) if loss else _loss_in(text[at:])
+    epoch, epochs = counts.get("epoch", (None, None))
+    step, steps = counts.get("step", (None, None))
+    if not counts or (value is None and epochs is None):
+        return None
+    counted = _counted(epoch, epochs, step, steps)
+    return counted and counted._replace(loss=value)
