@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 from drumline.plan.types import ReplicaId
 from drumline.run.progress import UNKNOWN, Progress, read_progress
-from drumline.run.traces import LOG, trace_dir
+from drumline.run.traces import LOG, REPORT, trace_dir
+from drumline.runtime.progress import read_report
 from drumline.store.home import RUNS
 from drumline.store.logs import read_tail
 
 if TYPE_CHECKING:
     from drumline.store.index import Summary
 
-REPORT = "report"  # beside the log, as `runtime.report` writes it
-REPORT_BYTES = 512
 TAIL_BYTES = 1 << 14
 
 _SILENT_SECONDS = 60.0  # after that much silence nobody knows how long it will take, unless its steps are as long
@@ -34,32 +32,34 @@ class Standing(NamedTuple):
     at: float | None = None  # UTC, seconds
     eta_seconds: float | None = None  # to the end of the last epoch
     steps_eta_seconds: float | None = None  # to the last of its steps
+    is_global: bool = False  # its steps are those of the whole training
     is_behind: bool = False
 
 
 def read_standing(folder: Path, now: float, *, runs: bool = True) -> Standing:
     """What one life said of itself last; who does not run any more takes no time."""
     log = folder / LOG
-    at = _changed_at(log)  # before what is read: it may be older than that, and never younger
+    at = _changed_at(log)
     tail, is_cut = read_tail(log, TAIL_BYTES) if at is not None else (b"", False)
     progress = read_progress(tail, is_cut=is_cut)
-    report = _read_report(folder / REPORT)
+    report = read_report(folder / REPORT)
     if report:
-        said, at = report
         # Its steps are its own and not those of a bar; of epochs it says nothing unless it does.
+        epoch = _whole(report.values.get("epoch"))
+        at = report.at_seconds
         progress = Progress(
-            epoch=progress.epoch if said.epoch is None else said.epoch,
-            epochs=progress.epochs if said.epoch is None else None,
-            step=said.step,
-            loss=progress.loss if said.loss is None else said.loss,
+            epoch=progress.epoch if epoch is None else epoch,
+            epochs=progress.epochs if epoch is None else None,
+            step=report.step,
+            loss=report.values.get("loss", progress.loss),
             is_latest=True,
         )
     if progress == UNKNOWN or at is None:
         return Standing()
-    silent = now - at > max(_SILENT_SECONDS, 3 / progress.rate if progress.rate else 0)
-    if not runs or silent:
-        return Standing(progress, at)
-    return Standing(progress, at, progress.eta_seconds, progress.steps_eta_seconds)
+    standing = Standing(progress, at, is_global=report is not None and "epoch" not in report.values)
+    if not runs or now - at > max(_SILENT_SECONDS, 3 / progress.rate if progress.rate else 0):
+        return standing
+    return standing._replace(eta_seconds=progress.eta_seconds, steps_eta_seconds=progress.steps_eta_seconds)
 
 
 def read_chief(home: str, summary: Summary, now: float) -> Standing:
@@ -71,13 +71,18 @@ def read_chief(home: str, summary: Summary, now: float) -> Standing:
 def find_behind(standings: Mapping[ReplicaId, Standing], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
     """Who is well behind those that count the same; `ages` are the seconds for which each has run.
 
-    Who only has not said anything for a while is not behind: it counts with what it may have done since. Nor is one
-    whose last line says nothing of steps: nobody knows when it was where.
+    Steps in a log begin anew with each epoch, or may: they are compared only within one that is known. Who has only
+    said nothing for a while counts with what it may have done since, and who wrote of something else not at all:
+    nobody knows when it was where.
     """
     alike: dict[object, list[ReplicaId]] = {}
-    for name, (progress, at, *_) in standings.items():
-        if name.role in _LINE and name in ages and progress.is_latest and progress.step is not None and at:
-            alike.setdefault((progress.epoch, progress.epochs, progress.steps), []).append(name)
+    for name, standing in standings.items():
+        progress = standing.progress
+        if name.role not in _LINE or name not in ages or progress.step is None or not progress.is_latest:
+            continue
+        if standing.is_global or progress.epoch is not None:
+            unit = None if standing.is_global else (progress.epoch, progress.epochs, progress.steps)
+            alike.setdefault(unit, []).append(name)
     behind: set[ReplicaId] = set()
     for names in alike.values():
         names.sort(key=lambda name: standings[name].progress.step or 0)
@@ -89,15 +94,15 @@ def find_behind(standings: Mapping[ReplicaId, Standing], ages: Mapping[ReplicaId
 
 
 def _perhaps(standing: Standing, age: float, then: float) -> float:
-    """How far it may have come by then, at most."""
-    progress, at = standing.progress, standing.at or 0.0
-    step, silence = progress.step or 0, then - at
+    """How far it may have come by then, at most: twice as fast as it was."""
+    progress, silence = standing.progress, then - (standing.at or 0.0)
+    step = progress.step or 0
     if silence <= 0:
         return step
     if progress.rate:
         return step + 2 * progress.rate * silence
-    if progress.epoch is not None or age - silence <= 0:
-        return float("inf")  # steps that begin anew with each epoch say nothing of its speed
+    if not standing.is_global or silence >= age:
+        return math.inf
     return step * (1 + 2 * silence / (age - silence))
 
 
@@ -108,20 +113,5 @@ def _changed_at(log: Path) -> float | None:
         return None
 
 
-def _read_report(path: Path) -> tuple[Progress, float] | None:
-    """The last report and its time; None if there is none, or it is being written at this moment."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    body = data[9:-1]
-    if len(data) != REPORT_BYTES or data[:9] != b"%08x " % crc32(body):
-        return None
-    try:
-        found = json.loads(body)
-        values = {name: float(value) for name, value in found["values"].items()}
-        epoch = values.get("epoch")
-        whole = int(epoch) if epoch is not None and epoch.is_integer() and epoch >= 0 else None
-        return Progress(epoch=whole, step=int(found["step"]), loss=values.get("loss")), float(found["at"])
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None  # of another version
+def _whole(value: float | None) -> int | None:
+    return int(value) if value is not None and value >= 0 and value.is_integer() else None

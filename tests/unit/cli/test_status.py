@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,10 +15,18 @@ from typing import Any
 import pytest
 
 from drumline.cli import run
-from drumline.run.event import AttemptPlaced, Exit, ReplicaExited, ReplicaStarted
-from past import NOON, ONE_WORKER, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
+from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.traces import LOG, trace_dir
+from drumline.runtime.lock import take_lock
+from drumline.store.clock import Moment
+from past import NOON, ONE_WORKER, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
 
 Captured = pytest.CaptureFixture[str]
+
+NOTHING_KNOWN = {
+    **dict.fromkeys(("epoch", "epochs", "step", "steps", "loss", "eta_seconds", "steps_eta_seconds")),
+    "behind": False,
+}
 
 
 @pytest.fixture
@@ -112,6 +121,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
         "roles": {"worker": 1},
         "parameters": {"lr": "0.1"},
         "supervisor_gone": False,
+        "progress": NOTHING_KNOWN,
     }
     assert data(capsys) == [expected]
     assert data(capsys, "4") == {
@@ -134,6 +144,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
                 "signal": None,
                 "reason": "Exited",
                 "message": "",
+                "progress": NOTHING_KNOWN,
                 "resources": {"cpus": None, "memory_bytes": None, "gpus": None},
             }
         ],
@@ -168,6 +179,72 @@ def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
     assert cells(table) == [
         ["4.worker.0 (chief)", "FAILED", "12:00:10Z", "20s", "9 (KILL)", "Signalled", "2", "1.5GiB", "1"]
     ]
+
+
+def two_that_train(home: Path, first: str, second: str) -> Path:
+    """A run of two workers that goes on, supervised for as long as its lock is held, with what they have printed."""
+    accepted, started, *_ = moments(at=time.time() - 30)
+    history: list[tuple[Moment, Event]] = [
+        (accepted, RunAccepted()),
+        (accepted, AttemptPlaced(0, ("127.0.0.1:20000", "127.0.0.1:20001"))),
+        (started, ReplicaStarted(WORKER, 0)),
+        (started, ReplicaStarted(SECOND, 0)),
+    ]
+    folder = write_run(home, 4, history, spec=TWO_WORKERS, directory=Path.cwd())
+    written = time.time()
+    for replica, text in ((WORKER, first), (SECOND, second)):
+        life = folder.path / trace_dir(replica, 0)
+        life.mkdir(parents=True)
+        (life / LOG).write_text(text)
+        os.utime(life / LOG, (written, written))
+    return folder.lock_file
+
+
+KERAS = "Epoch 2/3\n%d/100 ━━━━━━━━━━ 3s 500ms/step - accuracy: 0.9 - loss: %s\n"
+
+
+def test_how_far_a_run_is_stands_beside_it(home: Path, capsys: Captured) -> None:
+    lock = take_lock(two_that_train(home, KERAS % (90, "0.31456"), KERAS % (40, "nan")))
+    assert lock is not None
+    assert status() == 0
+    assert cells(capsys.readouterr().out)[0][-1] == "epoch 2/3, step 90/100, loss 0.3146"
+    assert status("4") == 0
+    table = capsys.readouterr().out.split("\n\n")[1]
+    assert table.splitlines()[0].split()[4:] == ["EPOCH", "STEP", "LOSS", "ETA"]
+    assert [row[4:] for row in cells(table)] == [
+        ["2/3", "90/100", "0.3146", "55s"],
+        ["2/3", "40/100 (behind)", "nan", "1m20s"],
+    ]
+    os.close(lock)
+
+
+def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> None:
+    two_that_train(home, KERAS % (90, "0.31456"), KERAS % (40, "nan"))
+    first = {
+        "epoch": 2,
+        "epochs": 3,
+        "step": 90,
+        "steps": 100,
+        "loss": 0.31456,
+        "eta_seconds": 55.0,
+        "steps_eta_seconds": 5.0,
+        "behind": False,
+    }
+    second = {**first, "step": 40, "loss": "nan", "eta_seconds": 80.0, "steps_eta_seconds": 30.0, "behind": True}
+    whole = data(capsys, "4")
+    assert whole["progress"] == first
+    assert [replica["progress"] for replica in whole["replicas"]] == [first, second]
+    assert [each["progress"] for each in data(capsys)] == [first]
+
+
+def test_only_what_is_known_has_a_column(home: Path, capsys: Captured) -> None:
+    tqdm = " 45%|████▌     | 45/100 [00:10<00:11,  5.00it/s]\n"
+    two_that_train(home, "loading data\n", tqdm)
+    assert status("4") == 0
+    table = capsys.readouterr().out.split("\n\n")[1]
+    assert table.splitlines()[0].split()[4:] == ["STEP", "ETA"]
+    assert [row[4:] for row in cells(table)] == [[], ["45/100", "11s to step 100"]]
+    assert data(capsys, "4")["progress"] == NOTHING_KNOWN
 
 
 def test_why_earlier_attempts_ended_is_on_the_page(home: Path, capsys: Captured) -> None:

@@ -161,13 +161,12 @@ def test_time_to_go_is_known_only_with_everything_that_it_takes() -> None:
     assert (bar.steps_eta_seconds, bar.eta_seconds) == (7.0, 27.0)
     assert bar._replace(epochs=None).eta_seconds is None
     assert bar._replace(epoch=0).eta_seconds is None
-    for field in ("step", "steps", "rate"):
-        less = bar._replace(**{field: None})
+    for less in (bar._replace(step=None), bar._replace(steps=None), bar._replace(rate=None)):
         assert (less.steps_eta_seconds, less.eta_seconds) == (None, None)
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_can_be_read(tail: bytes, is_cut: bool) -> None:  # noqa: FBT001
+def test_any_bytes_can_be_read(tail: bytes, is_cut: bool) -> None:
     assert isinstance(read_progress(tail, is_cut=is_cut), Progress)
 
 
