@@ -143,6 +143,7 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "reason": row.reason,
         "message": row.exit.message if row.exit else "",
         "progress": progress_data(row.standing),
+        "behind": row.standing.is_behind,
         "resources": {
             "cpus": row.resources.cpus,
             "memory_bytes": row.resources.memory_bytes,

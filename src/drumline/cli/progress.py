@@ -45,8 +45,7 @@ def eta_cell(standing: Standing) -> str:
 def progress_data(standing: Standing | None) -> dict[str, object]:
     """What JSON knows; a loss that is no number is a word, as null is a loss that is not known."""
     if standing is None:
-        names = ("epoch", "epochs", "step", "steps", "loss", "eta_seconds", "steps_eta_seconds")
-        return {**dict.fromkeys(names), "behind": False}
+        return dict.fromkeys(("epoch", "epochs", "step", "steps", "loss", "eta_seconds", "steps_eta_seconds"))
     progress = standing.progress
     loss = progress.loss
     return {
@@ -57,7 +56,6 @@ def progress_data(standing: Standing | None) -> dict[str, object]:
         "loss": loss if loss is None or math.isfinite(loss) else str(loss),
         "eta_seconds": _rounded(standing.eta_seconds),
         "steps_eta_seconds": _rounded(standing.steps_eta_seconds),
-        "behind": standing.is_behind,
     }
 
 

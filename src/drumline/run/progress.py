@@ -102,9 +102,9 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
                 last = last._replace(epoch=opened.epoch, epochs=opened.epochs)
             knows_epoch = True
         else:
-            bar = _read_keras(piece) or _read_tqdm(piece.text)
-            # Once there are a step and a loss, only their epoch is looked for: most lines need not be read.
+            # Once there are a step and a loss, only their epoch is looked for: most pieces need not be read.
             asked = last is None or loss is None or "epoch" in piece.text.lower()
+            bar = (_read_keras(piece) or _read_tqdm(piece.text)) if asked or piece.ends_line else None
             found = bar or (_read_line(piece.text) if asked and piece.is_whole else None)
             if found is None:
                 is_latest = False
