@@ -29,7 +29,7 @@ check: $(READY) ## Lint, types, layers
 
 test: check ## All checks, and all tests that need no cluster
 	scripts/environment tensorflow torch jax
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 bench: $(READY) ## Measure, as ratios side by side in one run
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group bench

@@ -92,14 +92,25 @@ class World:
     def tell_together(self, events: list[Event]) -> None:
         """Write several events down before the orders of any are followed, as a supervisor in a hurry does."""
         self.journal += events
-        for event in events:
-            self.tell(event, written=True)
+        for action in [action for event in events for action in self._step(event)]:
+            self._perform(action)
 
-    def tell(self, event: Event, *, written: bool = False, most: int | None = None) -> tuple[Action, ...]:
+    def tell(self, event: Event, *, most: int | None = None) -> tuple[Action, ...]:
         """Write an event down and follow the orders, or die after so many of them."""
+        self.journal.append(event)
+        over = self.state.phase.is_final
+        actions = self._step(event)
+        if over:
+            return actions
+        for action in actions[:most]:
+            self._perform(action)
+        if most is not None:
+            self.die()
+        return actions
+
+    def _step(self, event: Event) -> tuple[Action, ...]:
+        """What an event makes of the run, and what to do about it; checked for sense."""
         before = self.state
-        if not written:
-            self.journal.append(event)
         self.state, actions = step(self.plan, before, event)
         if before.phase.is_final:
             assert self.ending
@@ -111,10 +122,6 @@ class World:
         for action in actions:
             self._check(action)
         assert self.state.phase.is_final == (self.ending is not None)
-        for action in actions[:most]:
-            self._perform(action)
-        if most is not None:
-            self.die()
         return actions
 
     def wish(self, *, force: bool = False) -> StopRequested:

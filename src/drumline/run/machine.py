@@ -247,8 +247,6 @@ def _engine_failed(plan: Plan, state: RunState, event: EngineFailed) -> Step:
     if state.ending is not None:
         return state, ()
     cause = Cause(None, state.attempt, Exit(message=event.message), "engine", "EngineFailed")
-    if state.phase is Phase.PENDING:  # nobody starts before an attempt is placed
-        state = _all(plan, state, ReplicaState(Phase.KILLED, reason=cause.reason))
     return _fail(plan, state, cause)
 
 

@@ -66,11 +66,14 @@ class Supervisor:
         while self._news:
             events = [self._news.popleft() for _ in range(len(self._news))]  # a signal may add to them at any moment
             self._write_down(events)
+            orders: list[Action] = []
             for event in events:
                 self._note(event)
                 self.state, actions = step(self.plan, self.state, event)
-                for action in actions:
-                    self._perform(action)
+                orders += actions
+            # Only now: a placement is written down while it is made, and what was written before it comes before it.
+            for order in orders:
+                self._perform(order)
             if self._trouble and self.state.ending is None:
                 # A run whose journal cannot be kept is ended, not left unseen.
                 self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {self._trouble}"))

@@ -43,7 +43,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     RoomFound: st.builds(RoomFound, numbers),
     ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),
     ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds),
-    StopRequested: st.builds(StopRequested, st.booleans()),
+    StopRequested: st.builds(StopRequested, st.booleans(), seconds),
     TimerFired: st.builds(TimerFired, texts, numbers),
     DelayChosen: st.builds(DelayChosen, numbers, seconds),
     EngineFailed: st.builds(EngineFailed, numbers, texts),
