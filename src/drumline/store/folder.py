@@ -117,7 +117,8 @@ def find_folder(home: Path, run: str) -> RunFolder:
     if os.path.exists(folder.plan_file):  # noqa: PTH110 - Path raises where a folder may not be looked into
         return folder
     known = sorted(numbers(home))
-    hint = f"there are runs {_span(known)}" if known else "there are no runs yet: `drumline train` starts one"
+    exist = "there is run" if len(known) == 1 else "there are runs"
+    hint = f"{exist} {_span(known)}" if known else "there are no runs yet: `drumline train` starts one"
     raise NotFoundError(f"there is no run {run}", hint=hint)
 
 

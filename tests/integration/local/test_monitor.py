@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from drumline.engine.local.memory import memory_bytes
+from drumline.engine.local.capacity import find_memory
 from drumline.run.state import Phase
 from drumline.run.traces import METRICS
 from drumline.runtime.keeper import descendants, now, start_ticks
@@ -152,7 +152,7 @@ def test_every_replica_is_measured_by_itself_and_the_total_is_the_machines(house
     assert [row["id"] for row in shown["replicas"]] == [
         f"1.{name}" for name in ("worker.0", "worker.1", "worker.2", "ps.0")
     ]
-    assert {row["memory_total_bytes"] for row in shown["replicas"]} == {memory_bytes()}
+    assert {row["memory_total_bytes"] for row in shown["replicas"]} == {find_memory()}
     assert all(row["memory_bytes"] > 0 for row in shown["replicas"])
     assert shown["total"]["memory_bytes"] == sum(row["memory_bytes"] for row in shown["replicas"])
     if not Path("/dev/nvidiactl").exists():
@@ -190,7 +190,7 @@ def test_whoever_watches_sees_new_numbers_until_the_run_is_over(house: House) ->
     with opened(house, "monitor", run.id) as terminal:
         terminal.wait_for("CPU %")
         wait_until(lambda: len(samples(run)) >= 3)
-        terminal.wait_for(f" / {(memory_bytes() or 0) / (1 << 30):.1f}")
+        terminal.wait_for(f" / {find_memory() / (1 << 30):.1f}")
         house.write("go", "")
         assert terminal.wait() == 0
         lines = [line for line in screen(terminal.shown) if line]

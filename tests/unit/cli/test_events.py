@@ -103,4 +103,4 @@ def test_a_run_to_which_nothing_has_happened_has_no_events(home: Path, capsys: C
 def test_a_wrong_id_says_what_exists(home: Path, capsys: Captured) -> None:
     write_run(home, 4)
     assert run(["events", "9"]) == 4
-    assert capsys.readouterr() == ("", "error: there is no run 9\nhint: there are runs 4\n")
+    assert capsys.readouterr() == ("", "error: there is no run 9\nhint: there is run 4\n")

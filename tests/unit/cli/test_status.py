@@ -279,8 +279,8 @@ def test_a_part_of_a_run_is_named_by_its_id(home: Path, capsys: Captured, target
 @pytest.mark.parametrize(
     ("target", "code", "message", "hint"),
     [
-        ("9", 4, "there is no run 9", "there are runs 4"),
-        ("7.2", 4, "there is no run 7.2", "there are runs 4"),
+        ("9", 4, "there is no run 9", "there is run 4"),
+        ("7.2", 4, "there is no run 7.2", "there is run 4"),
         ("4.worker.7", 4, "run 4 has no worker.7", "it has 4.worker.0, 4.worker.1"),
         ("4.ps", 4, "run 4 has no ps", "it has 4.worker.0, 4.worker.1"),
         ("4.chef", 2, "`4.chef`: `chef` is not a role", "roles are chief, worker, ps, evaluator"),

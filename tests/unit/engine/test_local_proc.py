@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.memory import memory_bytes
+from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.proc import proportional_bytes, read_stats, trees, variable_of
 
 
@@ -104,14 +104,13 @@ MACHINE = {"proc/meminfo": "MemTotal:       1000 kB\nMemFree: 1 kB\n"}
         # In a container the group has a name that is not there, and its limit lies on top.
         ({**MACHINE, "proc/self/cgroup": "0::/host/pod\n", "sys/fs/cgroup/memory.max": "2000\n"}, 2000),
         ({**MACHINE, "proc/self/cgroup": "0::/../..\n", "sys/fs/cgroup/memory.max": "2000\n"}, 1_024_000),
-        ({}, None),
     ],
-    ids=["machine", "group", "group above", "version 1", "container", "outside", "nothing said"],
+    ids=["machine", "group", "group above", "version 1", "container", "outside"],
 )
 def test_the_memory_there_is_for_us_is_the_least_of_all_limits(
-    files: dict[str, str], expected: int | None, tmp_path: Path
+    files: dict[str, str], expected: int, tmp_path: Path
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert memory_bytes(tmp_path) == expected
+    assert find_memory(tmp_path) == expected

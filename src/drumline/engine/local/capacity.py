@@ -18,7 +18,7 @@ _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 
 def find_capacity(cores: int, environ: Mapping[str, str], *, root: Path = Path("/")) -> Capacity:
     """Look at this machine; `cores` is what the process may run on, before any quota."""
-    return Capacity(_count_cpus(cores, root), _find_memory(root), find_gpus(environ, root=root))
+    return Capacity(_count_cpus(cores, root), find_memory(root), find_gpus(environ, root=root))
 
 
 def find_gpus(environ: Mapping[str, str], *, root: Path = Path("/")) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def _read_quotas(root: Path) -> Iterator[tuple[str, str]]:
         yield _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
 
 
-def _find_memory(root: Path) -> int:
+def find_memory(root: Path = Path("/")) -> int:
     """The machine's memory, or less where a control group allows less."""
     total = re.search(r"^MemTotal: *([0-9]+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     amounts = [int(total[1]) * 1024 if total else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -77,6 +77,8 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers and controller not in controllers.split(","):
+            continue
+        if path.startswith("/.."):  # outside of what this namespace shows
             continue
         for mount in (f"sys/fs/cgroup/{controllers}", f"sys/fs/cgroup/{controller}") if controllers else _UNIFIED:
             folder = Path(path.lstrip("/"))

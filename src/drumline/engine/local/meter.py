@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpus import Seer, sees_any, share_out
-from drumline.engine.local.memory import memory_bytes
 from drumline.engine.local.nvml import has_gpus, open_reader
 from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
 from drumline.engine.local.processes import Life
@@ -40,7 +40,7 @@ class Meter:
 
     def __init__(self, loop: Loop) -> None:
         self._sharing: dict[Life, _Sharing] = {}
-        self._machine_bytes = memory_bytes()
+        self._machine_bytes = find_memory()
         self._outermost = is_outermost()
         self._loop = loop
         self._surveyor: Surveyor | None = None
