@@ -74,7 +74,8 @@ def _words(event: Event) -> str:
         case RoomFound():
             return f"found room for attempt {event.attempt}"
         case ReplicaStarted():
-            return "started" if event.pid is None else f"started as process {event.pid}"
+            started = "started" if event.pid is None else f"started as process {event.pid}"
+            return f"{started}, {event.note}" if event.note else started
         case ReplicaExited():
             return f"exited: {describe_exit(event.exit)}"
         case StopRequested():

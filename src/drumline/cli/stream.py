@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from drumline.run.state import Phase
 from drumline.runtime.lock import is_locked
+from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
-from drumline.supervise.control import connect
 from drumline.supervise.reach import supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 

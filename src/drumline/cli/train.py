@@ -34,6 +34,7 @@ _SECOND_THOUGHT_SECONDS = 3.0
 @click.option("--name", metavar="NAME", help="A name for this run, instead of the spec's.")
 @click.option("-d", "--detach", "in_background", is_flag=True, help="Start it, print its number, come back at once.")
 @click.option("--oversubscribe", is_flag=True, help="Claim more than there is, and wait for nobody.")
+@click.option("--no-warm", is_flag=True, help="Start every replica by itself, from a process of its own.")
 @click.option("--dry-run", is_flag=True, help="Only show who would run.")
 @click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C ends the run instead of leaving it.")
 @click.pass_context
@@ -47,6 +48,7 @@ def command(
     *,
     in_background: bool,
     oversubscribe: bool,
+    no_warm: bool,
     dry_run: bool,
     kill_on_interrupt: bool,
 ) -> None:
@@ -80,6 +82,7 @@ def command(
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
             folder = create_folder(loaded.site.home)
             plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe)
+            plan = plan._replace(warm=None) if no_warm else plan
             write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
             take_up(folder, spare=ctx.obj)
             gc.enable()

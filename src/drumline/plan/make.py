@@ -9,7 +9,7 @@ from drumline.plan.command import make_argv
 from drumline.plan.name import replica_name
 from drumline.plan.parameters import fill, variable_name
 from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Secret, Value
-from drumline.spec.types import Data, Engine, LocalOptions, Network, Resources, Role, Run, Spec
+from drumline.spec.types import Data, Engine, LocalOptions, Network, Resources, Role, Run, Spec, Warm
 from drumline.spec.types import Value as EnvValue
 
 
@@ -46,6 +46,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         ),
         tf_config_always=spec.tensorflow.tf_config == "always",
         evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,
+        warm=_warm(spec, engine),
         private_network=engine == "local" and _is_private(spec.engine.local),
     )
 
@@ -81,6 +82,13 @@ def default_engine(engine: Engine) -> str:
 def _is_private(options: LocalOptions | None) -> bool:
     network = options.network if options else "shared"
     return network.private if isinstance(network, Network) else network == "private"
+
+
+def _warm(spec: Spec, engine: str) -> types.Warm | None:
+    """Unless said, wherever there is something to import that takes its time."""
+    if engine != "local" or spec.warm is False or (spec.warm is None and spec.framework == "plain"):
+        return None
+    return types.Warm(spec.warm.modules, spec.warm.keep) if isinstance(spec.warm, Warm) else types.Warm()
 
 
 def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Iterator[Replica]:

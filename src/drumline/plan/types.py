@@ -154,6 +154,13 @@ class Timeouts(NamedTuple):
     progress_seconds: float | None = None
 
 
+class Warm(NamedTuple):
+    """What a warm process imports beside the framework, and how long it stays for the next run."""
+
+    modules: tuple[str, ...] = ()
+    keep_seconds: float = 600.0
+
+
 class Plan(NamedTuple):
     """Who will run: every replica with its command, variables and resources; no addresses yet."""
 
@@ -176,6 +183,7 @@ class Plan(NamedTuple):
     evaluator_in_cluster: bool = False
     private_network: bool = False
     oversubscribe: bool = False  # claims are taken whatever there is
+    warm: Warm | None = None  # fork replicas from a process that has imported the framework
 
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:

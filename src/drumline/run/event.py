@@ -58,6 +58,7 @@ class ReplicaStarted(NamedTuple):
     attempt: int
     incarnation: int = 0
     pid: int | None = None
+    note: str = ""  # how it was started, where there is something to say about it
 
 
 class ReplicaExited(NamedTuple):

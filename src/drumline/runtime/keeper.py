@@ -17,7 +17,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, NoReturn
@@ -70,41 +70,67 @@ def end_with_parent() -> None:
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def keep(
-    trace: int,
-    log: int,
-    news: int,
-    *,
-    name: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    workdir: str,
-    boot: str = "",
-    held: Sequence[int] = (),
-    enter: Sequence[int] = (),
-    file_limits: tuple[int, int] | None = None,
-    group: str = "",
-) -> NoReturn:
-    """Run one replica and never return. Called in a fresh fork; `trace` is open and already locked.
+class Order(NamedTuple):
+    """Which replica to run, and as what; `note` says how it came to be started this way, for whoever reads its trace.
 
-    `news` is a pipe: one line with the name and pid when the process is about to become the replica. The
-    descriptors in `held` stay open for as long as the keeper lives: claims, which end with the replica. The
-    namespaces in `enter` are the replica's and not the keeper's: the process enters them, in this order. A
-    supervisor that raised its own limit of open files says in `file_limits` what the replica is to have. `group` is
+    A supervisor that raised its own limit of open files says in `file_limits` what the replica is to have. `group` is
     the folder of a memory cgroup for the replica alone: its keeper stays outside, and is no victim of its hunger.
     """
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    workdir: str
+    boot: str = ""
+    file_limits: tuple[int, int] | None = None
+    group: str = ""
+    note: str = ""
+
+
+class Hands(NamedTuple):
+    """The open descriptors that a keeper gets.
+
+    `trace` is locked already. `news` is a pipe: one line with the name and pid when the process is about to become the
+    replica. Those in `held` stay open for as long as the keeper lives: claims, which end with the replica. The
+    namespaces in `enter` are the replica's and not the keeper's: the process enters them, in this order.
+    """
+
+    trace: int
+    log: int
+    news: int
+    held: Sequence[int] = ()
+    enter: Sequence[int] = ()
+
+    @property
+    def all(self) -> set[int]:
+        """Every one of them."""
+        return {self.trace, self.log, self.news, *self.held, *self.enter}
+
+
+Become = Callable[[Sequence[str], Mapping[str, str]], None]
+
+
+def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
+    """Run one replica. Called in a fresh fork, and never returns there, unless `become` does, in the replica itself.
+
+    Unless somebody else says what to become, the replica becomes its command, and nothing that was open in the
+    process from which it was forked stays so.
+    """
+    is_keeper = True
     try:
         os.setsid()
-        close_all_but(trace, log, news, *held, *enter)
-        _write_line(trace, {"keeper": os.getpid(), "boot": boot})
+        if become is None:
+            close_all_but(*hands.all)
+        trace, log = hands.trace, hands.log
+        _write_line(trace, {"keeper": os.getpid(), "boot": order.boot})
         for number in (*_OWN_SIGNALS, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         become_subreaper()
-        if file_limits:
-            resource.setrlimit(resource.RLIMIT_NOFILE, file_limits)
+        if order.file_limits:
+            resource.setrlimit(resource.RLIMIT_NOFILE, order.file_limits)
         try:
             pid = os.fork()
         except OSError as error:
@@ -112,61 +138,62 @@ def keep(
             _write_line(trace, {"code": 126, "at": now(), "over": True})
             os._exit(1)
         if pid == 0:
-            _become_replica(trace, log, news, name=name, argv=argv, env=env, workdir=workdir, group=group, enter=enter)
-        for descriptor in {log, news, *enter}.difference(held):
+            is_keeper = False
+            _become_replica(order, hands, become or _execute)
+            return
+        for descriptor in hands.all.difference(hands.held, (trace,)):
             os.close(descriptor)
         status, cpu_seconds = _wait_for(pid)
         end = {"code": _code(status), "signal": _signal(status), "at": now(), "cpu": round(cpu_seconds, 3)}
-        _write_line(trace, {**end, **(out_of_memory(group) if group else {})})
+        _write_line(trace, {**end, **(out_of_memory(order.group) if order.group else {})})
         _end_leftovers(gently=_signal(status) != signal.SIGKILL)
         _write_line(trace, {"over": True})
     finally:
-        os._exit(0)  # whatever happens, this fork must not go on as its supervisor
+        if is_keeper:
+            os._exit(0)  # whatever happens, this fork must not go on as its supervisor
 
 
-def _become_replica(
-    trace: int,
-    log: int,
-    news: int,
-    *,
-    name: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    workdir: str,
-    group: str,
-    enter: Sequence[int],
-) -> NoReturn:
+def _become_replica(order: Order, hands: Hands, become: Become) -> None:
+    is_replica = False
     try:
         os.setsid()
-        unlimited = _enter(group)
+        unlimited = _enter(order.group)
         for number in _OWN_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        os.close(null)
+        os.dup2(hands.log, 1)
+        os.dup2(hands.log, 2)
         pid = os.getpid()
-        _write_line(trace, {"pid": pid, "ticks": start_ticks(pid), **({"unlimited": unlimited} if unlimited else {})})
-        _write(news, f"{name} {pid} {unlimited}\n".encode())  # nobody may be there to hear it
+        known = {"pid": pid, "ticks": start_ticks(pid), "unlimited": unlimited, "note": order.note}
+        _write_line(hands.trace, {name: value for name, value in known.items() if value != ""})
+        # Nobody may be there to hear it.
+        _write(hands.news, json.dumps([order.name, pid, unlimited, order.note]).encode() + b"\n")
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs expect that nobody does
             signal.signal(number, signal.SIG_DFL)
         step = "enter its network"
         try:
-            for namespace in enter:
+            for namespace in hands.enter:
                 enter_namespace(namespace)
-            step = f"work in {workdir}"
-            os.chdir(workdir)
+            step = f"work in {order.workdir}"
+            os.chdir(order.workdir)
         except OSError as error:
-            _write(log, f"drumline: cannot {step}: {error.strerror}\n".encode())
+            _write(2, f"drumline: cannot {step}: {error.strerror}\n".encode())
             os._exit(126)
+        for descriptor in hands.all:
+            os.close(descriptor)
         try:
-            _execute(argv, env)
+            become(order.argv, order.env)
+            is_replica = True
         except (OSError, ValueError) as error:
             missing = isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR)
-            _write(log, f"drumline: cannot run {argv[0]}: {_reason(error, argv[0])}\n".encode(errors="replace"))
+            reason = _reason(error, order.argv[0])
+            _write(2, f"drumline: cannot run {order.argv[0]}: {reason}\n".encode(errors="replace"))
             os._exit(127 if missing else 126)
     finally:
-        os._exit(125)
+        if not is_replica:
+            os._exit(125)
 
 
 def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -35,6 +35,9 @@ ParameterName = Annotated[
         extra={"words": "a parameter's name: letters, digits, `-` and `_`, beginning with a letter"},
     ),
 ]
+ModuleName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", extra={"words": "a module's name, such as transformers"})
+]
 Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
 # `written`: the JSON types of what stands in the file, where the value is kept as another.
@@ -243,6 +246,15 @@ class Engine(Block, frozen=True):
     tfjob: KubernetesOptions | None = None
 
 
+class Warm(Block, frozen=True):
+    """A process that has imported the framework already, from which replicas are forked on this machine."""
+
+    modules: Annotated[
+        tuple[ModuleName, ...], Meta(description="What it imports beside the framework: packages of the environment")
+    ] = field(default=(), name="import")
+    keep: Annotated[Seconds, Meta(description="How long it stays for the next run")] = 600.0
+
+
 class Spec(Block, frozen=True):
     """What to train, by whom, where."""
 
@@ -272,6 +284,10 @@ class Spec(Block, frozen=True):
     timeouts: Timeouts = Timeouts()
     success: Annotated[Success | None, Meta(description="Who decides; unless said, the chief, else all workers")] = None
     engine: Engine = Engine()
+    warm: Annotated[
+        bool | Warm | None,
+        Meta(description="Fork replicas from a process that has imported the framework; unless said, not for `plain`"),
+    ] = None
 
     def with_parameters(self, parameters: dict[str, str]) -> Self:
         """The same spec with these parameters."""

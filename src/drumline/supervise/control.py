@@ -6,7 +6,6 @@ The connection stays open until the supervisor leaves, so whoever is connected l
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any
 
 from drumline.engine.protocol import Loop
 from drumline.run.event import StopRequested
+from drumline.runtime.unix import listen
 
 SAMPLED = b'{"sampled": true}\n'
 _LONGEST_REQUEST = 4096
@@ -33,12 +33,7 @@ class ControlServer:
         self._accept = accept
         self._connections: dict[socket.socket, bytes] = {}
         self._watchers: set[socket.socket] = set()
-        path.unlink(missing_ok=True)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        with _short_name(path) as name:
-            self._socket.bind(name)
-        path.chmod(0o600)
-        self._socket.listen(64)
+        self._socket = listen(path)
         self._socket.setblocking(False)
         loop.on_readable(self._socket.fileno(), self._connect)
 
@@ -103,18 +98,6 @@ def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | Non
     return None
 
 
-def connect(path: Path) -> socket.socket | None:
-    """Connect to a supervisor; None if there is none."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        with _short_name(path) as name:
-            connection.connect(name)
-    except OSError:
-        connection.close()
-        return None
-    return connection
-
-
 def request_stop(connection: socket.socket, *, force: bool) -> None:
     """Ask the supervisor at the other end to end the run."""
     connection.sendall(json.dumps({"do": "stop", "force": force}).encode() + b"\n")
@@ -135,21 +118,3 @@ def wait_closed(connection: socket.socket) -> None:
     with suppress(ConnectionError):
         while connection.recv(4096):
             pass
-
-
-class _short_name:  # noqa: N801
-    """A socket's name may have 107 bytes and a home folder more: name it through its folder's descriptor."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._folder: int | None = None
-
-    def __enter__(self) -> str:
-        if len(os.fsencode(self._path)) <= 100:
-            return str(self._path)
-        self._folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._folder}/{self._path.name}"
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder is not None:
-            os.close(self._folder)

@@ -11,9 +11,10 @@ from drumline.run.machine import fold
 from drumline.run.state import RunState
 from drumline.runtime.keeper import now
 from drumline.runtime.lock import is_locked
+from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
-from drumline.supervise.control import connect, read_answer, request_stop, wait_closed
+from drumline.supervise.control import read_answer, request_stop, wait_closed
 from drumline.supervise.detach import take_up
 
 _MOMENT_SECONDS = 0.01

@@ -9,7 +9,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.supervise.control import SAMPLED, connect, request_watch
+from drumline.runtime.unix import connect
+from drumline.supervise.control import SAMPLED, request_watch
 
 
 class Watch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -64,15 +65,15 @@ def test_a_keeper_that_cannot_enter_the_group_says_why_and_runs_the_replica(tmp_
     heard, news = os.pipe()
     pid = os.fork()
     if pid == 0:
-        keeper.keep(
-            trace, log, news, name="worker.0 0 0", argv=["echo", "ran"], env={}, workdir="/", group=f"{tmp_path}/gone"
-        )
+        order = keeper.Order("worker.0 0 0", ["echo", "ran"], {}, "/", group=f"{tmp_path}/gone", note="cold: why")
+        keeper.keep(order, keeper.Hands(trace, log, news))
     os.close(news)
     os.waitpid(pid, 0)
     assert read_trace(tmp_path / "keeper").unlimited == "No such file or directory"
     assert (tmp_path / "log").read_text() == "ran\n"
-    word = os.read(heard, 100).decode()
-    assert word == f"worker.0 0 0 {read_trace(tmp_path / 'keeper').pid} No such file or directory\n"
+    word = json.loads(os.read(heard, 100))
+    assert word == ["worker.0 0 0", read_trace(tmp_path / "keeper").pid, "No such file or directory", "cold: why"]
+    assert read_trace(tmp_path / "keeper").note == "cold: why"
     for descriptor in (trace, log, heard):
         os.close(descriptor)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from drumline.run.event import StopRequested
-from drumline.supervise.control import ControlServer, connect, request_stop
+from drumline.runtime.unix import connect
+from drumline.supervise.control import ControlServer, request_stop
 from drumline.supervise.loop import EventLoop
 from drumline.supervise.watch import Watch
 

@@ -17,7 +17,8 @@ from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.room import Room
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
-from drumline.plan.bind import bind_preparations
+from drumline.plan.bind import bind_preparations, reserved
+from drumline.plan.parameters import variable_name
 from drumline.plan.types import Launch, Placement, Plan, Replica, ReplicaId, Resources, Shared
 from drumline.runtime import prepare
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from drumline.engine.local.meter import Meter
     from drumline.engine.local.network import Network
     from drumline.engine.local.processes import Processes
+    from drumline.engine.local.warm.client import WarmProcesses
     from drumline.run.usage import Usage
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN).
@@ -43,6 +45,8 @@ class LocalEngine:
         self._processes: Processes | None = None
         self._run_dir = Path()
         self._private = False
+        self._plan: Plan | None = None
+        self._warm: WarmProcesses | None = None
         self._meter: Meter | None = None
         self._loop: Loop
         self._room = Room(site, environ, boot=_boot)
@@ -58,6 +62,7 @@ class LocalEngine:
         a private network each has an address of its own instead of a port.
         """
         self._private = plan.private_network
+        self._plan = plan
         if self._processes is None:
             division = self._room.look(plan)
         else:
@@ -127,7 +132,7 @@ class LocalEngine:
                 for launch in launches
             }
             network = self._open_network(launches) if self._private else None
-            self._running.start(launches, partial(complete, environ=self._environ), held, network)
+            self._running.start(launches, partial(complete, environ=self._environ), held, network, self._open_warm())
         finally:
             if network:
                 network.close()
@@ -169,6 +174,19 @@ class LocalEngine:
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
 
         return Network(self._run_dir, launches)
+
+    def _open_warm(self) -> WarmProcesses | None:
+        """What this line's replicas can be forked from, if they are to be."""
+        plan = self._plan
+        if plan is None or plan.warm is None:
+            return None
+        if self._warm is None:
+            from drumline.engine.local.warm.client import Kind, WarmProcesses  # noqa: PLC0415  # only where there is one
+
+            own = reserved(plan.framework) | {variable_name(name) for name in plan.parameters}
+            kind = Kind(plan.framework, plan.warm.modules, plan.warm.keep_seconds, own)
+            self._warm = WarmProcesses(self._site.home, kind, self._loop)
+        return self._warm
 
     def _open_meter(self) -> Meter:
         if self._meter is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from drumline.engine.local.limit import Limits
 from drumline.engine.local.stray import find_strays
@@ -16,16 +17,18 @@ from drumline.engine.local.trace import Trace, open_trace, read_trace, starving
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
-from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.event import EngineFailed, EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime import TRACE_DIR, keeper
 from drumline.runtime.lock import is_locked
 
 if TYPE_CHECKING:
     from drumline.engine.local.network import Network
+    from drumline.engine.local.warm.client import WarmProcesses, Wish
 
 MARK = "DRUMLINE_MARK"
 _MOMENT_SECONDS = 0.005
+_LONGEST_NOTE = 160
 
 
 class Life(NamedTuple):
@@ -50,6 +53,28 @@ class _Kept:
         self.end: Trace | None = None  # until somebody has measured it
 
 
+class _Start(NamedTuple):
+    """All that it takes to begin a life; the descriptors are whoever's who made it."""
+
+    launch: Launch
+    env: Mapping[str, str]
+    held: Sequence[int] = ()
+    enter: Sequence[int] = ()
+    note: str = ""
+
+    @property
+    def life(self) -> Life:
+        return Life(self.launch.replica.id, self.launch.attempt)
+
+    def copy(self) -> Self:
+        """The same with descriptors of its own."""
+        return self._replace(held=tuple(map(os.dup, self.held)), enter=tuple(map(os.dup, self.enter)))
+
+    def close(self) -> None:
+        for descriptor in (*self.held, *self.enter):
+            os.close(descriptor)
+
+
 class Processes:
     """Starts, stops and watches the replicas of one run; owns the descriptors that tell of them."""
 
@@ -63,6 +88,9 @@ class Processes:
         self._heard = b""
         self._file_limits = file_limits
         self._memory = Limits(run_dir, tell)
+        self._news: int | None = None
+        self._warm: WarmProcesses | None = None
+        self._waiting: dict[Life, _Start] = {}  # for a warm process
         keeper.become_subreaper()
 
     def start(
@@ -71,32 +99,62 @@ class Processes:
         env_of: Callable[[Launch], Mapping[str, str]],
         held: Mapping[ReplicaId, Sequence[int]],
         network: Network | None = None,
+        warm: WarmProcesses | None = None,
     ) -> None:
         """Start every life that has not begun before, and watch all; what happens to them is told as events.
 
         Raise EngineError if one cannot be started; those before it have been. An environment is asked for only
-        where it is needed: a supervisor that came back may lack the secrets of a line that runs.
+        where it is needed: a supervisor that came back may lack the secrets of a line that runs. Those that can be
+        forked from a warm process are, as soon as there is one.
         """
-        news, tidings = os.pipe()
+        self._warm = warm
         try:
             for launch in launches:
-                self._start_one(launch, env_of, tidings, held.get(launch.replica.id, ()), network)
+                life = Life(launch.replica.id, launch.attempt)
+                if self._has_begun(life):
+                    self._adopt(life)
+                    continue
+                doors = network.door(launch.replica.id) if network else None
+                claims = (*held.get(launch.replica.id, ()), *(doors.held if doors else ()))
+                start = _Start(launch, env_of(launch), claims, doors.enter if doors else ())
+                if warm is None:
+                    self._fork(start)
+                else:
+                    self._start_warm(start, warm)
         except OSError as error:
             raise EngineError(f"{launch.replica.id} cannot be started: {error.strerror}") from None
         finally:
-            os.close(tidings)
-            self._loop.on_readable(news, lambda: self._hear(news))
             self._conclude_adopted()
 
-    def _start_one(
-        self,
-        launch: Launch,
-        env_of: Callable[[Launch], Mapping[str, str]],
-        tidings: int,
-        held: Sequence[int],
-        network: Network | None,
-    ) -> None:
-        life = Life(launch.replica.id, launch.attempt)
+    def _start_warm(self, start: _Start, warm: WarmProcesses) -> None:
+        """Fork a replica from a warm process, once that is ready; or ourselves, if it cannot be."""
+        from drumline.engine.local.warm.client import make_wish  # noqa: PLC0415
+        from drumline.engine.local.warm.command import NotWarm  # noqa: PLC0415
+
+        launch = start.launch
+        try:
+            wish = make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)
+        except NotWarm as reason:
+            self._fork(start._replace(note=f"cold: {reason}"))
+            return
+        # Whoever gave us the descriptors closes them when we return.
+        self._waiting[start.life] = start.copy()
+        warm.ask(wish, lambda refused: self._begin_waiting(start.life, wish, refused))
+
+    def _begin_waiting(self, life: Life, wish: Wish, refused: str) -> None:
+        start = self._waiting.pop(life, None)
+        if start is None:
+            return  # it was stopped meanwhile
+        try:
+            self._fork(start._replace(note=f"cold: {refused}" if refused else "warm"), None if refused else wish)
+        except OSError as error:
+            self._tell(EngineFailed(life.attempt, f"{life.replica} cannot be started: {error.strerror}"))
+        finally:
+            start.close()
+
+    def _fork(self, start: _Start, wish: Wish | None = None) -> None:
+        """Have a keeper begin this life: a fork of ours, or of the warm process."""
+        life = start.life
         folder = self._run_dir / trace_dir(*life)
         for each in (folder.parent.parent, folder.parent, folder):
             each.mkdir(exist_ok=True, mode=0o700)
@@ -105,37 +163,62 @@ class Processes:
             self._adopt(life)
             return
         try:
-            env = {**env_of(launch), MARK: self._mark_of(life), TRACE_DIR: str(folder)}
-            door = network.door(launch.replica.id) if network else None
-            group = self._memory.make(folder, life.attempt, launch.replica.resources.memory_bytes)
+            order = keeper.Order(
+                name=f"{life.replica} {life.attempt} {life.incarnation}",
+                argv=start.launch.replica.argv,
+                env={**start.env, MARK: self._mark_of(life), TRACE_DIR: str(folder)},
+                workdir=start.launch.place.workdir,
+                boot=self._boot,
+                file_limits=self._file_limits,
+                group=self._memory.make(folder, life.attempt, start.launch.replica.resources.memory_bytes),
+                note=start.note[:_LONGEST_NOTE],
+            )
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
+                hands = keeper.Hands(trace, log, self._open_news(), start.held, start.enter)
+                if wish and self._warm:
+                    again = start.copy()
+                    self._warm.start(wish, order, hands, lambda pid: self._forked(again, pid))
+                    return
                 pid = os.fork()
                 if pid == 0:
-                    keeper.keep(
-                        trace,
-                        log,
-                        tidings,
-                        name=f"{life.replica} {life.attempt} {life.incarnation}",
-                        argv=launch.replica.argv,
-                        env=env,
-                        workdir=launch.place.workdir,
-                        boot=self._boot,
-                        held=(*held, *door.held) if door else held,
-                        enter=door.enter if door else (),
-                        file_limits=self._file_limits,
-                        group=group,
-                    )
+                    keeper.keep(order, hands)
             finally:
                 os.close(log)
         finally:
             os.close(trace)
         self._watch(_Kept(life, folder / TRACE), pid)
 
+    def _forked(self, start: _Start, pid: int | None) -> None:
+        """A warm process has forked a keeper; without a pid it went away, perhaps before it did."""
+        life = start.life
+        try:
+            if pid is None and not self._has_begun(life):
+                self._fork(start._replace(note="cold: the warm process has ended"))
+            elif pid is None:
+                self._adopt_again(life)
+            else:
+                self._watch(_Kept(life, self._run_dir / trace_dir(*life) / TRACE), pid)
+        except ProcessLookupError:
+            self._adopt_again(life)  # it is gone already, and so is its replica
+        except OSError as error:
+            self._tell(EngineFailed(life.attempt, f"{life.replica} cannot be started: {error.strerror}"))
+        finally:
+            start.close()
+
+    def _open_news(self) -> int:
+        """The pipe on which a process says that it is about to become a replica."""
+        if self._news is None:
+            news, self._news = os.pipe()
+            self._loop.on_readable(news, lambda: self._hear(news))
+        return self._news
+
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
         """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""
         for replica in replicas:
             life = Life(replica, attempt)
+            if life in self._waiting:
+                self._waiting.pop(life).close()
             kept = self._kept.get(life) or self._adopt(life)
             if kept is None:
                 self._loop.call_later(
@@ -154,7 +237,10 @@ class Processes:
 
     def has_begun(self, replica: ReplicaId, attempt: int) -> bool:
         """Whether this life was begun, by us or by an earlier supervisor; it will not be again."""
-        path = self._run_dir / trace_dir(replica, attempt) / TRACE
+        return self._has_begun(Life(replica, attempt))
+
+    def _has_begun(self, life: Life) -> bool:
+        path = self._run_dir / trace_dir(*life) / TRACE
         return is_locked(path) or read_trace(path).keeper is not None
 
     def traces(self) -> Iterator[Path]:
@@ -227,23 +313,19 @@ class Processes:
             self._conclude(kept, trace)
 
     def _hear(self, news: int) -> None:
-        """A process is about to become a replica; the pipe closes when all have."""
-        data = os.read(news, 65536)
-        if not data:
-            self._loop.forget(news)
-            os.close(news)
-            return
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        """A process is about to become a replica."""
+        *lines, self._heard = (self._heard + os.read(news, 65536)).split(b"\n")
         for line in lines:
-            replica, attempt, incarnation, pid, unlimited = line.decode().split(" ", 4)
-            kept = self._kept.get(Life(ReplicaId.parse(replica), int(attempt), int(incarnation)))
-            if kept:
-                self._told_start(kept, Trace(pid=int(pid), unlimited=unlimited))
+            name, pid, unlimited, note = json.loads(line)
+            replica, attempt, incarnation = name.split(" ")
+            life = Life(ReplicaId.parse(replica), int(attempt), int(incarnation))
+            if life in self._kept:
+                self._told_start(self._kept[life], Trace(pid=pid, unlimited=unlimited, note=note))
 
     def _told_start(self, kept: _Kept, trace: Trace) -> None:
         if trace.pid is not None and not kept.told_start:
             kept.told_start = True
-            self._tell(ReplicaStarted(*kept.life, trace.pid))
+            self._tell(ReplicaStarted(*kept.life, trace.pid, trace.note))
             if trace.unlimited:
                 message = f"{kept.life.replica} runs without its memory limit: {trace.unlimited}"
                 self._tell(EngineWarned(kept.life.attempt, message))
@@ -277,6 +359,7 @@ class Processes:
     def _end_strays(self, kept: _Kept, trace: Trace) -> bool:
         """Kill everybody of a life without keeper; say whether somebody may still be there."""
         keepers = {each.keeper for each in self._kept.values() if each.watched is not None and each.keeper}
+        keepers |= self._warm.pids if self._warm else set()
         mark = f"{MARK}={self._mark_of(kept.life)}"
         group = self._memory.members(kept.path.parent)
         strays = find_strays(

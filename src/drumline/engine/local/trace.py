@@ -14,7 +14,7 @@ from drumline.run.event import Exit
 from drumline.words import size
 
 # More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
-_ROOM = b"\n" * 512
+_ROOM = b"\n" * 1024
 
 # A group is full a few pages before its limit, since the kernel hands out some at a time.
 _ALL = 0.95
@@ -32,6 +32,7 @@ class Trace(NamedTuple):
     cpu_seconds: float = 0.0  # that it computed, and whatever it started and did not outlive it
     over: bool = False  # nothing that it started was left
     unlimited: str = ""  # why it runs without the memory limit that it should have
+    note: str = ""  # how it came to be started as it was
 
 
 def open_trace(path: Path) -> int | None:
@@ -80,6 +81,7 @@ def read_trace(path: Path) -> Trace:
         cpu_seconds=known.get("cpu", 0.0),
         over=known.get("over", False),
         unlimited=known.get("unlimited", ""),
+        note=known.get("note", ""),
     )
 
 

@@ -1,0 +1,276 @@
+"""Warm processes as a supervisor sees them: found or begun, asked for replicas, and left to the next run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drumline.engine.local.warm.command import Command, NotWarm, read_command
+from drumline.engine.local.warm.key import limit_names, make_key, shared_environment
+from drumline.engine.local.warm.study import check_shadows, study
+from drumline.engine.protocol import Loop
+from drumline.runtime.keeper import Hands, Order
+from drumline.runtime.unix import connect, listen
+
+WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
+_LISTENER = 3
+_HEADER = struct.Struct("!I")
+
+# Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
+PATIENCE_SECONDS = 120.0
+_SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "QUIT", "PIPE", "XFSZ", "CHLD"))
+
+
+class Wish(NamedTuple):
+    """What a replica could be forked from, and what it would become."""
+
+    key: str
+    command: Command
+    env: Mapping[str, str]  # of the warm process itself
+    workdir: str
+
+
+class Kind(NamedTuple):
+    """What a run's warm processes have imported, and how long they stay when it is over."""
+
+    framework: str
+    modules: tuple[str, ...]
+    keep_seconds: float
+    own: frozenset[str]  # variables that belong to one run or replica
+
+
+def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Wish:
+    """Say what to fork a replica from; raise NotWarm if it has to be started by itself."""
+    command = read_command(argv, env, workdir)
+    sets = study(command, kind.framework, workdir)
+    shared = {**shared_environment(env, kind.own), **sets}
+    return Wish(make_key(command, kind.framework, kind.modules, shared, WARM_FILE), command, shared, workdir)
+
+
+def warm_folder(home: Path) -> Path:
+    """Where the warm processes of a home are to be found, each in a folder of its own."""
+    return home / "warm"
+
+
+class WarmProcesses:
+    """The warm processes that one run uses; owns a connection to each."""
+
+    def __init__(self, home: Path, kind: Kind, loop: Loop) -> None:
+        self._folder = warm_folder(home)
+        self.kind = kind
+        self._loop = loop
+        self._known: dict[str, _WarmProcess] = {}
+
+    @property
+    def pids(self) -> set[int]:
+        """Those that this process has begun."""
+        return {each.pid for each in self._known.values() if each.pid is not None}
+
+    def ask(self, wish: Wish, ready: Callable[[str], None]) -> None:
+        """Call back when replicas can be forked, with nothing; or with why they cannot."""
+        process = self._known.get(wish.key)
+        if process is None or process.is_gone:
+            process = self._known[wish.key] = _WarmProcess(self._folder / wish.key, self.kind, wish, self._loop)
+        process.ask(wish, ready)
+
+    def start(self, wish: Wish, order: Order, hands: Hands, done: Callable[[int | None], None]) -> None:
+        """Have a replica forked; call back with its keeper's pid, or with None if the warm process went away."""
+        self._known[wish.key].start(wish, order, hands, done)
+
+    def close(self) -> None:
+        """Leave them all to the next run."""
+        for process in self._known.values():
+            process.close()
+
+
+class _WarmProcess:
+    """One warm process at the other end of a connection."""
+
+    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: Loop) -> None:
+        self._folder = folder
+        self._kind = kind
+        self._wish = wish
+        self._loop = loop
+        self._heard = b""
+        self._names: frozenset[str] | None = None  # what it has loaded, once it is ready
+        self._refused = ""
+        self._asking: list[tuple[Wish, Callable[[str], None]]] = []
+        self._starting: dict[str, Callable[[int | None], None]] = {}
+        self._connection: socket.socket | None = None
+        self._tries = 0
+        self.pid: int | None = None  # if we began it
+        self._connect()
+        loop.call_later(PATIENCE_SECONDS, partial(self._lose, "the warm process is not ready in time"))
+
+    @property
+    def is_gone(self) -> bool:
+        return self._connection is None and not self._refused
+
+    def ask(self, wish: Wish, ready: Callable[[str], None]) -> None:
+        self._asking.append((wish, ready))
+        if self._names is not None or self._connection is None:
+            # Later, as it would be for whoever asks first.
+            self._loop.call_later(0.0, self._answer)
+
+    def start(self, wish: Wish, order: Order, hands: Hands, done: Callable[[int | None], None]) -> None:
+        request = {
+            "do": "start",
+            "order": {**order._asdict(), "env": dict(order.env)},
+            "script": {"path": wish.command.path, "module": wish.command.module},
+            "held": len(hands.held),
+            "umask": _umask(),
+            "limits": {name: _soft(name) for name in limit_names() if name != "RLIMIT_NOFILE"},
+            "affinity": sorted(os.sched_getaffinity(0)),
+        }
+        self._starting[order.name] = done
+        self._send(request, [hands.trace, hands.log, hands.news, *hands.held, *hands.enter])
+
+    def close(self) -> None:
+        if self._connection:
+            self._loop.forget(self._connection.fileno())
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> None:
+        self._tries += 1
+        try:
+            self._connection = connect(self._folder / "socket") or self._begin()
+        except OSError as error:
+            self._refused = f"no warm process can be started: {error.strerror}"
+            return
+        self._heard = b""
+        self._loop.on_readable(self._connection.fileno(), self._hear)
+        self._send({"do": "hello", "keep": self._kind.keep_seconds}, ())
+
+    def _begin(self) -> socket.socket:
+        """Start a warm process, unless somebody else does so at this moment."""
+        for folder in (self._folder.parent, self._folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            connection = connect(self._folder / "socket")
+            if connection is None:
+                with listen(self._folder / "socket") as listener:
+                    self.pid = self._spawn(listener)
+                connection = connect(self._folder / "socket")
+            if connection is None:
+                raise ConnectionRefusedError(0, "it does not listen")
+            return connection
+        finally:
+            os.close(lock)
+
+    def _spawn(self, listener: socket.socket) -> int:
+        command = self._wish.command
+        argv = [command.interpreter, *command.options, WARM_FILE, self._kind.framework, *self._kind.modules]
+        listening = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1)
+        log = str(self._folder / "log")
+        try:
+            return os.posix_spawn(
+                command.interpreter,
+                argv,
+                self._wish.env,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                    (os.POSIX_SPAWN_DUP2, listening, _LISTENER),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_SIGNALS,
+            )
+        finally:
+            os.close(listening)
+
+    def _send(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+        if self._connection is None:
+            return
+        data = json.dumps(request).encode()
+        try:
+            # The header alone carries the descriptors: it is read whole or not at all.
+            socket.send_fds(self._connection, [_HEADER.pack(len(data))], list(descriptors))
+            self._connection.sendall(data)
+        except OSError:
+            self._loop.call_later(0.0, partial(self._lose, "the warm process has ended"))
+
+    def _hear(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            data = self._connection.recv(1 << 20)
+        except OSError:
+            data = b""
+        if not data:
+            self._lose(f"the warm process has ended{self._last_word()}", gone=True)
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if "keeper" in said:
+                self._starting.pop(said["name"])(said["keeper"])
+            elif said["changed"]:
+                self._begin_anew()
+                return
+            else:
+                self._refused = said["unfit"]
+                self._names = frozenset(said["names"])
+                self._answer()
+
+    def _begin_anew(self) -> None:
+        """Its environment has changed, so it leaves; another takes its place."""
+        self.close()
+        (self._folder / "socket").unlink(missing_ok=True)
+        self._connect()
+
+    def _answer(self) -> None:
+        asking, self._asking = self._asking, []
+        for wish, ready in asking:
+            ready(self._refused or self._objection(wish))
+
+    def _objection(self, wish: Wish) -> str:
+        if self._connection is None or self._names is None:
+            return "the warm process has ended"
+        try:
+            check_shadows(wish.command, wish.workdir, self._names)
+        except NotWarm as reason:
+            return str(reason)
+        return ""
+
+    def _lose(self, why: str, *, gone: bool = False) -> None:
+        """Do without it, from now on or, if it never was ready, for whoever waits."""
+        if self._connection is None or (self._names is not None and not gone):
+            return
+        self.close()
+        self._refused = why if self._names is None else ""
+        starting, self._starting = self._starting, {}
+        for done in starting.values():
+            done(None)
+        self._answer()
+
+    def _last_word(self) -> str:
+        """The last line that a warm process wrote."""
+        with suppress(OSError):
+            lines = (self._folder / "log").read_text(errors="replace").strip().splitlines()
+            return f": {lines[-1][:150]}" if lines else ""
+        return ""
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _soft(name: str) -> int:
+    return resource.getrlimit(getattr(resource, name))[0]

@@ -1,0 +1,70 @@
+"""Whether a command is one that a warm process can become: Python itself, with a script or a module."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_PYTHON = re.compile(r"python[0-9.]*")
+# Options that a warm process can be started with in their place. Others have Python do something else altogether.
+_PLAIN_OPTIONS = re.compile(r"-[uBObdqsv]+")
+_OPTIONS_WITH_VALUE = ("-W", "-X")
+
+
+class NotWarm(Exception):  # noqa: N818
+    """This replica is started by itself; says why."""
+
+
+class Command(NamedTuple):
+    """An interpreter with its options, and the script or module that it is to run."""
+
+    interpreter: str
+    options: tuple[str, ...]
+    path: str = ""
+    module: str = ""
+
+
+def read_command(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Command:
+    """Read a replica's command; raise NotWarm for what is not Python with a script or module of its own."""
+    if not _PYTHON.fullmatch(os.path.basename(argv[0])):  # noqa: PTH119
+        raise NotWarm(f"its command is {argv[0]}, not Python")
+    options, rest = _split(argv[1:])
+    interpreter = _find(argv[0], env, workdir)
+    if rest[:1] == ["-m"] and len(rest) > 1:
+        return Command(interpreter, options, module=rest[1])
+    if not rest or rest[0].startswith("-"):
+        raise NotWarm(f"python {rest[0] if rest else 'without a script'}")
+    if not os.path.isfile(os.path.join(workdir, rest[0])) or not rest[0].endswith(".py"):  # noqa: PTH113, PTH118
+        raise NotWarm(f"{rest[0]} is not a script")
+    return Command(interpreter, options, path=rest[0])
+
+
+def _split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Python's own options, and what follows them."""
+    options: list[str] = []
+    rest = list(words)
+    while rest:
+        if _PLAIN_OPTIONS.fullmatch(rest[0]):
+            options.append(rest.pop(0))
+        elif rest[0] in _OPTIONS_WITH_VALUE and len(rest) > 1:
+            options += [rest.pop(0), rest.pop(0)]
+        elif rest[0].startswith(_OPTIONS_WITH_VALUE):
+            options.append(rest.pop(0))
+        else:
+            break
+    return tuple(options), rest
+
+
+def _find(name: str, env: Mapping[str, str], workdir: str) -> str:
+    """The interpreter's own file, as the system would find it."""
+    places = [""] if "/" in name else os.get_exec_path(dict(env))
+    for place in places:
+        path = os.path.join(workdir, place, name)  # noqa: PTH118
+        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+            with open(path, "rb") as file:  # noqa: PTH123
+                if file.read(2) == b"#!":
+                    raise NotWarm(f"{path} is a script around Python")
+            return path
+    raise NotWarm(f"no {name} to be found")
