@@ -31,7 +31,7 @@ def cast(site: Site, text: str, deeds: Mapping[str, Deed | tuple[Deed, ...]]) ->
     """The plan of a line in which each does its deed, or one deed in each attempt; helpers too."""
     plan = line(text)
     commands = {name: site.command(*([each] if isinstance(each, Deed) else each)) for name, each in deeds.items()}
-    return plan._replace(
+    return site.of(plan)._replace(
         replicas=tuple(replica._replace(argv=commands[str(replica.id)]) for replica in plan.replicas),
         preparations=tuple(each._replace(argv=commands[each.name]) for each in plan.preparations),
         data=tuple(Data(each.variable, each.path) for each in plan.preparations),
@@ -75,6 +75,7 @@ class Watcher:
 
     def __init__(self, site: Site, run_dir: Path, plan: Plan) -> None:
         self.plan = plan
+        self._site = site
         self.run_dir = run_dir
         self.loop = site.make_loop()
         self.engine = site.make_engine()
@@ -93,8 +94,9 @@ class Watcher:
         return bind(self.plan, self.engine.place(self.plan), attempt=attempt)
 
     def start(self, attempt: int = 0) -> None:
-        """Start the line."""
+        """Start the line, and return when everybody has begun; nobody needs to run yet."""
         self.engine.start(self.launches(attempt))
+        self.until(lambda: all(self._site.has_begun(self.run_dir, each.id, attempt) for each in self.plan.replicas))
 
     def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
         """Stop these, or the whole line; unless said, nobody is killed who obeys."""

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,10 +18,12 @@ from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
 from drumline.engine.local import LONGEST_STRING_BYTES, LocalEngine
 from drumline.engine.local.trace import read_trace
-from drumline.plan.types import Launch, Plan, ReplicaId
+from drumline.engine.local.warm.known import stop_warm_processes
+from drumline.plan.types import Launch, Plan, ReplicaId, Warm
 from drumline.run.event import Exit
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.keeper import descendants, signal_process
+from drumline.runtime.lock import is_locked
 from drumline.supervise.loop import EventLoop
 
 NEVER = 9  # a gate that nobody opens
@@ -62,6 +65,10 @@ class Site(Protocol):
         """A new loop, as every supervisor has one."""
         ...
 
+    def of(self, plan: Plan) -> Plan:
+        """The same plan as this engine is to be given it."""
+        ...
+
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         """The command of a replica that does these: one in each attempt, and the last in all that follow."""
         ...
@@ -72,6 +79,10 @@ class Site(Protocol):
 
     def open(self, gate: int) -> None:
         """Let everybody go on who waits there, now or later."""
+        ...
+
+    def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
+        """Whether a replica that was ordered to start has somebody who looks after it."""
         ...
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
@@ -112,6 +123,9 @@ class LocalSite:
     def make_loop(self) -> EventLoop:
         return EventLoop()
 
+    def of(self, plan: Plan) -> Plan:
+        return plan
+
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         *first, last = (self._script(deed) for deed in deeds)
         cases = [f"{attempt}) {script}\n;;" for attempt, script in enumerate(first)]
@@ -136,6 +150,10 @@ class LocalSite:
     def open(self, gate: int) -> None:
         self._gate(gate).touch()
 
+    def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
+        trace = run_dir / trace_dir(replica, attempt) / TRACE
+        return is_locked(trace) or read_trace(trace).keeper is not None
+
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
         wait_until(lambda: read_trace(run_dir / trace_dir(replica, 0) / TRACE).over)
 
@@ -156,6 +174,59 @@ class LocalSite:
         return self._folder / f"gate-{number}"
 
 
+# A deed as a script.
+_PLAYER = """
+import json, os, signal, subprocess, sys, time
+deeds = json.loads(sys.argv[1])
+deed = deeds[min(int(os.environ.get("DRUMLINE_ATTEMPT", 0)), len(deeds) - 1)]
+if not deed["obeys"]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if deed["code_on_term"] is not None:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(deed["code_on_term"]))
+if deed["leaves_child"]:
+    subprocess.Popen(["sleep", "1000000"], start_new_session=True)
+for line in deed["says"]:
+    print(os.path.expandvars(line))
+while deed["gate"] and not os.path.exists(deed["gate"]):
+    time.sleep(0.01)
+if deed["signal"] is not None:
+    os.kill(os.getpid(), deed["signal"])
+sys.exit(deed["code"])
+"""
+
+
+class WarmSite(LocalSite):
+    """Processes of this machine that are forked from a warm one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._player = folder / "player.py"
+        self._player.write_text(_PLAYER)
+        (folder / "home").mkdir(exist_ok=True)
+        self._engines: list[protocol.Engine] = []
+
+    def make_engine(self) -> protocol.Engine:
+        self._engines.append(super().make_engine())
+        return self._engines[-1]
+
+    def of(self, plan: Plan) -> Plan:
+        return plan._replace(framework="plain", warm=Warm(keep_seconds=PATIENCE_SECONDS))
+
+    def command(self, *deeds: Deed) -> tuple[str, ...]:
+        data = [{**deed._asdict(), "gate": deed.until and str(self._gate(deed.until))} for deed in deeds]
+        return (sys.executable, str(self._player), json.dumps(data))
+
+    def left(self) -> list[str]:
+        stop_warm_processes(self._folder / "home")
+        return super().left()
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.release()
+        stop_warm_processes(self._folder / "home")
+        super().close()
+
+
 class FakeSite:
     """Replicas that play; whoever waits for a gate waits for hours, which pass when it is opened."""
 
@@ -170,6 +241,9 @@ class FakeSite:
 
     def make_loop(self) -> EventLoop:
         return _HurriedLoop(lambda: self._passed)
+
+    def of(self, plan: Plan) -> Plan:
+        return plan
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         return command_of(*map(self._act, deeds))
@@ -189,6 +263,9 @@ class FakeSite:
 
     def open(self, gate: int) -> None:
         self._passed += self._wait(gate)
+
+    def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
+        return True
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
         """Its time has passed."""
@@ -214,7 +291,7 @@ class _HurriedLoop(EventLoop):
         return super().now() + self._ahead()
 
 
-SITES: dict[str, Callable[[Path], Site]] = {"local": LocalSite, "fake": FakeSite}
+SITES: dict[str, Callable[[Path], Site]] = {"local": LocalSite, "warm": WarmSite, "fake": FakeSite}
 
 
 def read_json(text: str) -> dict[ReplicaId, Rendered]:

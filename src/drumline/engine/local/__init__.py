@@ -165,6 +165,8 @@ class LocalEngine:
         """Give back what the run claimed of this machine, or its place in line."""
         self.close()
         self._room.release()
+        if self._warm:
+            self._warm.close()
 
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""

@@ -85,10 +85,8 @@ class Processes:
         self._tell = tell
         self._kept: dict[Life, _Kept] = {}
         self._over: list[tuple[_Kept, Trace]] = []  # adopted, and found to have ended
-        self._heard = b""
         self._file_limits = file_limits
         self._memory = Limits(run_dir, tell)
-        self._news: int | None = None
         self._warm: WarmProcesses | None = None
         self._waiting: dict[Life, _Start] = {}  # for a warm process
         keeper.become_subreaper()
@@ -108,6 +106,7 @@ class Processes:
         forked from a warm process are, as soon as there is one.
         """
         self._warm = warm
+        news = self._open_news()
         try:
             for launch in launches:
                 life = Life(launch.replica.id, launch.attempt)
@@ -118,15 +117,16 @@ class Processes:
                 claims = (*held.get(launch.replica.id, ()), *(doors.held if doors else ()))
                 start = _Start(launch, env_of(launch), claims, doors.enter if doors else ())
                 if warm is None:
-                    self._fork(start)
+                    self._fork(start, news)
                 else:
-                    self._start_warm(start, warm)
+                    self._start_warm(start, news, warm)
         except OSError as error:
             raise EngineError(f"{launch.replica.id} cannot be started: {error.strerror}") from None
         finally:
+            os.close(news)
             self._conclude_adopted()
 
-    def _start_warm(self, start: _Start, warm: WarmProcesses) -> None:
+    def _start_warm(self, start: _Start, news: int, warm: WarmProcesses) -> None:
         """Fork a replica from a warm process, once that is ready; or ourselves, if it cannot be."""
         from drumline.engine.local.warm.client import make_wish  # noqa: PLC0415
         from drumline.engine.local.warm.command import NotWarm  # noqa: PLC0415
@@ -135,7 +135,7 @@ class Processes:
         try:
             wish = make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)
         except NotWarm as reason:
-            self._fork(start._replace(note=f"cold: {reason}"))
+            self._fork(start._replace(note=f"cold: {reason}"), news)
             return
         # Whoever gave us the descriptors closes them when we return.
         self._waiting[start.life] = start.copy()
@@ -145,14 +145,21 @@ class Processes:
         start = self._waiting.pop(life, None)
         if start is None:
             return  # it was stopped meanwhile
+        self._fork_late(start._replace(note=f"cold: {refused}" if refused else "warm"), None if refused else wish)
+        start.close()
+
+    def _fork_late(self, start: _Start, wish: Wish | None = None) -> None:
+        """Begin a life when nobody waits for an answer any more."""
+        news = self._open_news()
         try:
-            self._fork(start._replace(note=f"cold: {refused}" if refused else "warm"), None if refused else wish)
+            self._fork(start, news, wish)
         except OSError as error:
+            life = start.life
             self._tell(EngineFailed(life.attempt, f"{life.replica} cannot be started: {error.strerror}"))
         finally:
-            start.close()
+            os.close(news)
 
-    def _fork(self, start: _Start, wish: Wish | None = None) -> None:
+    def _fork(self, start: _Start, news: int, wish: Wish | None = None) -> None:
         """Have a keeper begin this life: a fork of ours, or of the warm process."""
         life = start.life
         folder = self._run_dir / trace_dir(*life)
@@ -175,7 +182,7 @@ class Processes:
             )
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                hands = keeper.Hands(trace, log, self._open_news(), start.held, start.enter)
+                hands = keeper.Hands(trace, log, news, start.held, start.enter)
                 if wish and self._warm:
                     again = start.copy()
                     self._warm.start(wish, order, hands, lambda pid: self._forked(again, pid))
@@ -194,24 +201,21 @@ class Processes:
         life = start.life
         try:
             if pid is None and not self._has_begun(life):
-                self._fork(start._replace(note="cold: the warm process has ended"))
+                self._fork_late(start._replace(note="cold: the warm process has ended"))
             elif pid is None:
                 self._adopt_again(life)
-            else:
+            elif life not in self._kept:  # whoever stops it may have found it first
                 self._watch(_Kept(life, self._run_dir / trace_dir(*life) / TRACE), pid)
-        except ProcessLookupError:
-            self._adopt_again(life)  # it is gone already, and so is its replica
-        except OSError as error:
-            self._tell(EngineFailed(life.attempt, f"{life.replica} cannot be started: {error.strerror}"))
+        except OSError:
+            self._adopt_again(life)  # it is gone already, and so is its replica; or no descriptor is left for it now
         finally:
             start.close()
 
     def _open_news(self) -> int:
-        """The pipe on which a process says that it is about to become a replica."""
-        if self._news is None:
-            news, self._news = os.pipe()
-            self._loop.on_readable(news, lambda: self._hear(news))
-        return self._news
+        """A pipe on which processes say that they are about to become replicas; it closes when all have."""
+        news, tidings = os.pipe()
+        self._loop.on_readable(news, partial(self._hear, news, bytearray()))
+        return tidings
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
         """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""
@@ -312,9 +316,14 @@ class Processes:
         for kept, trace in over:
             self._conclude(kept, trace)
 
-    def _hear(self, news: int) -> None:
+    def _hear(self, news: int, heard: bytearray) -> None:
         """A process is about to become a replica."""
-        *lines, self._heard = (self._heard + os.read(news, 65536)).split(b"\n")
+        data = os.read(news, 65536)
+        if not data:
+            self._loop.forget(news)
+            os.close(news)
+            return
+        *lines, heard[:] = (heard + data).split(b"\n")
         for line in lines:
             name, pid, unlimited, note = json.loads(line)
             replica, attempt, incarnation = name.split(" ")

@@ -1,0 +1,97 @@
+"""What a warm process imports, and whether a fork of it would be as good as a process that was started by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+# What a framework loads only when it is first used, and what takes its time.
+_LATER = {
+    "tensorflow": ("keras",),
+    "torch": ("torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo"),
+    "jax": ("jax.numpy",),
+    "plain": (),
+}
+
+# Importing a framework leaves no thread but those that wait to do linear algebra, one set for numpy and one for scipy.
+# They end themselves before a fork and begin anew after it.
+_POOLS = 2
+
+_LEAST_MEMORY = 0.05  # of all; with less to be had, what is only convenient goes
+
+
+class Unfit(Exception):  # noqa: N818
+    """No replica that is forked from here would be as one that is started by itself; says why."""
+
+
+def warm_up(framework: str, modules: Sequence[str]) -> None:
+    """Import a framework and what it is used with; raise Unfit where nothing should be forked after that."""
+    first = () if framework == "plain" else (framework,)
+    try:
+        for name in (*first, *filter(importlib.util.find_spec, _LATER[framework]), *modules):
+            importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - whatever a package may raise
+        raise Unfit(f"{type(error).__name__}: {error}"[:200]) from None
+    check_threads(len(os.listdir("/proc/self/task")), os.cpu_count() or 1)  # noqa: PTH208
+    check_origins(sys.modules)
+
+
+def check_threads(found: int, cores: int) -> None:
+    """Refuse more threads than are known to be left: nobody knows what the others hold."""
+    known = 1 + _POOLS * (cores - 1)
+    if found > known:
+        raise Unfit(f"importing it leaves {found} threads, and {known} are known")
+
+
+def check_origins(modules: Mapping[str, ModuleType]) -> None:
+    """Refuse whatever does not come with the environment: it may change with every run, or ask who it is."""
+    homes = tuple(f"{os.path.realpath(each)}/" for each in (sys.prefix, sys.base_prefix, *_site_folders()))
+    own = f"{os.path.realpath(sys.base_prefix)}/"
+    for name, module in list(modules.items()):
+        file = getattr(module, "__file__", None)
+        if name == "__main__" or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
+            continue
+        real = os.path.realpath(file)
+        if name in ("sitecustomize", "usercustomize") and not real.startswith(own):
+            raise Unfit(f"there is a {name}, {file}")
+        if not real.startswith(homes):
+            raise Unfit(f"{name} would be imported from {file}, which is not the environment's")
+
+
+def _site_folders() -> list[str]:
+    import site  # noqa: PLC0415 - nobody else needs it
+
+    return [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.__file__)]  # noqa: PTH120
+
+
+class Files:
+    """The files of every module that is loaded, as they are now."""
+
+    def __init__(self) -> None:
+        names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        self._known = {name: _stamp(name) for name in names if isinstance(name, str)}
+
+    def changed(self) -> str:
+        """The first that is not as it was, if any."""
+        return next((name for name, stamp in self._known.items() if _stamp(name) != stamp), "")
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def is_memory_short(path: str = "/proc/meminfo") -> bool:
+    """Whether others need the memory more than whoever only waits."""
+    try:
+        with open(path, encoding="ascii") as stream:  # noqa: PTH123
+            sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in stream)}
+    except (OSError, ValueError, IndexError):
+        return False
+    return sizes.get("MemAvailable", 1) < sizes.get("MemTotal", 0) * _LEAST_MEMORY
