@@ -77,6 +77,10 @@ class Site(Protocol):
         """What `render` says, read back."""
         ...
 
+    def rest(self, engine: protocol.Engine) -> None:
+        """Have an engine let go of what it keeps for its next line."""
+        ...
+
     def open(self, gate: int) -> None:
         """Let everybody go on who waits there, now or later."""
         ...
@@ -147,6 +151,9 @@ class LocalSite:
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         return read_json(engine.render(plan, launches, "json"))
 
+    def rest(self, engine: protocol.Engine) -> None:
+        """There is nothing that it keeps."""
+
     def open(self, gate: int) -> None:
         self._gate(gate).touch()
 
@@ -216,6 +223,9 @@ class WarmSite(LocalSite):
         data = [{**deed._asdict(), "gate": deed.until and str(self._gate(deed.until))} for deed in deeds]
         return (sys.executable, str(self._player), json.dumps(data))
 
+    def rest(self, engine: protocol.Engine) -> None:
+        engine.release()
+
     def left(self) -> list[str]:
         stop_warm_processes(self._folder / "home")
         return super().left()
@@ -260,6 +270,9 @@ class FakeSite:
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         return read_json(engine.render(plan, launches, "json"))
+
+    def rest(self, engine: protocol.Engine) -> None:
+        """There is nothing that it keeps."""
 
     def open(self, gate: int) -> None:
         self._passed += self._wait(gate)

@@ -56,7 +56,6 @@ def test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice(site:
 
 def test_what_an_engine_objects_to_it_does_not_start(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(), Deed())
-    watcher.let_somebody_pass()  # what an engine opens once, it may keep
     before = _descriptors()
     launches = watcher.launches()
     assert list(watcher.engine.objections(launches)) == []
@@ -70,6 +69,7 @@ def test_what_an_engine_objects_to_it_does_not_start(site: Site, tmp_path: Path)
     watcher.until_ended()
     assert not watcher.starts()
     assert not any(end.exit.seen for end in watcher.ends())
+    site.rest(watcher.engine)
     watcher.until(lambda: _descriptors() <= before)
 
 
@@ -84,10 +84,10 @@ def test_a_line_that_was_only_looked_at_holds_nothing(site: Site, tmp_path: Path
 
 def test_a_line_that_has_ended_holds_nothing(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, *[Deed()] * 5)
-    watcher.let_somebody_pass()  # what an engine opens once, it may keep
     before = _descriptors()
     watcher.start()
     watcher.until_ended()
+    site.rest(watcher.engine)
     watcher.until(lambda: _descriptors() <= before)
 
 

@@ -50,7 +50,9 @@ def test_a_run_finishes(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_run_is_seen_as_it_was(site: Site, tmp_path: Path) -> None:
-    office = open_office(site, tmp_path, workers(site, Deed(("one", "two")), Deed(code=3)))
+    office = open_office(site, tmp_path, workers(site, Deed(("one", "two")), Deed(until=1, code=3)))
+    office.until(lambda: office.log() == "one\ntwo\n")
+    site.open(1)
     office.until_over()
     feed = Feed(office.folder)
     items = list(chain.from_iterable(iter(lambda: feed.poll(time.time()), [])))

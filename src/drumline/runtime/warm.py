@@ -66,7 +66,7 @@ class WarmProcess:
         self._unfit = unfit
         self._chatter = chatter
         self._files = fit.Files()
-        self._names = sorted({name.partition(".")[0] for name in sys.modules})
+        self._names = sorted({name.partition(".")[0] for name in sys.modules}.difference(sys.builtin_module_names))
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._connections: set[socket.socket] = set()

@@ -40,6 +40,8 @@ def study(command: Command, framework: str, workdir: str) -> dict[str, str]:
         name = os.path.basename(path)  # noqa: PTH119
         if b"sys.modules" in text:
             raise NotWarm(f"{name} looks at sys.modules")
+        if b"\0" in text:
+            raise NotWarm(f"{name} is not text")
         first = min((at for at, module in _imported(text) if module.partition(b".")[0] in wanted), default=None)
         uses = uses or first is not None
         for match in _SETS.finditer(text):

@@ -1,0 +1,65 @@
+"""``drumline warm``: the processes that have imported a framework already, and wait for the next run."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from drumline.cli.frame import as_json
+from drumline.cli.text import span, table
+from drumline.errors import NotFoundError
+from drumline.store.home import home_of
+from drumline.words import count, size
+
+
+@click.group(invoke_without_command=True)
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.pass_context
+def command(ctx: click.Context, form: str) -> None:
+    """Show the warm processes, from which replicas are forked that need not import their framework again.
+
+    They end by themselves: when nobody has used them for a while, when memory gets short, or when a file of their
+    environment changes.
+    """
+    if ctx.invoked_subcommand:
+        return
+    from drumline.engine.local.warm.known import known_warm_processes  # noqa: PLC0415
+
+    found = list(known_warm_processes(home_of(os.environ)))
+    if form == "json":
+        click.echo(as_json([each._asdict() for each in found]))
+        return
+    if not found:
+        click.echo("there is no warm process; `drumline train` starts one where it helps")
+        return
+    rows = [
+        (
+            each.key[:8],
+            each.framework,
+            each.python,
+            "-" if each.memory_bytes is None else size(each.memory_bytes),
+            span(max(0.0, time.time() - each.began)),
+            str(each.replicas),
+            f"in use by {count(each.runs, 'run')}" if each.runs else each.unfit or f"kept {span(each.keep_seconds)}",
+        )
+        for each in found
+    ]
+    click.echo(table(("KEY", "FRAMEWORK", "ENVIRONMENT", "MEMORY", "AGE", "REPLICAS", "NOW"), rows))
+
+
+@command.command()
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+def stop(keys: tuple[str, ...]) -> None:
+    """End the warm processes KEY, or all of them; the replicas that were forked from them go on."""
+    from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes  # noqa: PLC0415
+
+    home = home_of(os.environ)
+    full = {each.key for each in known_warm_processes(home)} if keys else set()
+    for key in keys:
+        if not any(each.startswith(key) for each in full):
+            raise NotFoundError(f"there is no warm process {key}", hint="`drumline warm` shows which there are")
+    chosen = [each for each in full if each.startswith(keys)]
+    ended = stop_warm_processes(home, *chosen)
+    click.echo(f"ended {ended} warm process{'' if ended == 1 else 'es'}")

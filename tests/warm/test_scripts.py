@@ -1,0 +1,247 @@
+"""A script from a warm process and the same script started by itself: nobody can tell them apart."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+
+from contract.seat import Watcher
+from contract.sites import LocalSite, WarmSite
+from drumline.engine.local.warm.known import known_warm_processes
+from drumline.plan.types import Plan
+from drumline.run.event import Exit, ReplicaStarted
+from lines import line
+from warm.scripts import SCRIPTS
+
+
+class Outcome(NamedTuple):
+    """What a script said, left behind, and ended with."""
+
+    exit: Exit
+    log: str
+    files: list[tuple[str, bytes]]
+
+
+def test_every_script_is_the_same_warm_and_cold(tmp_path: Path) -> None:
+    commands = {name: (f"{_stem(name)}.py", "--lr", "0.1") for name in SCRIPTS}
+    cold, _ = _run_all(tmp_path, commands, warm=False)
+    warm, notes = _run_all(tmp_path, commands, warm=True)
+    assert {name: note for name, note in notes.items() if note != "warm"} == {
+        "modules": "cold: see_modules.py looks at sys.modules",
+        "null": "cold: see_null.py is not text",
+    }
+    # The stack of whoever dies by a signal has one frame more, at its bottom.
+    bottom = re.compile(r'  File "[^"]*runtime/warm.py", line \d+ in <module>\n\Z')
+    warm["aborted"] = warm["aborted"]._replace(log=bottom.sub("", warm["aborted"].log))
+    assert {name: outcome for name, outcome in warm.items() if outcome != cold[name]} == {
+        name: outcome for name, outcome in cold.items() if outcome != warm[name]
+    }
+
+
+def test_every_way_to_name_a_script_is_the_same_warm_and_cold(tmp_path: Path) -> None:
+    commands = {
+        "dot": ("./see_path.py",),
+        "below": ("./sub/../see_path.py", "a b"),
+        "linked": ("link.py",),
+        "unbuffered": ("-u", "see_path.py"),
+        "optimised": ("-OO", "see_assert.py"),
+        "warned": ("-W", "error", "see_warning.py"),
+        "developing": ("-Xdev", "see_interpreter.py"),
+        "module": ("-m", "see_path", "--lr", "1"),
+        "module names": ("-m", "see_names"),
+        "package": ("-m", "package", "x"),
+        "submodule": ("-m", "package.sub"),
+        "module fails": ("-m", "see_raises"),
+        "no module": ("-m", "nothing"),
+        "module of the library": ("-m", "json.tool", "--help"),
+    }
+    cold, _ = _run_all(tmp_path, commands, warm=False)
+    warm, notes = _run_all(tmp_path, commands, warm=True)
+    assert set(notes.values()) == {"warm"}
+    assert warm == cold
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "reason"),
+    [
+        (("-c", "print(1)"), {}, "python -c"),
+        (("-i", "see_path.py"), {}, "python -i"),
+        (("missing.py",), {}, "missing.py is not a script"),
+        (("package",), {}, "package is not a script"),
+        (("see_path.py",), {"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED is set"),
+        (("see_path.py",), {"PYTHONPATH": "sub"}, "PYTHONPATH names a folder by where one stands"),
+        (("see_path.py",), {"PYTHONPATH": "{own}"}, "there is a sitecustomize, {own}/sitecustomize.py"),
+    ],
+)
+def test_what_cannot_be_the_same_is_started_by_itself(
+    tmp_path: Path, command: tuple[str, ...], env: dict[str, str], reason: str
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("")
+    env = {name: value.format(own=own) for name, value in env.items()}
+    cold, _ = _run_all(tmp_path, {"it": command}, env, warm=False)
+    warm, notes = _run_all(tmp_path, {"it": command}, env, warm=True)
+    assert notes == {"it": f"cold: {reason.format(own=own)}"}
+    assert warm == cold
+
+
+def test_a_file_that_takes_the_place_of_a_loaded_module_is_imported_instead_of_it(tmp_path: Path) -> None:
+    scripts = {"shadow": "import json; print(json.__file__)"}
+    commands = {"shadow": ("see_shadow.py",)}
+    extra = {"json.py": "WHO = 'mine'"}
+    cold, _ = _run_all(tmp_path, commands, warm=False, scripts=scripts, extra=extra)
+    warm, notes = _run_all(tmp_path, commands, warm=True, scripts=scripts, extra=extra)
+    assert notes == {"shadow": "cold: json.py beside the script takes the place of a module that is loaded"}
+    assert warm == cold
+    assert "project/json.py" in warm["shadow"].log
+
+
+def test_nobody_draws_the_same_lot(tmp_path: Path) -> None:
+    scripts = {f"draw-{number}": "import random, uuid; print(random.random(), uuid.uuid4())" for number in range(4)}
+    warm, _ = _run_all(tmp_path, {name: (f"{_stem(name)}.py",) for name in scripts}, warm=True, scripts=scripts)
+    assert len({outcome.log for outcome in warm.values()}) == 4
+
+
+def test_a_hundred_replicas_leave_a_warm_process_as_it_was(tmp_path: Path) -> None:
+    scripts = {"small": "print('here')"}
+    with _seat(tmp_path, {"small": ("see_small.py",)}, {}, scripts=scripts) as watcher:
+        (process,) = _start_and_wait(watcher, tmp_path, 0)
+        before = _state_of(process)
+        for attempt in range(1, 100):
+            _start_and_wait(watcher, tmp_path, attempt)
+        after = _state_of(process)
+    # Whoever asked for its number was perhaps still there at first.
+    assert after.descriptors in (before.descriptors, before.descriptors - 1)
+    assert after.children == before.children == 0
+    assert after.private_pages <= before.private_pages + 64
+
+
+class _State(NamedTuple):
+    descriptors: int
+    children: int
+    private_pages: int
+
+
+def _state_of(pid: int) -> _State:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    anonymous = int(re.findall(r"Anonymous: +(\d+) kB", rollup)[0])
+    return _State(len(list(Path(f"/proc/{pid}/fd").iterdir())), len(children), anonymous // 4)
+
+
+def _start_and_wait(watcher: Watcher, folder: Path, attempt: int) -> list[int]:
+    watcher.start(attempt)
+    watcher.until(lambda: len(watcher.ends(attempt)) == 1)
+    assert watcher.exits(attempt)[watcher.plan.replicas[0].id] == Exit(code=0)
+    return [known.pid for known in known_warm_processes(folder / "home")] if attempt == 0 else []
+
+
+def _run_all(
+    folder: Path,
+    commands: Mapping[str, tuple[str, ...]],
+    env: Mapping[str, str] = MappingProxyType({}),
+    *,
+    warm: bool,
+    scripts: Mapping[str, str] = SCRIPTS,
+    extra: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[dict[str, Outcome], dict[str, str]]:
+    """Run these, all at once but each in a folder of its own; return what became of each, and how it was started."""
+    with _seat(folder, commands, env, warm=warm, scripts=scripts, extra=extra) as watcher:
+        watcher.start()
+        watcher.until(lambda: len(watcher.ends()) == len(commands))
+        notes = {event.replica: event.note for event in watcher.told if isinstance(event, ReplicaStarted)}
+        exits = watcher.exits()
+        found = {}
+        for name, replica in zip(commands, watcher.plan.replicas, strict=True):
+            project = _project(folder, replica.id.index)
+            log = watcher.log(replica.id).replace(f"house-{replica.id.index}/", "house/")
+            files = sorted((str(path.relative_to(project)), path.read_bytes()) for path in project.rglob("*.txt"))
+            found[name] = Outcome(exits[replica.id], _without_addresses(log), files)
+        names = {replica.id: name for name, replica in zip(commands, watcher.plan.replicas, strict=True)}
+        return found, {names[replica]: note for replica, note in notes.items()}
+
+
+def _without_addresses(log: str) -> str:
+    """Numbers that are another in every process."""
+    return re.sub(r"0x[0-9a-f]{6,}", "0x…", log)
+
+
+@contextmanager
+def _seat(
+    folder: Path,
+    commands: Mapping[str, tuple[str, ...]],
+    env: Mapping[str, str],
+    *,
+    warm: bool = True,
+    scripts: Mapping[str, str] = SCRIPTS,
+    extra: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Watcher]:
+    run_dir = folder / ("warm" if warm else "cold")
+    site = WarmSite(folder) if warm else LocalSite(folder)
+    try:
+        plan = _plan(commands, env)
+        watcher = Watcher(site, run_dir, site.of(plan) if warm else plan)
+        for index in range(len(commands)):
+            _furnish(_project(folder, index), scripts, extra)
+        launches = watcher.launches
+
+        def each_at_home(attempt: int = 0):  # type: ignore[no-untyped-def]
+            return tuple(
+                launch._replace(place=launch.place._replace(workdir=str(_project(folder, launch.replica.id.index))))
+                for launch in launches(attempt)
+            )
+
+        watcher.launches = each_at_home  # type: ignore[method-assign]
+        yield watcher
+        watcher.engine.release()
+    finally:
+        site.close()
+
+
+def _stem(name: str) -> str:
+    """The name of a script's file, which is no module's."""
+    return f"see_{name.replace(' ', '_')}"
+
+
+def _project(folder: Path, index: int) -> Path:
+    return folder / f"house-{index}" / "project"
+
+
+def _plan(commands: Mapping[str, tuple[str, ...]], env: Mapping[str, str]) -> Plan:
+    plan = line(f"worker*{len(commands)} framework=plain")
+    return plan._replace(
+        replicas=tuple(
+            replica._replace(argv=(sys.executable, *words), env=env)
+            for replica, words in zip(plan.replicas, commands.values(), strict=True)
+        )
+    )
+
+
+def _furnish(project: Path, scripts: Mapping[str, str], extra: Mapping[str, str]) -> None:
+    """Write the scripts anew, so that both ways find the same."""
+    (project / "package").mkdir(parents=True, exist_ok=True)
+    (project / "sub").mkdir(exist_ok=True)
+    for name, text in scripts.items():
+        encoding = "latin-1" if "latin-1" in text else "utf-8"
+        (project / f"{_stem(name)}.py").write_text(textwrap.dedent(text), encoding=encoding)
+    for name, text in {
+        "neighbour.py": "WHO = 'beside the script'",
+        "package/__init__.py": "",
+        "package/__main__.py": "import sys; print(__name__, __package__, __spec__.name, sys.argv, sys.path[0])",
+        "package/sub.py": "from . import __name__ as parent; print(__name__, parent, __file__)",
+        **extra,
+    }.items():
+        (project / name).write_text(text)
+    for path in project.rglob("*.txt"):
+        path.unlink()
+    if not (project / "link.py").is_symlink():
+        (project / "link.py").symlink_to("see_path.py")
