@@ -24,7 +24,7 @@ COMMANDS = {
     "train": "Run a spec and show what happens",
     "status": "Show runs and their replicas",
     "monitor": "Show what the replicas use: CPU, memory, GPUs",
-    "warm": "Show or end the processes that wait for the next run with a framework imported",
+    "warm": "Show or end what waits, warmed up, for the next run",
     "logs": "Show what the replicas said, in the order of time",
     "kill": "End runs, to the last process",
     "wait": "Wait until a run is over",

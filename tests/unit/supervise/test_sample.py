@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from drumline.engine.local.ended import ended_usage
+from drumline.engine.local.life import Life
 from drumline.engine.local.meter import Meter
 from drumline.engine.local.proc import proportional_bytes
-from drumline.engine.local.processes import Life
 from drumline.engine.local.trace import Trace
 from drumline.engine.protocol import Engine
 from drumline.plan.types import ReplicaId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from drumline.engine.local.processes import Life
+from drumline.engine.local.life import Life
 from drumline.engine.local.trace import Trace
 from drumline.run.usage import Usage
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpus import Seer, sees_any, share_out
+from drumline.engine.local.life import Life
 from drumline.engine.local.nvml import has_gpus, open_reader
 from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
-from drumline.engine.local.processes import Life
 from drumline.engine.local.surveyor import Surveyor
 from drumline.engine.protocol import Loop
 from drumline.run.usage import GpuUsage, Usage

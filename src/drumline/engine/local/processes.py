@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING
 
+from drumline.engine.local.life import MARK, Life
 from drumline.engine.local.limit import Limits
+from drumline.engine.local.start import Follow, Start, Starter
 from drumline.engine.local.stray import find_strays
-from drumline.engine.local.trace import Trace, open_trace, read_trace, starving
+from drumline.engine.local.trace import Trace, read_trace, starving
 from drumline.engine.protocol import Loop, Tell
-from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
-from drumline.run.event import EngineFailed, EngineWarned, Exit, ReplicaExited, ReplicaStarted
-from drumline.run.traces import LOG, TRACE, trace_dir
-from drumline.runtime import TRACE_DIR, keeper
+from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.traces import LOG, TRACE
+from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
 
 if TYPE_CHECKING:
     from drumline.engine.local.network import Network
-    from drumline.engine.local.warm.client import WarmProcesses, Wish
+    from drumline.engine.local.warm.client import WarmProcesses
 
-MARK = "DRUMLINE_MARK"
 _MOMENT_SECONDS = 0.005
-_LONGEST_NOTE = 160
-
-
-class Life(NamedTuple):
-    """One life of a replica."""
-
-    replica: ReplicaId
-    attempt: int
-    incarnation: int = 0
 
 
 class _Kept:
@@ -53,28 +43,6 @@ class _Kept:
         self.end: Trace | None = None  # until somebody has measured it
 
 
-class _Start(NamedTuple):
-    """All that it takes to begin a life; the descriptors are whoever's who made it."""
-
-    launch: Launch
-    env: Mapping[str, str]
-    held: Sequence[int] = ()
-    enter: Sequence[int] = ()
-    note: str = ""
-
-    @property
-    def life(self) -> Life:
-        return Life(self.launch.replica.id, self.launch.attempt)
-
-    def copy(self) -> Self:
-        """The same with descriptors of its own."""
-        return self._replace(held=tuple(map(os.dup, self.held)), enter=tuple(map(os.dup, self.enter)))
-
-    def close(self) -> None:
-        for descriptor in (*self.held, *self.enter):
-            os.close(descriptor)
-
-
 class Processes:
     """Starts, stops and watches the replicas of one run; owns the descriptors that tell of them."""
 
@@ -85,10 +53,9 @@ class Processes:
         self._tell = tell
         self._kept: dict[Life, _Kept] = {}
         self._over: list[tuple[_Kept, Trace]] = []  # adopted, and found to have ended
-        self._file_limits = file_limits
         self._memory = Limits(run_dir, tell)
+        self._starter = Starter(run_dir, boot=boot, file_limits=file_limits, loop=loop, tell=tell, memory=self._memory)
         self._warm: WarmProcesses | None = None
-        self._waiting: dict[Life, _Start] = {}  # for a warm process
         keeper.become_subreaper()
 
     def start(
@@ -106,123 +73,35 @@ class Processes:
         forked from a warm process are, as soon as there is one.
         """
         self._warm = warm
-        news = self._open_news()
-        try:
+
+        def starts() -> Iterator[Start]:
             for launch in launches:
                 life = Life(launch.replica.id, launch.attempt)
-                if self._has_begun(life):
+                if life.has_begun(self._run_dir):
                     self._adopt(life)
                     continue
-                doors = network.door(launch.replica.id) if network else None
-                claims = (*held.get(launch.replica.id, ()), *(doors.held if doors else ()))
-                start = _Start(launch, env_of(launch), claims, doors.enter if doors else ())
-                if warm is None:
-                    self._fork(start, news)
-                else:
-                    self._start_warm(start, news, warm)
-        except OSError as error:
-            raise EngineError(f"{launch.replica.id} cannot be started: {error.strerror}") from None
+                door = network.door(launch.replica.id) if network else None
+                claims = (*held.get(launch.replica.id, ()), *(door.held if door else ()))
+                yield Start(launch, env_of(launch), claims, door.enter if door else ())
+
+        try:
+            self._starter.start(starts(), Follow(self._began, self._adopt_again, self._heard), warm)
         finally:
-            os.close(news)
             self._conclude_adopted()
 
-    def _start_warm(self, start: _Start, news: int, warm: WarmProcesses) -> None:
-        """Fork a replica from a warm process, once that is ready; or ourselves, if it cannot be."""
-        from drumline.engine.local.warm.client import make_wish  # noqa: PLC0415
-        from drumline.engine.local.warm.command import NotWarm  # noqa: PLC0415
+    def _began(self, life: Life, pid: int) -> None:
+        if life not in self._kept:  # whoever stops it may have found it first
+            self._watch(_Kept(life, life.folder(self._run_dir) / TRACE), pid)
 
-        launch = start.launch
-        try:
-            wish = make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)
-        except NotWarm as reason:
-            self._fork(start._replace(note=f"cold: {reason}"), news)
-            return
-        # Whoever gave us the descriptors closes them when we return.
-        self._waiting[start.life] = start.copy()
-        warm.ask(wish, lambda refused: self._begin_waiting(start.life, wish, refused))
-
-    def _begin_waiting(self, life: Life, wish: Wish, refused: str) -> None:
-        start = self._waiting.pop(life, None)
-        if start is None:
-            return  # it was stopped meanwhile
-        self._fork_late(start._replace(note=f"cold: {refused}" if refused else "warm"), None if refused else wish)
-        start.close()
-
-    def _fork_late(self, start: _Start, wish: Wish | None = None) -> None:
-        """Begin a life when nobody waits for an answer any more."""
-        news = self._open_news()
-        try:
-            self._fork(start, news, wish)
-        except OSError as error:
-            life = start.life
-            self._tell(EngineFailed(life.attempt, f"{life.replica} cannot be started: {error.strerror}"))
-        finally:
-            os.close(news)
-
-    def _fork(self, start: _Start, news: int, wish: Wish | None = None) -> None:
-        """Have a keeper begin this life: a fork of ours, or of the warm process."""
-        life = start.life
-        folder = self._run_dir / trace_dir(*life)
-        for each in (folder.parent.parent, folder.parent, folder):
-            each.mkdir(exist_ok=True, mode=0o700)
-        trace = open_trace(folder / TRACE)
-        if trace is None:
-            self._adopt(life)
-            return
-        try:
-            order = keeper.Order(
-                name=f"{life.replica} {life.attempt} {life.incarnation}",
-                argv=start.launch.replica.argv,
-                env={**start.env, MARK: self._mark_of(life), TRACE_DIR: str(folder)},
-                workdir=start.launch.place.workdir,
-                boot=self._boot,
-                file_limits=self._file_limits,
-                group=self._memory.make(folder, life.attempt, start.launch.replica.resources.memory_bytes),
-                note=start.note[:_LONGEST_NOTE],
-            )
-            log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                hands = keeper.Hands(trace, log, news, start.held, start.enter)
-                if wish and self._warm:
-                    again = start.copy()
-                    self._warm.start(wish, order, hands, lambda pid: self._forked(again, pid))
-                    return
-                pid = os.fork()
-                if pid == 0:
-                    keeper.keep(order, hands)
-            finally:
-                os.close(log)
-        finally:
-            os.close(trace)
-        self._watch(_Kept(life, folder / TRACE), pid)
-
-    def _forked(self, start: _Start, pid: int | None) -> None:
-        """A warm process has forked a keeper; without a pid it went away, perhaps before it did."""
-        life = start.life
-        try:
-            if pid is None and not self._has_begun(life):
-                self._fork_late(start._replace(note="cold: the warm process has ended"))
-            elif pid is None:
-                self._adopt_again(life)
-            elif life not in self._kept:  # whoever stops it may have found it first
-                self._watch(_Kept(life, self._run_dir / trace_dir(*life) / TRACE), pid)
-        except OSError:
-            self._adopt_again(life)  # it is gone already, and so is its replica; or no descriptor is left for it now
-        finally:
-            start.close()
-
-    def _open_news(self) -> int:
-        """A pipe on which processes say that they are about to become replicas; it closes when all have."""
-        news, tidings = os.pipe()
-        self._loop.on_readable(news, partial(self._hear, news, bytearray()))
-        return tidings
+    def _heard(self, life: Life, trace: Trace) -> None:
+        if life in self._kept:
+            self._told_start(self._kept[life], trace)
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
         """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""
         for replica in replicas:
             life = Life(replica, attempt)
-            if life in self._waiting:
-                self._waiting.pop(life).close()
+            self._starter.cancel(life)
             kept = self._kept.get(life) or self._adopt(life)
             if kept is None:
                 self._loop.call_later(
@@ -241,11 +120,7 @@ class Processes:
 
     def has_begun(self, replica: ReplicaId, attempt: int) -> bool:
         """Whether this life was begun, by us or by an earlier supervisor; it will not be again."""
-        return self._has_begun(Life(replica, attempt))
-
-    def _has_begun(self, life: Life) -> bool:
-        path = self._run_dir / trace_dir(*life) / TRACE
-        return is_locked(path) or read_trace(path).keeper is not None
+        return Life(replica, attempt).has_begun(self._run_dir)
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
@@ -263,9 +138,6 @@ class Processes:
                 end, kept.end = kept.end, None
                 yield kept.life, end
 
-    def _mark_of(self, life: Life) -> str:
-        return f"{self._run_dir}/{trace_dir(*life)}"
-
     def _watch(self, kept: _Kept, keeper_pid: int) -> None:
         watched = os.pidfd_open(keeper_pid)
         kept.keeper, kept.watched = keeper_pid, watched
@@ -276,7 +148,7 @@ class Processes:
         """Take up a life that an earlier supervisor began. None if it is too young yet."""
         if life in self._kept:
             return self._kept[life]
-        path = self._run_dir / trace_dir(*life) / TRACE
+        path = life.folder(self._run_dir) / TRACE
         kept = _Kept(life, path)
         trace = read_trace(path)
         if is_locked(path):
@@ -316,21 +188,6 @@ class Processes:
         for kept, trace in over:
             self._conclude(kept, trace)
 
-    def _hear(self, news: int, heard: bytearray) -> None:
-        """A process is about to become a replica."""
-        data = os.read(news, 65536)
-        if not data:
-            self._loop.forget(news)
-            os.close(news)
-            return
-        *lines, heard[:] = (heard + data).split(b"\n")
-        for line in lines:
-            name, pid, unlimited, note = json.loads(line)
-            replica, attempt, incarnation = name.split(" ")
-            life = Life(ReplicaId.parse(replica), int(attempt), int(incarnation))
-            if life in self._kept:
-                self._told_start(self._kept[life], Trace(pid=pid, unlimited=unlimited, note=note))
-
     def _told_start(self, kept: _Kept, trace: Trace) -> None:
         if trace.pid is not None and not kept.told_start:
             kept.told_start = True
@@ -369,7 +226,7 @@ class Processes:
         """Kill everybody of a life without keeper; say whether somebody may still be there."""
         keepers = {each.keeper for each in self._kept.values() if each.watched is not None and each.keeper}
         keepers |= self._warm.pids if self._warm else set()
-        mark = f"{MARK}={self._mark_of(kept.life)}"
+        mark = f"{MARK}={kept.life.mark(self._run_dir)}"
         group = self._memory.members(kept.path.parent)
         strays = find_strays(
             trace, boot=self._boot, mark=mark, log=kept.path.with_name(LOG), group=group, keepers=keepers

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -20,6 +21,7 @@ from drumline.engine.local.warm.key import limit_names, make_key, shared_environ
 from drumline.engine.local.warm.study import check_shadows, study
 from drumline.engine.protocol import Loop
 from drumline.runtime.keeper import Hands, Order
+from drumline.runtime.lock import is_locked
 from drumline.runtime.unix import connect, listen
 
 WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
@@ -156,6 +158,7 @@ class _WarmProcess:
         """Start a warm process, unless somebody else does so at this moment."""
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(mode=0o700, exist_ok=True)
+        _clear(self._folder.parent, self._folder)
         lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -264,6 +267,16 @@ class _WarmProcess:
             lines = (self._folder / "log").read_text(errors="replace").strip().splitlines()
             return f": {lines[-1][:150]}" if lines else ""
         return ""
+
+
+def _clear(folder: Path, but: Path) -> None:
+    """Remove what warm processes left that have ended."""
+    for each in folder.iterdir():
+        connection = None if each == but else connect(each / "socket")
+        if connection:
+            connection.close()
+        elif each != but and not is_locked(each / "lock"):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def _umask() -> int:

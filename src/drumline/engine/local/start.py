@@ -1,0 +1,200 @@
+"""How a life begins: with a keeper that is forked from the supervisor, or from a warm process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from drumline.engine.local.life import MARK, Life
+from drumline.engine.local.limit import Limits
+from drumline.engine.local.trace import Trace, open_trace
+from drumline.engine.protocol import Loop, Tell
+from drumline.errors import EngineError
+from drumline.plan.types import Launch, ReplicaId
+from drumline.run.event import EngineFailed
+from drumline.run.traces import LOG, TRACE
+from drumline.runtime import TRACE_DIR, keeper
+
+if TYPE_CHECKING:
+    from drumline.engine.local.warm.client import WarmProcesses
+
+_LONGEST_NOTE = 160
+
+
+class Start(NamedTuple):
+    """All that it takes to begin a life; the descriptors are whoever's who made it."""
+
+    launch: Launch
+    env: Mapping[str, str]
+    held: Sequence[int] = ()
+    enter: Sequence[int] = ()
+    note: str = ""
+
+    @property
+    def life(self) -> Life:
+        """Whose beginning it is."""
+        return Life(self.launch.replica.id, self.launch.attempt)
+
+    def copy(self) -> Self:
+        """The same with descriptors of its own."""
+        return self._replace(held=tuple(map(os.dup, self.held)), enter=tuple(map(os.dup, self.enter)))
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in (*self.held, *self.enter):
+            os.close(descriptor)
+
+
+class Follow(NamedTuple):
+    """Whom to tell what becomes of a beginning."""
+
+    began: Callable[[Life, int], None]  # with its keeper
+    adopt: Callable[[Life], None]  # it had begun before, or nobody knows by whom it is kept
+    heard: Callable[[Life, Trace], None]  # its process is about to become the replica
+
+
+class Starter:
+    """Begins the lives of one run; owns whatever waits for a warm process."""
+
+    def __init__(
+        self, run_dir: Path, *, boot: str, file_limits: tuple[int, int], loop: Loop, tell: Tell, memory: Limits
+    ) -> None:
+        self._run_dir = run_dir
+        self._boot = boot
+        self._file_limits = file_limits
+        self._loop = loop
+        self._tell = tell
+        self._memory = memory
+        self._waiting: dict[Life, Start] = {}
+
+    def start(self, starts: Iterable[Start], follow: Follow, warm: WarmProcesses | None) -> None:
+        """Begin these lives; raise EngineError if one cannot be, when those before it have been."""
+        news = self._open_news(follow)
+        try:
+            for start in starts:
+                if warm is None:
+                    self._fork(start, follow, news)
+                else:
+                    self._begin(start, follow, news, warm)
+        except OSError as error:
+            raise EngineError(f"{start.life.replica} cannot be started: {error.strerror}") from None
+        finally:
+            os.close(news)
+
+    def cancel(self, life: Life) -> None:
+        """If it waits for a warm process, it waits no more."""
+        if life in self._waiting:
+            self._waiting.pop(life).close()
+
+    def _begin(self, start: Start, follow: Follow, news: int, warm: WarmProcesses) -> None:
+        """Fork a replica from a warm process, once that is ready; or ourselves, if it cannot be."""
+        from drumline.engine.local.warm.client import make_wish  # noqa: PLC0415 - only where there is one
+        from drumline.engine.local.warm.command import NotWarm  # noqa: PLC0415
+
+        launch = start.launch
+        try:
+            wish = make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)
+        except NotWarm as reason:
+            self._fork(start._replace(note=f"cold: {reason}"), follow, news)
+            return
+        self._waiting[start.life] = start.copy()  # whoever gave us the descriptors closes them when we return
+
+        def go_on(refused: str) -> None:
+            waiting = self._waiting.pop(start.life, None)
+            if waiting is None:
+                return  # it was stopped meanwhile
+            if refused:
+                self._fork_late(waiting._replace(note=f"cold: {refused}"), follow)
+            else:
+                self._fork_late(waiting._replace(note="warm"), follow, partial(warm.start, wish))
+            waiting.close()
+
+        warm.ask(wish, go_on)
+
+    def _fork_late(self, start: Start, follow: Follow, order_from: _Forker | None = None) -> None:
+        """Begin a life when nobody waits for an answer any more."""
+        news = self._open_news(follow)
+        try:
+            self._fork(start, follow, news, order_from)
+        except OSError as error:
+            life = start.life
+            self._tell(EngineFailed(life.attempt, f"{life.replica} cannot be started: {error.strerror}"))
+        finally:
+            os.close(news)
+
+    def _fork(self, start: Start, follow: Follow, news: int, order_from: _Forker | None = None) -> None:
+        """Have a keeper begin this life: a fork of ours, or of somebody else's."""
+        life, launch = start.life, start.launch
+        folder = life.folder(self._run_dir)
+        for each in (folder.parent.parent, folder.parent, folder):
+            each.mkdir(exist_ok=True, mode=0o700)
+        trace = open_trace(folder / TRACE)
+        if trace is None:
+            follow.adopt(life)
+            return
+        try:
+            order = keeper.Order(
+                name=f"{life.replica} {life.attempt} {life.incarnation}",
+                argv=launch.replica.argv,
+                env={**start.env, MARK: life.mark(self._run_dir), TRACE_DIR: str(folder)},
+                workdir=launch.place.workdir,
+                boot=self._boot,
+                file_limits=self._file_limits,
+                group=self._memory.make(folder, life.attempt, launch.replica.resources.memory_bytes),
+                note=start.note[:_LONGEST_NOTE],
+            )
+            log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                hands = keeper.Hands(trace, log, news, start.held, start.enter)
+                if order_from:
+                    order_from(order, hands, partial(self._forked, start.copy(), follow))
+                    return
+                pid = os.fork()
+                if pid == 0:
+                    keeper.keep(order, hands)
+            finally:
+                os.close(log)
+        finally:
+            os.close(trace)
+        follow.began(life, pid)
+
+    def _forked(self, start: Start, follow: Follow, pid: int | None) -> None:
+        """A warm process has forked a keeper; without a pid it went away, perhaps before it did."""
+        life = start.life
+        try:
+            if pid is not None:
+                follow.began(life, pid)
+            elif life.has_begun(self._run_dir):
+                follow.adopt(life)
+            else:
+                self._fork_late(start._replace(note="cold: the warm process has ended"), follow)
+        except OSError:
+            follow.adopt(life)  # it is gone already, and so is its replica; or there is no descriptor for it now
+        finally:
+            start.close()
+
+    def _open_news(self, follow: Follow) -> int:
+        """A pipe on which processes say that they are about to become replicas; it closes when all have."""
+        news, tidings = os.pipe()
+        self._loop.on_readable(news, partial(self._hear, news, bytearray(), follow))
+        return tidings
+
+    def _hear(self, news: int, heard: bytearray, follow: Follow) -> None:
+        data = os.read(news, 65536)
+        if not data:
+            self._loop.forget(news)
+            os.close(news)
+            return
+        *lines, heard[:] = (heard + data).split(b"\n")
+        for line in lines:
+            name, pid, unlimited, note = json.loads(line)
+            replica, attempt, incarnation = name.split(" ")
+            life = Life(ReplicaId.parse(replica), int(attempt), int(incarnation))
+            follow.heard(life, Trace(pid=pid, unlimited=unlimited, note=note))
+
+
+_Forker = Callable[[keeper.Order, keeper.Hands, Callable[[int | None], None]], None]
