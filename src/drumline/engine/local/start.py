@@ -76,12 +76,13 @@ class Starter:
         news = self._open_news(follow)
         try:
             for start in starts:
-                if warm is None:
-                    self._fork(start, follow, news)
-                else:
-                    self._begin(start, follow, news, warm)
-        except OSError as error:
-            raise EngineError(f"{start.life.replica} cannot be started: {error.strerror}") from None
+                try:
+                    if warm is None:
+                        self._fork(start, follow, news)
+                    else:
+                        self._begin(start, follow, news, warm)
+                except OSError as error:
+                    raise EngineError(f"{start.life.replica} cannot be started: {error.strerror}") from None
         finally:
             os.close(news)
 
