@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 MARK = "drumline.json"
 KEEP_SECONDS = 30 * 86_400.0
@@ -33,19 +32,15 @@ _LINK = "import os, sys; sys.path += filter(None, [os.environ.get('DRUMLINE_RUNT
 # What would turn the build away from the environment, or away from what its name says.
 _NOT_FOR_BUILDS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "UV_PYTHON")
 _PIP_TO_UV = {
-    "index-url": ("UV_DEFAULT_INDEX", " "),
-    "extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
-    "find-links": ("UV_FIND_LINKS", ","),
-    "no-index": ("UV_NO_INDEX", " "),
-    "trusted-host": ("UV_INSECURE_HOST", " "),
-    "cert": ("SSL_CERT_FILE", " "),
-}
+    "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_EXTRA_INDEX_URL", "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX", "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE",
+}  # fmt: skip
 _NEWS = re.compile(
     r"\s*(Collecting|Downloading|Building|Installing build dependencies|Installing collected packages|Resolved|Prepared"
     r"|Installed|Built)\b"
 )
 _LAST_LINES = 30
-_SAY_EVERY_SECONDS, _STILL_AFTER_SECONDS = 3.0, 20.0
+_SAY_EVERY_SECONDS, _STILL_AFTER_SECONDS = 3.0, 10.0
 
 
 class NotBuilt(Exception):  # noqa: N818
@@ -66,20 +61,12 @@ def is_ready(folder: str) -> bool:
     return os.path.exists(f"{folder}/{MARK}") and os.access(f"{folder}/bin/python", os.X_OK)
 
 
-def read_mark(folder: str) -> dict[str, Any]:
-    """What an environment is made of; empty if it is not whole."""
-    try:
-        return dict(json.loads(Path(folder, MARK).read_text()))
-    except (OSError, ValueError):
-        return {}
-
-
 def use(folder: str) -> int | None:
     """A descriptor that keeps an environment from being removed while any process has it; None if there is none."""
     for _ in range(20):
         if not is_ready(folder):
             return None
-        lock = _take(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock = take_lock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if lock is not None and is_ready(folder):
             with suppress(OSError):
                 os.utime(lock)
@@ -101,10 +88,10 @@ def provide(root: str, python: str, requirements: Sequence[str]) -> str:
         return folder
     try:
         os.makedirs(root, mode=0o700, exist_ok=True)
-        lock = _take(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             _say(f"{folder} is being built by somebody else; waiting for that")
-            lock = _take(folder, fcntl.LOCK_EX)
+            lock = take_lock(folder, fcntl.LOCK_EX)
     except OSError as error:
         raise NotBuilt(f"cannot build {folder}: {error.strerror}") from None
     assert lock is not None
@@ -129,7 +116,7 @@ def remove_unused(root: str, older_than_seconds: float) -> Iterator[str]:
         if is_ready(folder) and time.time() - last_used(folder) < older_than_seconds:
             continue
         with suppress(OSError):  # somebody else's, or a disk that is only read
-            lock = _take(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is None:
                 continue
             try:
@@ -146,7 +133,7 @@ def kept(root: str) -> list[str]:
     """All folders that are or were to become environments."""
     try:
         names = {name.removesuffix(".lock") for name in os.listdir(root)}
-    except FileNotFoundError:
+    except OSError:  # nothing was built yet
         return []
     return [os.path.join(root, name) for name in sorted(names) if re.fullmatch(r".+-[0-9a-f]{16}", name)]
 
@@ -159,16 +146,8 @@ def last_used(folder: str) -> float:
         return 0.0
 
 
-def is_used(folder: str) -> bool:
-    """Whether somebody uses or builds it now."""
-    lock = _take(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if lock is not None:
-        os.close(lock)
-    return lock is None
-
-
-def _take(folder: str, how: int) -> int | None:
-    """Lock a folder; None if it is locked by others and nobody is to wait."""
+def take_lock(folder: str, how: int) -> int | None:
+    """Lock a folder as flock(2) does; None if others have it and nobody is to wait."""
     path = f"{folder}.lock"
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -201,27 +180,31 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
         environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_BUILDS}
         environ |= {"PYTHONUNBUFFERED": "1", "PIP_USER": "0", "UV_PYTHON_DOWNLOADS": "never"}
         environ |= _settings_for_uv(python, environ) if uv else {}
-        _run([*make, folder], environ, lock, f"{'uv venv' if uv else 'venv'} could not make the environment")
+        _run([*make, folder], environ, lock, "make the environment")
         packages = next(Path(folder, "lib").glob("python3*/site-packages"))
         (packages / "drumline-runtime.pth").write_text(_LINK)
         if requirements:
-            install = (
-                [uv, "pip", "install", "--python", f"{folder}/bin/python"]
-                if uv
-                else [f"{folder}/bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-            )
-            progress = () if uv else ("--progress-bar", "off")
-            install += [*progress, *_write_requirements(folder, requirements)]
-            _run(install, environ, lock, f"{'uv' if uv else 'pip'} could not install the requirements")
-        count, size, seconds = len(list(packages.glob("*.dist-info"))), _size_of(folder), time.monotonic() - began
-        mark: dict[str, Any] = {"python": python, "requirements": list(requirements), "by": "uv" if uv else "pip"}
-        mark |= {"packages": count, "bytes": size, "seconds": round(seconds, 1), "built": time.time()}
+            interpreter = f"{folder}/bin/python"
+            pip = [
+                interpreter,
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--no-input",
+                "--progress-bar=off",
+            ]
+            install = [uv, "pip", "install", "--python", interpreter] if uv else pip
+            _run([*install, *_write_requirements(folder, requirements)], environ, lock, "install the requirements")
+        count = len(list(packages.glob("*.dist-info")))
+        size = sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names)
+        mark = {"python": python, "requirements": list(requirements), "packages": count, "bytes": size}
         Path(folder, f"{MARK}.new").write_text(json.dumps(mark))
         os.rename(f"{folder}/{MARK}.new", f"{folder}/{MARK}")
     except BaseException:
         _remove(folder)
         raise
-    _say(f"built {folder}: {count} packages, {size / 1e6:.0f} MB, in {seconds:.0f} s")
+    _say(f"built {folder}: {count} packages, {size / 1e6:.0f} MB, in {time.monotonic() - began:.0f} s")
 
 
 def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:
@@ -237,7 +220,7 @@ def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:
     return words
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str], lock: int, failed: str) -> None:
+def _run(command: Sequence[str], environ: Mapping[str, str], lock: int, purpose: str) -> None:
     """Run a part of the build and say how far it is; of one that fails, show the last lines and raise NotBuilt."""
     process = subprocess.Popen(
         command,
@@ -249,7 +232,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str], lock: int, failed: 
         pass_fds=(lock,),
     )
     try:
-        last = _follow(process)
+        last = _follow(process, purpose)
         code = process.wait()
     except BaseException:
         process.kill()
@@ -258,15 +241,16 @@ def _run(command: Sequence[str], environ: Mapping[str, str], lock: int, failed: 
     if code:
         for line in last:
             sys.stdout.write(f"{line}\n")
-        raise NotBuilt(f"{failed} (exit code {code})")
+        tool = "uv" if os.path.basename(command[0]) == "uv" else f"python -m {command[2]}"
+        raise NotBuilt(f"`{tool}` could not {purpose} (exit code {code})")
 
 
-def _follow(process: subprocess.Popen[bytes]) -> Sequence[str]:
+def _follow(process: subprocess.Popen[bytes], purpose: str) -> Sequence[str]:
     """Read what an installer says until it ends; say what is new now and then, and return the last lines."""
     assert process.stdout
     began = said = time.monotonic()
     last: deque[str] = deque(maxlen=_LAST_LINES)
-    rest, news, found, still = b"", "", 0, ""
+    rest, news, found, still = b"", "", 0, purpose
     while True:
         if select.select([process.stdout], [], [], 1.0)[0]:
             data = os.read(process.stdout.fileno(), 65536)
@@ -281,7 +265,7 @@ def _follow(process: subprocess.Popen[bytes]) -> Sequence[str]:
         now = time.monotonic()
         if now - said >= (_SAY_EVERY_SECONDS if news else _STILL_AFTER_SECONDS):
             still, count = news or still, f"{found} packages found; " if found else ""
-            _say(f"{now - began:.0f} s: {count}{_short(still) or 'at work'}{'' if news else ', still'}")
+            _say(f"{now - began:.0f} s: {count}{'' if news else 'still: '}{still[:100]}")
             said, news = now, ""
 
 
@@ -289,25 +273,19 @@ def _settings_for_uv(python: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Where packages come from, as pip was told; uv reads none of pip's files and variables."""
     answer = subprocess.run([python, "-m", "pip", "config", "list"], env=environ, capture_output=True, check=False)
     known: dict[str, str] = {}
-    lines = re.findall(
-        r"^(global|install|:env:)\.([a-z-]+)=(.*)$", answer.stdout.decode(errors="replace"), re.MULTILINE
-    )
+    lines = re.findall(rb"^(global|install|:env:)\.([a-z-]+)=(.*)$", answer.stdout, re.MULTILINE)
+    lines = [[word.decode(errors="replace") for word in line] for line in lines]
     for _, name, value in sorted(lines, key=lambda line: ("global", "install", ":env:").index(line[0])):
         with suppress(ValueError, SyntaxError):
             known[name] = str(ast.literal_eval(value))
     for name in _PIP_TO_UV:
         if given := environ.get(f"PIP_{name.upper().replace('-', '_')}"):
             known[name] = given
-    told = {target: sep.join(known[name].split()) for name, (target, sep) in _PIP_TO_UV.items() if known.get(name)}
+    between = {"find-links": ","}
+    told = {
+        uvs: between.get(name, " ").join(known[name].split()) for name, uvs in _PIP_TO_UV.items() if known.get(name)
+    }
     return {name: value for name, value in told.items() if name not in environ}
-
-
-def _size_of(folder: str) -> int:
-    return sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _say(text: str) -> None:
