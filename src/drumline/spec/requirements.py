@@ -10,9 +10,7 @@ from pathlib import Path
 MAX_BYTES = 1 << 20
 _DEEPEST = 10
 
-_NAMED = re.compile(
-    r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[^\]]*\])?\s*(@\s*\S.*|\(?\s*[<>=!~].*|;.*|--hash=.*|)"
-)
+_NAMED = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[^\]]*\])?\s*(@\s*\S.*|\(?\s*([=!~]=|[<>]).*|;.*|)")
 _URL = re.compile(r"(git|hg|svn|bzr)\+|https?://|file://")
 _ARCHIVE = re.compile(r"\.(whl|zip|tar\.(gz|bz2|xz)|tgz)$")
 # Where pip looks and what it takes; all that both installers read from a file.

@@ -192,10 +192,12 @@ class LocalEngine:
         return self._running.traces()
 
     def _python_of(self, plan: Plan) -> LinePython | None:
-        if plan.environment and self._python is None:
-            from drumline.engine.local.python import LinePython, want  # noqa: PLC0415  # only where it is asked for
+        if plan.environment is None:
+            self._python = None
+        elif self._python is None or self._python.environment != plan.environment:
+            from drumline.engine.local.python import LinePython  # noqa: PLC0415  # only where it is asked for
 
-            self._python = LinePython(want(plan.environment, self._site, self._environ))
+            self._python = LinePython(plan.environment, self._site, self._environ)
         return self._python
 
     def _open_network(self, launches: Sequence[Launch]) -> Network:

@@ -51,8 +51,9 @@ class Wanted(NamedTuple):
 class LinePython:
     """The Python of one line; holds its environment, so that nobody removes it, for as long as the engine lives."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, environment: Environment, site: Site, environ: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.wanted = want(environment, site, environ)
         self._lock: int | None = None
 
     @property
