@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,10 +17,12 @@ from drumline.engine import protocol
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
 from drumline.engine.local import LONGEST_STRING_BYTES, LocalEngine
+from drumline.engine.local.python import want
 from drumline.engine.local.trace import read_trace
-from drumline.plan.types import Launch, Plan, ReplicaId
+from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Exit
 from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.environment import MARK
 from drumline.runtime.keeper import descendants, signal_process
 from drumline.supervise.loop import EventLoop
 
@@ -68,6 +71,10 @@ class Site(Protocol):
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         """What `render` says, read back."""
+        ...
+
+    def have_environment(self, environment: Environment) -> None:
+        """Let this environment be there, as if it had been built long ago."""
         ...
 
     def open(self, gate: int) -> None:
@@ -133,6 +140,12 @@ class LocalSite:
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         return read_json(engine.render(plan, launches, "json"))
 
+    def have_environment(self, environment: Environment) -> None:
+        folder = Path(want(environment, self._site, os.environ).folder)
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+        (folder / MARK).write_text("{}")
+
     def open(self, gate: int) -> None:
         self._gate(gate).touch()
 
@@ -186,6 +199,9 @@ class FakeSite:
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         return read_json(engine.render(plan, launches, "json"))
+
+    def have_environment(self, environment: Environment) -> None:
+        """Whoever plays needs none."""
 
     def open(self, gate: int) -> None:
         self._passed += self._wait(gate)

@@ -52,7 +52,8 @@ def folder_of(root: str, python: str, requirements: Sequence[str]) -> str:
     machine = os.uname()
     key = json.dumps([1, machine.sysname, machine.machine, python, *requirements])
     first = next((line for line in requirements if not line.startswith("-")), "python")
-    name = re.split(r"[^A-Za-z0-9._-]", first.rpartition("/")[2], maxsplit=1)[0].strip("._-").lower()[:40] or "python"
+    last = first.partition(" ")[0].rpartition("/")[2]  # of a URL that has no name
+    name = re.split(r"[^A-Za-z0-9._-]", last, maxsplit=1)[0].strip("._-").lower()[:40] or "python"
     return os.path.join(root, f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
 
@@ -204,7 +205,9 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
     except BaseException:
         _remove(folder)
         raise
-    _say(f"built {folder}: {count} packages, {size / 1e6:.0f} MB, in {time.monotonic() - began:.0f} s")
+    _say(
+        f"built {folder}: {count} package{'s'[: count != 1]}, {size / 1e6:.0f} MB, in {time.monotonic() - began:.0f} s"
+    )
 
 
 def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:

@@ -110,7 +110,9 @@ def _local(text: str, directory: Path) -> str:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise BadRequirement(f"{path} cannot be read: {error.strerror}") from None
-    return f"{path.as_uri()}#sha256={digest}"
+    # Named, as uv wants it: `name-1.0-py3-none-any.whl`, `name-1.0.tar.gz`.
+    name = path.name.split("-")[0] if path.suffix == ".whl" else path.name.rpartition("-")[0] or path.stem
+    return f"{name} @ {path.as_uri()}#sha256={digest}"
 
 
 def _absolute(directory: Path, path: str) -> str:

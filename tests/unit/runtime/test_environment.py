@@ -58,7 +58,8 @@ def held(folder: str, how: int) -> Iterator[None]:
     [
         (["tensorflow-cpu==2.15.1; x", "six"], "tensorflow-cpu"),
         (["--no-index", "Snare[deep]>=2"], "snare"),
-        (["file:///wheels/drum-1.0-py3-none-any.whl#sha256=0"], "drum-1.0-py3-none-any.whl"),
+        (["drum @ file:///wheels/drum-1.0-py3-none-any.whl#sha256=0"], "drum"),
+        (["https://example.org/drum-1.0.zip"], "drum-1.0.zip"),
         (["git+https://example.org/../x"], "x"),
         ([], "python"),
         (["x" * 300], "x" * 40),

@@ -73,12 +73,13 @@ def test_a_file_is_read_without_its_comments_and_with_the_files_that_it_names(tm
 
 
 def test_a_wheel_is_known_by_what_is_in_it(tmp_path: Path) -> None:
-    wheel = tmp_path / "snare-1-py3-none-any.whl"
-    for content in (b"one", b"another"):
-        wheel.write_bytes(content)
-        expected = (f"{wheel.as_uri()}#sha256={sha256(content).hexdigest()}",)
-        assert read_requirements([wheel.name], tmp_path) == expected
-        assert read_requirements([f"./{wheel.name}"], tmp_path) == expected
+    for file in ("snare-1-py3-none-any.whl", "snare-1.0.tar.gz"):
+        wheel = tmp_path / file
+        for content in (b"one", b"another"):
+            wheel.write_bytes(content)
+            expected = (f"snare @ {wheel.as_uri()}#sha256={sha256(content).hexdigest()}",)
+            assert read_requirements([wheel.name], tmp_path) == expected
+            assert read_requirements([f"./{wheel.name}"], tmp_path) == expected
 
 
 def test_a_bad_line_of_a_file_is_named_with_its_file_and_number(tmp_path: Path) -> None:
