@@ -7,44 +7,40 @@ goes when another is built. A line `-c REQUIREMENT` only constrains the others.
 
 from __future__ import annotations
 
-import ast
 import fcntl
 import hashlib
 import json
 import os
 import re
-import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+if __name__ == "__main__":  # run by its path, and told to look nowhere but in the standard library
+    sys.path.append(str(Path(__file__).parents[2]))
+
+from drumline.runtime.install import NotBuilt, install, say
+
+__all__ = [
+    "KEEP_SECONDS",
+    "MARK",
+    "NotBuilt",
+    "folder_of",
+    "is_ready",
+    "kept",
+    "last_used",
+    "provide",
+    "remove_unused",
+    "take_lock",
+    "use",
+]
+
 MARK = "drumline.json"
 KEEP_SECONDS = 30 * 86_400.0
-
-# Appended, so that it hides nothing; through a variable, so that no environment is tied to one version of drumline.
-_LINK = "import os, sys; sys.path += filter(None, [os.environ.get('DRUMLINE_RUNTIME')])\n"
-# What would turn the build away from the environment, or away from what its name says.
-_NOT_FOR_BUILDS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "UV_PYTHON")
-_PIP_TO_UV = {
-    "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_EXTRA_INDEX_URL", "find-links": "UV_FIND_LINKS",
-    "no-index": "UV_NO_INDEX", "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE",
-}  # fmt: skip
-_NEWS = re.compile(
-    r"\s*(Collecting|Downloading|Building|Installing build dependencies|Installing collected packages|Resolved|Prepared"
-    r"|Installed|Built)\b"
-)
-_LAST_LINES = 30
-_SAY_EVERY_SECONDS, _STILL_AFTER_SECONDS = 3.0, 10.0
-
-
-class NotBuilt(Exception):  # noqa: N818
-    """An environment could not be built; nothing of it is left."""
 
 
 def folder_of(root: str, python: str, requirements: Sequence[str]) -> str:
@@ -85,20 +81,20 @@ def provide(root: str, python: str, requirements: Sequence[str]) -> str:
     """
     folder = folder_of(root, python, requirements)
     if is_ready(folder):
-        _say(f"{folder} is there already")
+        say(f"{folder} is there already")
         return folder
     try:
         os.makedirs(root, mode=0o700, exist_ok=True)
         lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
-            _say(f"{folder} is being built by somebody else; waiting for that")
+            say(f"{folder} is being built by somebody else; waiting for that")
             lock = take_lock(folder, fcntl.LOCK_EX)
     except OSError as error:
         raise NotBuilt(f"cannot build {folder}: {error.strerror}") from None
     assert lock is not None
     try:
         if is_ready(folder):
-            _say(f"{folder} is there now")
+            say(f"{folder} is there now")
         else:
             _build(folder, python, requirements, lock)
             os.utime(lock)
@@ -107,7 +103,7 @@ def provide(root: str, python: str, requirements: Sequence[str]) -> str:
     finally:
         os.close(lock)
     for removed in remove_unused(root, KEEP_SECONDS):
-        _say(f"removed {removed}, which nobody used for {KEEP_SECONDS / 86_400:.0f} days")
+        say(f"removed {removed}, which nobody used for {KEEP_SECONDS / 86_400:.0f} days")
     return folder
 
 
@@ -172,32 +168,9 @@ def _remove(folder: str) -> None:
 def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> None:
     began = time.monotonic()
     _remove(folder)
-    uv = shutil.which("uv")
-    wanted = ", ".join(line for line in requirements if not line.startswith("-"))
-    _say(f"building {folder} with {'uv' if uv else 'venv and pip'} and {python}: {wanted or 'nothing but Python'}")
     try:
         os.mkdir(folder, 0o700)
-        make = [uv, "venv", "--no-project", "--allow-existing", "--python", python] if uv else [python, "-m", "venv"]
-        environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_BUILDS}
-        environ |= {"PYTHONUNBUFFERED": "1", "PIP_USER": "0", "UV_PYTHON_DOWNLOADS": "never"}
-        environ |= _settings_for_uv(python, environ) if uv else {}
-        _run([*make, folder], environ, lock, "make the environment")
-        packages = next(Path(folder, "lib").glob("python3*/site-packages"))
-        (packages / "drumline-runtime.pth").write_text(_LINK)
-        if requirements:
-            interpreter = f"{folder}/bin/python"
-            pip = [
-                interpreter,
-                "-m",
-                "pip",
-                "install",
-                "--disable-pip-version-check",
-                "--no-input",
-                "--progress-bar=off",
-            ]
-            install = [uv, "pip", "install", "--python", interpreter] if uv else pip
-            _run([*install, *_write_requirements(folder, requirements)], environ, lock, "install the requirements")
-        count = len(list(packages.glob("*.dist-info")))
+        count = install(folder, python, requirements, lock)
         size = sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names)
         mark = {"python": python, "requirements": list(requirements), "packages": count, "bytes": size}
         Path(folder, f"{MARK}.new").write_text(json.dumps(mark))
@@ -205,95 +178,7 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
     except BaseException:
         _remove(folder)
         raise
-    _say(
-        f"built {folder}: {count} package{'s'[: count != 1]}, {size / 1e6:.0f} MB, in {time.monotonic() - began:.0f} s"
-    )
-
-
-def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:
-    """As files, where both installers read options and fill in `${VARIABLES}` too."""
-    constraints = [line[3:] for line in requirements if line.startswith("-c ")]
-    wanted = [line for line in requirements if not line.startswith("-c ")]
-    words = []
-    for option, name, lines in (("-r", "requirements", wanted), ("-c", "constraints", constraints)):
-        if lines:
-            path = f"{folder}/drumline-{name}.txt"
-            Path(path).write_text("".join(f"{line}\n" for line in lines))
-            words += [option, path]
-    return words
-
-
-def _run(command: Sequence[str], environ: Mapping[str, str], lock: int, purpose: str) -> None:
-    """Run a part of the build and say how far it is; of one that fails, show the last lines and raise NotBuilt."""
-    process = subprocess.Popen(
-        command,
-        env=environ,
-        cwd="/",  # whatever stands in the folder from which somebody trains changes no environment
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=(lock,),
-    )
-    try:
-        last = _follow(process, purpose)
-        code = process.wait()
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    if code:
-        for line in last:
-            sys.stdout.write(f"{line}\n")
-        tool = "uv" if os.path.basename(command[0]) == "uv" else f"python -m {command[2]}"
-        raise NotBuilt(f"`{tool}` could not {purpose} (exit code {code})")
-
-
-def _follow(process: subprocess.Popen[bytes], purpose: str) -> Sequence[str]:
-    """Read what an installer says until it ends; say what is new now and then, and return the last lines."""
-    assert process.stdout
-    began = said = time.monotonic()
-    last: deque[str] = deque(maxlen=_LAST_LINES)
-    rest, news, found, still = b"", "", 0, purpose
-    while True:
-        if select.select([process.stdout], [], [], 1.0)[0]:
-            data = os.read(process.stdout.fileno(), 65536)
-            *lines, rest = (rest + data).split(b"\n")
-            for line in (raw.decode(errors="replace").rstrip() for raw in lines):
-                last.append(line)
-                found += line.lstrip().startswith("Collecting ")
-                news = line.strip() if _NEWS.match(line) else news
-            if not data:
-                last.extend([rest.decode(errors="replace")] if rest else [])
-                return last
-        now = time.monotonic()
-        if now - said >= (_SAY_EVERY_SECONDS if news else _STILL_AFTER_SECONDS):
-            still, count = news or still, f"{found} packages found; " if found else ""
-            _say(f"{now - began:.0f} s: {count}{'' if news else 'still: '}{still[:100]}")
-            said, news = now, ""
-
-
-def _settings_for_uv(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Where packages come from, as pip was told; uv reads none of pip's files and variables."""
-    answer = subprocess.run([python, "-m", "pip", "config", "list"], env=environ, capture_output=True, check=False)
-    known: dict[str, str] = {}
-    lines = re.findall(rb"^(global|install|:env:)\.([a-z-]+)=(.*)$", answer.stdout, re.MULTILINE)
-    lines = [[word.decode(errors="replace") for word in line] for line in lines]
-    for _, name, value in sorted(lines, key=lambda line: ("global", "install", ":env:").index(line[0])):
-        with suppress(ValueError, SyntaxError):
-            known[name] = str(ast.literal_eval(value))
-    for name in _PIP_TO_UV:
-        if given := environ.get(f"PIP_{name.upper().replace('-', '_')}"):
-            known[name] = given
-    between = {"find-links": ","}
-    told = {
-        uvs: between.get(name, " ").join(known[name].split()) for name, uvs in _PIP_TO_UV.items() if known.get(name)
-    }
-    return {name: value for name, value in told.items() if name not in environ}
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"drumline: {text}\n")
-    sys.stdout.flush()
+    say(f"built {folder}: {count} package{'s'[: count != 1]}, {size / 1e6:.0f} MB, in {time.monotonic() - began:.0f} s")
 
 
 def main(root: str, python: str, *requirements: str) -> int:
@@ -302,7 +187,7 @@ def main(root: str, python: str, *requirements: str) -> int:
     try:
         provide(root, python, requirements)
     except NotBuilt as error:
-        _say(str(error))
+        say(str(error))
         return 1
     except KeyboardInterrupt:
         return 130

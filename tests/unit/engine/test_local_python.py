@@ -52,13 +52,15 @@ def test_one_that_uv_knows_is_found(tmp_path: Path) -> None:
     assert find_python(["3.98"], tmp_path, {"PATH": f"{tmp_path}/bin"}) == "/opt/uv/python"
 
 
-def test_a_path_is_that_of_the_spec_and_has_to_work(tmp_path: Path) -> None:
-    interpreter(tmp_path, "mine", "3.98.0")
-    assert find_python(["./mine"], tmp_path, {}) == "/opt/real/python"
-    interpreter(tmp_path, "broken", "")
+def test_a_path_is_seen_from_the_spec_and_followed_but_not_started(tmp_path: Path) -> None:
+    mine = interpreter(tmp_path, "mine", "3.98.0")
+    mine.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    (tmp_path / "venv").symlink_to(mine)
+    assert find_python(["./venv"], tmp_path, {}) == str(mine)
+    assert not (tmp_path / "started").exists()
     (tmp_path / "text").touch()
-    for path in ("./broken", "./none", "./text", "/"):
-        with pytest.raises(InputError, match="is no Python that works here"):
+    for path in ("./none", "./text", "/"):
+        with pytest.raises(InputError, match="is no program"):
             find_python([path], tmp_path, {})
 
 

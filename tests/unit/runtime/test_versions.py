@@ -13,7 +13,7 @@ from drumline.plan.environment import OLDEST_PYTHON
 
 PACKAGE = Path(runtime.__file__).parent
 # Run by drumline's own Python, whatever the replicas have.
-_OF_DRUMLINE = {"keeper.py", "prepare.py", "environment.py", "lock.py"}
+_OF_DRUMLINE = {"keeper.py", "prepare.py", "environment.py", "install.py", "lock.py"}
 IMPORTED = sorted(
     {path for path in PACKAGE.glob("*.py") if path.name not in _OF_DRUMLINE} | {PACKAGE.parent / "__init__.py"}
 )

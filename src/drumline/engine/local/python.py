@@ -96,16 +96,16 @@ def find_python(pythons: Sequence[str], directory: Path, environ: Mapping[str, s
         return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     for wanted in pythons:
         if "/" in wanted:
-            path = str(directory / wanted)
-            if answer := _ask(path):
-                return answer[1]
-            raise InputError(f"environment.python: {path} is no Python that works here")
+            path = os.path.realpath(directory / wanted)
+            if Path(path).is_file() and os.access(path, os.X_OK):
+                return path  # and not started: what a spec names is started by a run, not by who only looks at it
+            raise InputError(f"environment.python: {path} is no program", hint="name a Python, or its version")
         for path in _candidates(wanted, environ):
             if (answer := _ask(path)) and _is(answer[0], wanted):
                 return answer[1]
     words = pythons[0] if len(pythons) == 1 else f"{pythons[-1]} to {pythons[0]}"
     raise InputError(
-        f"the environment needs Python {words}, which is not on this machine; drumline runs on {here}",
+        f"the environment needs Python {words}, which is not on this machine",
         hint=f"install it so that `python{pythons[0]}` is found, or `uv python install {pythons[0]}`,"
         " or name an interpreter with `environment: {python: /path/of/python}`",
     )
