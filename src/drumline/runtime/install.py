@@ -45,15 +45,23 @@ def install(folder: str, python: str, requirements: Sequence[str], lock: int) ->
     say(f"building {folder} with {'uv' if uv else 'venv and pip'} and {python}: {wanted or 'nothing but Python'}")
     environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_BUILDS}
     environ |= {"PYTHONUNBUFFERED": "1", "PIP_USER": "0", "UV_PYTHON_DOWNLOADS": "never"}
-    environ |= _settings_for_uv(python, environ) if uv else {}
-    make = [uv, "venv", "--no-project", "--allow-existing", "--python", python] if uv else [python, "-m", "venv"]
-    _run([*make, folder], environ, lock, "make the environment")
+    own = f"{folder}/bin/python"
+    if uv:
+        environ |= _settings_for_uv(python, environ)
+        make = [uv, "venv", "--no-project", "--allow-existing", "--python", python, folder]
+        words = [uv, "pip", "install", "--python", own]
+    else:
+        # From 22.3 on, the pip that is there installs elsewhere, too: another would be a second of work and 20 MB.
+        outside = not subprocess.run(
+            [python, "-m", "pip", "--python", python, "--version"], env=environ, capture_output=True, check=False
+        ).returncode
+        make = [python, "-m", "venv", *(["--without-pip"] if outside else []), folder]
+        words = [python, "-m", "pip", "--python", own] if outside else [own, "-m", "pip"]
+        words += ["install", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
+    _run(make, environ, lock, "make the environment")
     packages = next(Path(folder, "lib").glob("python3*/site-packages"))
     (packages / "drumline-runtime.pth").write_text(_LINK)
     if requirements:
-        own = f"{folder}/bin/python"
-        pip = [own, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
-        words = [uv, "pip", "install", "--python", own] if uv else pip
         files = _write_requirements(folder, requirements)
         _run([*words, *files], environ, lock, "install the requirements", packages)
     return _installed(packages)
@@ -117,7 +125,7 @@ def _follow(process: subprocess.Popen[bytes], purpose: str, packages: Path | Non
             *lines, rest = (rest + data).split(b"\n")
             for line in (raw.decode(errors="replace").rstrip() for raw in lines):
                 last.append(line)
-                found += line.lstrip().startswith("Collecting ")
+                found += line.lstrip().startswith(("Collecting ", "Processing "))
                 news = line.partition(" (from ")[0].strip() if _NEWS.match(line) else news
             if not data:
                 last.extend([rest.decode(errors="replace")] if rest else [])

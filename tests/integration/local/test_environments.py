@@ -14,7 +14,7 @@ import pytest
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
 from drumline.runtime.environment import MARK, is_ready, kept
-from integration.local.runs import House, Run, kill_and_wait, wait_until
+from integration.local.runs import House, Run, kill_and_wait, mounted, wait_until
 from wheels import make_wheel
 
 UV = Path(sys.executable).with_name("uv")
@@ -220,17 +220,22 @@ def test_what_is_used_is_kept_and_what_is_not_can_go(house: House) -> None:
 
 
 @pytest.mark.usefixtures("uv")
-def test_a_file_of_requirements_counts_as_it_was_and_a_wheel_by_its_content(house: House) -> None:
+def test_a_wheel_counts_by_its_content_and_what_nobody_used_for_a_month_goes_when_another_is_built(
+    house: House,
+) -> None:
     house.write("requirements.txt", "# ours\nwheels/snare-2.5-py3-none-any.whl\n")
     text = 'environment: requirements.txt\nrun: python -c "import snare; print(snare.VERSION)"'
     first = house.train(text)
     first.wait_for(Phase.FINISHED)
     assert said(first, "worker.0") == "2.5\n"
+    (old,) = environments(house)
+    os.utime(f"{old}.lock", (1, 1))
     make_wheel(house.project / "wheels", "snare", "2.5", code='VERSION = "mended"\n')
     second = house.train(text)
     second.wait_for(Phase.FINISHED)
     assert said(second, "worker.0") == "mended\n"
-    assert len(environments(house)) == 2
+    assert f"drumline: removed {old}, which nobody used for 30 days" in said(second)
+    assert old not in environments(house)
     plan = first.folder.plan()
     assert plan.environment
     assert plan.environment.requirements[0].startswith(
@@ -278,6 +283,18 @@ def test_who_asks_for_none_has_nothing_to_do_with_it(house: House) -> None:
     assert said(run, "worker.0") == f"{sys.prefix}\n"
     assert environments(house) == []
     assert not Path(house.env["XDG_CACHE_HOME"], "drumline").exists()
+
+
+@pytest.mark.usefixtures("uv")
+def test_a_disk_that_is_full_fails_the_build_and_nothing_half_is_left(house: House) -> None:
+    make_wheel(house.project / "wheels", "drumbeat", "1.3", code="#" * 3_000_000)
+    small = house.path / "small"
+    with mounted(small, "2M"):
+        run = house.train(SPEC, env={"XDG_CACHE_HOME": str(small), "UV_CACHE_DIR": str(house.path / "uv")})
+        run.wait_for(Phase.FAILED)
+        assert run.cause.reason == "NotBuilt"
+        assert "No space left on device" in said(run)
+        assert not any(Path(folder).exists() for folder in kept(str(small / "drumline" / "environments")))
 
 
 @pytest.mark.usefixtures("uv")

@@ -228,7 +228,7 @@ def test_the_python_that_launches_comes_first_in_path() -> None:
 
 def test_who_has_an_environment_is_told_so_and_where_the_runtime_is() -> None:
     plan = plan_of("environment: [six]\ndata: {path: a, prepare: make-data}")
-    place = place_of(plan, python_dir="/e/bin", environment="/e", runtime="/r")
+    place = place_of(plan, python_dir="/e/bin")._replace(environment="/e", runtime="/r")
     (launch,) = bind(plan, {plan.replicas[0].id: place})
     (preparation,) = bind_preparations(plan, place)
     for env in (launch.env, preparation.env):
