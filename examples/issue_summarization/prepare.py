@@ -137,7 +137,8 @@ def number(issues: Path, folder: Path, count: int) -> None:
     with issues.open(newline="", encoding="utf-8", errors="replace") as file:
         rows = csv.DictReader(file)
         if not {"issue_title", "body"} <= set(rows.fieldnames or ()):
-            sys.exit(f"{issues} has no columns `issue_title` and `body`")
+            issues.unlink()
+            sys.exit("the issues have no columns `issue_title` and `body`: removed")
         texts = [(words(row["body"]), words(row["issue_title"])) for row in itertools.islice(rows, count)]
     random.Random(1).shuffle(texts)
     kept = len(texts) // 10 or 1

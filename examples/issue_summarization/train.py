@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,11 +107,11 @@ def train(coordinator, everyone, model, optimizer, epochs: int, vocabulary: dict
     if manager.restore_or_initialize():
         print(f"resumed after epoch {int(epochs_done)}", flush=True)
 
-    data = coordinator.create_per_worker_dataset(lambda: make_batches(vocabulary))
     for epoch in range(int(epochs_done) + 1, epochs + 1):
-        batches = iter(data)  # each worker begins its issues anew
+        make = partial(make_batches, vocabulary, seed=epoch)
+        batches = iter(coordinator.create_per_worker_dataset(make))  # each worker makes and keeps its own
         loss = words = issues = 0.0
-        while left := vocabulary["train"] - issues:
+        while (left := vocabulary["train"] - issues) > 0:
             # As many steps as it takes. Who is free takes the next: who was quick and has no issues left takes some in
             # vain, and then there are a few more for the others.
             results = [coordinator.schedule(step, (batches,)) for _ in range(int(np.ceil(left / BATCH)))]
@@ -159,8 +160,8 @@ def spell(numbers: np.ndarray, words: list[str]) -> str:
     return " ".join(words[number] for number in numbers[:count] if number != PADDING)
 
 
-def make_batches(vocabulary: dict) -> tf.data.Dataset:
-    """Bodies and titles for one worker, in another order each time; the worker itself reads them."""
+def make_batches(vocabulary: dict, *, seed: int) -> tf.data.Dataset:
+    """Bodies and titles for one worker, in another order for each seed; the worker itself reads them."""
     data = tf.data.TextLineDataset(str(DATA_DIR / "train.txt"))
     if workers := len(runtime.cluster().get("worker", ())):
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
@@ -170,7 +171,7 @@ def make_batches(vocabulary: dict) -> tf.data.Dataset:
         numbers = tf.strings.to_number(tf.strings.split(lines), tf.int32).to_tensor()
         return numbers[:, : vocabulary["body_length"]], numbers[:, vocabulary["body_length"] :]
 
-    return data.shuffle(10_000).batch(BATCH).map(read)
+    return data.shuffle(10_000, seed=seed).batch(BATCH).map(read)
 
 
 class Alone:

@@ -14,6 +14,7 @@ Needs TensorFlow, and scikit-learn for its digits, or mnist.npz in the data fold
 import argparse
 import os
 from collections import Counter
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,10 +79,10 @@ def train(epochs: int, lr: float) -> None:
     if manager.restore_or_initialize():
         print(f"resumed after epoch {int(epochs_done)}", flush=True)
 
-    data = coordinator.create_per_worker_dataset(lambda: make_batches(images, labels, workers))
     writer = make_writer()
     for epoch in range(int(epochs_done) + 1, epochs + 1):
-        batches = iter(data)  # each worker begins its rows anew
+        make = partial(make_batches, images, labels, workers, seed=epoch)
+        batches = iter(coordinator.create_per_worker_dataset(make))  # each worker makes and keeps its own
         total, rows = 0.0, 0
         while rows < len(images):
             # As many steps as it takes. Who is free takes the next, so who is quick also takes some in vain at its
@@ -144,13 +145,13 @@ def make_model(shape: tuple[int, ...]) -> tf.keras.Model:
     )
 
 
-def make_batches(images: np.ndarray, labels: np.ndarray, workers: int) -> tf.data.Dataset:
-    """The batches of one worker, in another order each time; this is run by the worker itself."""
+def make_batches(images: np.ndarray, labels: np.ndarray, workers: int, *, seed: int) -> tf.data.Dataset:
+    """The batches of one worker, in another order for each seed; this is run by the worker itself."""
     data = tf.data.Dataset.from_tensor_slices((images, labels))
     if workers:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         data = data.shard(workers, worker)  # no row is another worker's, too
-    return data.shuffle(len(images)).batch(BATCH)
+    return data.shuffle(len(images), seed=seed).batch(BATCH)
 
 
 def accuracy(model: tf.keras.Model, images: np.ndarray, labels: np.ndarray) -> float:
