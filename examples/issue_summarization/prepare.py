@@ -33,7 +33,7 @@ ISSUES = "github_issues.csv"
 PADDING, UNKNOWN, START, END = range(4)  # the first numbers; all others are words
 BODY_WORDS, BODY_LENGTH = 8000, 70  # at most, as in the guide
 TITLE_WORDS, TITLE_LENGTH = 4500, 12
-TRIES = 5
+WAITS = (0, 0, 1, 3, 7)  # seconds before each try of a download
 
 
 def main() -> None:
@@ -68,18 +68,18 @@ def prepare(folder: Path, url: str = "", sha256: str = "", count: int = 6000) ->
 def fetch(url: str, issues: Path, sha256: str) -> None:
     """Download the issues, as they are or zipped."""
     whole = issues.with_name("download")
-    for tried in range(TRIES):
-        if whole.exists():
-            break
-        time.sleep(tried and 2 ** (tried - 1) - 1)  # the first time at once
+    for wait_seconds in WAITS:
+        time.sleep(wait_seconds)
         try:
-            download(url, whole)
-        except HTTPError as error:
-            sys.exit(f"{url}: {error}")
+            if not whole.exists():
+                download(url, whole)
+            break
         except (OSError, HTTPException) as error:
+            if isinstance(error, HTTPError) and error.code < 500:
+                sys.exit(f"{url}: {error}")  # trying again would not help
             print(f"the download was cut: {error}", flush=True)
     else:
-        sys.exit(f"{url} did not come, tried {TRIES} times; what there is of it is kept for the next run")
+        sys.exit(f"{url} did not come, tried {len(WAITS)} times; what there is of it is kept for the next run")
     with whole.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 and digest != sha256:
