@@ -23,7 +23,9 @@ from past import NOON, ONE_WORKER, SECOND, TWO_WORKERS, WORKER, append, finished
 
 Captured = pytest.CaptureFixture[str]
 
-NOTHING_KNOWN = dict.fromkeys(("epoch", "epochs", "step", "steps", "loss", "eta_seconds", "steps_eta_seconds"))
+NOTHING_KNOWN = dict.fromkeys(
+    ("epoch", "epochs", "step", "steps", "loss", "steps_per_second", "eta_seconds", "steps_eta_seconds")
+)
 
 
 @pytest.fixture
@@ -141,6 +143,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
                 "signal": None,
                 "reason": "Exited",
                 "message": "",
+                "error": None,
                 "progress": NOTHING_KNOWN,
                 "behind": False,
                 "resources": {"cpus": None, "memory_bytes": None, "gpus": None},
@@ -189,7 +192,7 @@ def two_that_train(home: Path, first: str, second: str) -> Path:
         (started, ReplicaStarted(SECOND, 0)),
     ]
     folder = write_run(home, 4, history, spec=TWO_WORKERS, directory=Path.cwd())
-    written = time.time()
+    written = time.time() + 600  # a time to go grows less with each moment since
     for replica, text in ((WORKER, first), (SECOND, second)):
         life = folder.path / trace_dir(replica, 0)
         life.mkdir(parents=True)
@@ -224,6 +227,7 @@ def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> No
         "step": 90,
         "steps": 100,
         "loss": 0.31456,
+        "steps_per_second": 2.0,
         "eta_seconds": 55.0,
         "steps_eta_seconds": 5.0,
     }

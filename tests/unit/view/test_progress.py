@@ -32,7 +32,7 @@ def test_a_bar_says_how_long_it_takes_while_it_moves(tmp_path: Path) -> None:
     write_log(tmp_path, "Epoch 2/3\n32/100 ━━━━ 3s 500ms/step - loss: 0.31\n")
     standing = read_standing(tmp_path, NOON + 1)
     assert standing.progress[:5] == (2, 3, 32, 100, 0.31)
-    assert (standing.at, standing.steps_eta_seconds, standing.eta_seconds) == (NOON, 34.0, 84.0)
+    assert (standing.at, standing.steps_eta_seconds, standing.eta_seconds) == (NOON, 33.0, 83.0)
     for later in (read_standing(tmp_path, NOON + 3600), read_standing(tmp_path, NOON + 1, runs=False)):
         assert later.progress == standing.progress
         assert (later.steps_eta_seconds, later.eta_seconds) == (None, None)
