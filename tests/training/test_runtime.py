@@ -156,9 +156,21 @@ unbuilt.compile("sgd", "mse")
 refused(unbuilt.fit, make_data(16), verbose=0, callbacks=[backup()])
 for path in folder.glob("epoch-*"):
     path.write_bytes(b"cut")
-refused(fit, 5)
+_, count = fit(1)
+print("anew", count, sorted(path.name for path in folder.glob("*.h5")))
 _, count = fit(1, path=folder / "other", delete=True)
 print("deleted", count, (folder / "other").exists())
+import tf_keras
+
+def fit_legacy():
+    model = tf_keras.Sequential([tf_keras.layers.Input((4,)), tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(make_data(16), epochs=2, verbose=0, callbacks=[backup(folder / "legacy", keras=tf_keras)])
+
+fit_legacy()
+(whole,) = (folder / "legacy").rglob("*.data-*")
+whole.write_bytes(whole.read_bytes()[:100])
+refused(fit_legacy)
 """
 )
 
@@ -247,9 +259,12 @@ def test_a_backup_goes_on_where_it_ended_and_bears_one_that_was_cut_in_half(tmp_
         "more 1",
         "cut 1",
         "refused a model that goes on from a backup has to be built before fit(): begin it with an Input",
-        f"refused no backup in {tmp_path}/checkpoint can be read: remove them to begin anew",
+        "anew 1 ['damaged-epoch-000003.weights.h5', 'damaged-epoch-000004.weights.h5', 'epoch-000001.weights.h5']",
         "deleted 1 False",
+        lines[-1],
     ]
+    assert lines[-1].startswith(f"refused the backup in {tmp_path}/checkpoint/legacy")
+    assert lines[-1].endswith("; remove it to begin anew")
     assert [line for line in lines if line.startswith("resumed")] == [
         "resumed after epoch 3",
         "resumed after epoch 3",

@@ -45,7 +45,7 @@ def _telling(tf_keras: Any) -> Any:
     """The callback of tf-keras, which says in a sentence that a backup is damaged: it has no other."""
     import tensorflow as tf
 
-    damaged = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
+    damaged = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError, IndexError)
 
     class Backup(tf_keras.callbacks.BackupAndRestore):  # type: ignore[misc]
         def on_train_begin(self, logs: Any = None) -> None:

@@ -1,0 +1,58 @@
+"""Who is waited for is named, and nobody any more once all are there."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from drumline.runtime.peers import absent, named_while_waiting
+
+
+def test_who_does_not_listen_is_absent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as claimed:
+        claimed.bind(("127.0.0.1", 0))  # as an engine holds a port until its replica listens
+        port = claimed.getsockname()[1]
+        known = {"worker.0": f"127.0.0.1:{there.getsockname()[1]}", "worker.1": f"127.0.0.1:{port}"}
+        assert absent(known) == [f"worker.1 at 127.0.0.1:{port}"]
+        claimed.listen()
+        assert absent(known) == []
+    unknown = {"ps.0": "no..host:1", "ps.1": "[::1]:1", "ps.2": "127.0.0.1:99999"}
+    assert absent(unknown) == ["ps.0 at no..host:1", "ps.1 at [::1]:1", "ps.2 at 127.0.0.1:99999"]
+
+
+def test_of_many_only_some_are_looked_for() -> None:
+    with socket.socket() as claimed:
+        claimed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{claimed.getsockname()[1]}"
+        assert len(absent({f"worker.{number}": address for number in range(100)})) == 5
+
+
+WAIT = """
+import sys
+from drumline.runtime.peers import named_while_waiting
+with named_while_waiting({"worker.1": "127.0.0.1:1"}):
+    print("waiting", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_who_tells_ends_with_who_waits() -> None:
+    read, write = socket.socketpair()
+    with subprocess.Popen(
+        [sys.executable, "-c", WAIT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write
+    ) as waits:
+        write.close()
+        assert waits.stdout
+        waits.stdout.readline()
+        waits.kill()
+    with read:
+        assert read.recv(1000) == b""  # closed by everybody who had it
+
+
+def test_a_wait_that_ends_at_once_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with named_while_waiting({"worker.1": "127.0.0.1:1"}):
+        pass
+    assert capfd.readouterr() == ("", "")
