@@ -14,7 +14,8 @@ WORKERS = ("worker.0", "worker.1")
 
 # What strategy() answers to one TF_CONFIG after another, in one process.
 ASK = """
-import json, os
+import json, os, sys
+sys.stderr = sys.stdout
 from drumline.runtime.refused import Refused
 from drumline.runtime.tensorflow import strategy
 for text in json.loads({texts!r}):
@@ -199,8 +200,10 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
         config({"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"]}, "chief"): "TF_CONFIG has parameter servers and no wo",
     }
     code = ASK.format(texts=json.dumps(list(asked)))
-    env = {"PYTHONPATH": str(ROOT / "src")}
-    answers = re.findall(r"^answer (.*)$", run([str(find_python("tensorflow")), "-c", code], tmp_path, env), re.M)
+    env = {"PYTHONPATH": str(ROOT / "src"), "DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "x.0"}
+    printed = run([str(find_python("tensorflow")), "-c", code], tmp_path, env)
+    assert printed.count("warning: there is no TF_CONFIG, so worker.1 trains alone: `framework: tensorflow` gives") == 2
+    answers = re.findall(r"^answer (.*)$", printed, re.M)
     wrong = [
         (text, had) for (text, wanted), had in zip(asked.items(), answers, strict=True) if not had.startswith(wanted)
     ]
