@@ -27,11 +27,11 @@ class RunSummary:
 
     def text(self) -> str:
         """One line; empty while nothing is known."""
-        before = time.monotonic()
-        if before >= self._next:
+        if time.monotonic() >= self._next:
+            before = time.process_time()  # what it costs, and not what others make it wait
             self._text = self._look()
-            took = time.monotonic() - before
-            self._next = before + took + max(_PAUSE_SECONDS, _PAUSES_PER_LOOK * took)
+            cost = time.process_time() - before
+            self._next = time.monotonic() + max(_PAUSE_SECONDS, _PAUSES_PER_LOOK * cost)
         return self._text
 
     def _look(self) -> str:

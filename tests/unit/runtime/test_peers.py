@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -40,16 +41,15 @@ with named_while_waiting({"worker.1": "127.0.0.1:1"}):
 
 
 def test_who_tells_ends_with_who_waits() -> None:
-    read, write = socket.socketpair()
-    with subprocess.Popen(
-        [sys.executable, "-c", WAIT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write
-    ) as waits:
-        write.close()
+    read, write = os.pipe()
+    argv = [sys.executable, "-c", WAIT]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write) as waits:
+        os.close(write)
         assert waits.stdout
         waits.stdout.readline()
         waits.kill()
-    with read:
-        assert read.recv(1000) == b""  # closed by everybody who had it
+    with open(read, "rb") as told:
+        assert told.read() == b""  # closed by everybody who had it
 
 
 def test_a_wait_that_ends_at_once_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -43,12 +43,16 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "4"
 
 
+def rounded(progress: Progress) -> Progress:
+    return progress._replace(loss=progress.loss and round(progress.loss, 3))
+
+
 def progress_of(output: Path, *lives: tuple[ReplicaId, Life]) -> dict[ReplicaId, Progress]:
-    return {name: found for name, (found, _) in read_written(str(output), dict(lives), CHIEF).items()}
+    return {name: rounded(found) for name, (found, _) in read_written(str(output), dict(lives), CHIEF).items()}
 
 
-STEP_290 = Progress(step=290, loss=pytest.approx(1 / 30), is_latest=True)
-EPOCH_3 = Progress(epoch=3, loss=pytest.approx(0.5 / 3), is_latest=True)
+STEP_290 = Progress(step=290, loss=0.033, is_latest=True)
+EPOCH_3 = Progress(epoch=3, loss=0.167, is_latest=True)
 
 
 def test_a_file_is_of_whose_number_it_has(run: Path) -> None:
@@ -95,7 +99,7 @@ def test_a_log_is_believed_first_and_what_it_leaves_open_is_filled(run: Path) ->
     (lives[CHIEF].folder / "log").write_text("Epoch 2/3\n")
     (lives[OTHER].folder / "log").write_text("step 7 loss 0.5\n")
     found = read_standings(lives, str(run / "output"), CHIEF, NOW)
-    assert found[CHIEF].progress[:5] == (2, 3, None, None, pytest.approx(1 / 30))
+    assert rounded(found[CHIEF].progress)[:5] == (2, 3, None, None, 0.033)
     assert found[OTHER].progress[:5] == (None, None, 7, None, 0.5)
 
 
