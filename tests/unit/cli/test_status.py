@@ -16,7 +16,7 @@ import pytest
 
 from drumline.cli import run
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
-from drumline.run.traces import LOG, trace_dir
+from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from past import NOON, ONE_WORKER, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
@@ -251,6 +251,17 @@ def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> No
     assert whole["progress"] == first
     assert [(each["progress"], each["behind"]) for each in whole["replicas"]] == [(first, False), (second, True)]
     assert [each["progress"] for each in data(capsys)] == [first]
+
+
+def test_what_was_written_for_tensorboard_stands_beside_a_run_that_prints_nothing(home: Path, capsys: Captured) -> None:
+    two_that_train(home, "", "")
+    run_folder = home / "runs" / "4"
+    (run_folder / trace_dir(WORKER, 0) / TRACE).write_text('{"pid": 7, "ticks": 1}\n')
+    written = run_folder / "output" / "train" / f"events.out.tfevents.{int(time.time())}.host.7.0.v2"
+    written.parent.mkdir(parents=True)
+    written.write_bytes((Path(__file__).parents[1] / "run" / "scalars" / "keras").read_bytes())
+    assert data(capsys)[0]["progress"]["epoch"] == 3
+    assert [each["progress"]["epoch"] for each in data(capsys, "4")["replicas"]] == [3, None]
 
 
 def test_only_what_is_known_has_a_column(home: Path, capsys: Captured) -> None:

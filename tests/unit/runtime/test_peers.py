@@ -48,7 +48,7 @@ def test_who_tells_ends_with_who_waits() -> None:
         assert waits.stdout
         waits.stdout.readline()
         waits.kill()
-    with open(read, "rb") as told:
+    with os.fdopen(read, "rb") as told:
         assert told.read() == b""  # closed by everybody who had it
 
 
