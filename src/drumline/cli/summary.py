@@ -36,6 +36,6 @@ class RunSummary:
 
     def _look(self) -> str:
         chief = self._feed.plan.chief
-        found = read_standings(self._feed.lives(), self._output, chief, time.time())
+        found = read_standings(self._feed.lives(), self._output, None, time.time())
         behind = [f"{self._run}.{name}" for name, standing in found.items() if standing.is_behind]
         return sum_up(self._run, found.get(chief, Standing()) if chief else Standing(), behind)

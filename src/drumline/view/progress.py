@@ -45,7 +45,10 @@ class Standing(NamedTuple):
 def read_standings(
     lives: Mapping[ReplicaId, Life], output: str, chief: ReplicaId | None, now: float
 ) -> dict[ReplicaId, Standing]:
-    """How far each is, and who is behind of those that run; `output` is the folder in which they leave results."""
+    """How far each is, and who is behind of those that run; `output` is the folder in which they leave results.
+
+    The chief is named where these are all lives of the attempt: then files that nobody else wrote may be its.
+    """
     found = {name: read_standing(life.folder, now, runs=life.ended_at is None) for name, life in lives.items()}
     if any(standing.progress.loss is None for name, standing in found.items() if name.role != "ps"):
         for name, (written, at) in read_written(output, lives, chief).items():
@@ -66,7 +69,7 @@ def read_chief(home: str, summary: Summary, now: float) -> Standing:
         output = output_dir(folder, folder.plan(), summary.directory)
     except DrumlineError:
         return Standing()
-    return read_standings({chief: Life(life, started_at)}, output, chief, now)[chief]
+    return read_standings({chief: Life(life, started_at)}, output, None, now)[chief]
 
 
 def read_standing(folder: Path, now: float, *, runs: bool = True) -> Standing:

@@ -28,7 +28,10 @@ def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
 def read_written(
     output: str, lives: Mapping[ReplicaId, Life], chief: ReplicaId | None
 ) -> dict[ReplicaId, tuple[Progress, float]]:
-    """How far those are who wrote files that say so, and when they did."""
+    """How far those are who wrote files that say so, and when they did.
+
+    What nobody known wrote may be the chief's, if it is named: only where `lives` are all that there were.
+    """
     files = find_event_files(output)
     if not files:
         return {}
@@ -54,11 +57,17 @@ def _writers(
     of_strangers: list[EventFile] = []
     of_chief = lives.get(chief) if chief else None
     for file in files:
-        name = None if file.pid is None else pids.get(file.pid) or pids.get(_session_of(file.pid))
+        session = None if file.pid is None else _session_of(file.pid)
+        name = pids.get(file.pid or 0) or pids.get(session or 0)
         if name:
             if _is_of(file, lives[name]):
                 by_writer.setdefault(name, []).append(file)
-        elif of_chief and _is_of(file, of_chief) and of_chief.folder.parents[2] in Path(file.path).parents:
+        elif (
+            session is None
+            and of_chief
+            and _is_of(file, of_chief)
+            and of_chief.folder.parents[2] in Path(file.path).parents
+        ):
             strangers.add(file.pid)
             of_strangers.append(file)
     if chief and len(strangers) == 1 and chief not in by_writer:
@@ -66,11 +75,14 @@ def _writers(
     return by_writer
 
 
-def _session_of(pid: int) -> int:
+def _session_of(pid: int) -> int | None:
+    """Whose child a process is at the most; None if it is gone."""
     try:
         return os.getsid(pid)
+    except ProcessLookupError:
+        return None
     except OSError:
-        return 0
+        return 0  # it lives, and not for us
 
 
 def _is_of(file: EventFile, life: Life) -> bool:

@@ -80,6 +80,11 @@ def test_whoever_wrote_in_the_runs_own_folder_and_is_gone_wrote_for_the_chief(ru
     assert progress_of(run / "output", (CHIEF, chief)) == {}
 
 
+def test_a_living_process_that_is_of_no_replica_writes_for_none(run: Path) -> None:
+    write(run / "output", "model", os.getpid())
+    assert progress_of(run / "output", (CHIEF, life(run, CHIEF, DEAD))) == {}
+
+
 def test_in_a_folder_that_others_use_too_only_numbers_count(run: Path) -> None:
     write(run.parent / "shared", "model", DEAD)
     assert progress_of(run.parent / "shared", (CHIEF, life(run, CHIEF, 11))) == {}
