@@ -1,12 +1,15 @@
 """Says who is not there yet, while TensorFlow waits for everybody without a word: an hour, or for ever.
 
 By a process of its own, since TensorFlow holds the interpreter meanwhile; it ends with the wait, or with whoever waits.
+For the same reason it ends whoever waits when both are asked to end: TensorFlow has taken SIGTERM for itself.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -19,16 +22,19 @@ _MOST = 4  # are named
 
 
 @contextmanager
-def named_while_waiting(addresses: Mapping[str, str]) -> Iterator[None]:
-    """While the block runs, say now and then on stderr who of these does not listen; nothing once all do."""
-    argv = [sys.executable, "-I", "-S", __file__, json.dumps(dict(addresses))]
+def named_while_waiting(addresses: Mapping[str, str]) -> Iterator[int | None]:
+    """While the block runs, say now and then on stderr who of these does not listen; nothing once all do.
+
+    The block is given the number of the process that says it.
+    """
+    argv = [sys.executable, "-I", "-S", __file__, str(os.getpid()), json.dumps(dict(addresses))]
     try:
         teller = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     except (OSError, ValueError):  # then nobody is named, which must not end a training
-        yield
+        yield None
         return
     try:
-        yield
+        yield teller.pid
     finally:
         with suppress(OSError):
             assert teller.stdin
@@ -52,9 +58,17 @@ def absent(addresses: Mapping[str, str]) -> list[str]:
     return found
 
 
+def end(waits: int) -> None:
+    """End whoever waits, as SIGTERM would: it has not begun anything."""
+    if os.getppid() == waits:  # else it has gone by itself, and our parent is another
+        os.kill(waits, signal.SIGKILL)
+    sys.exit()
+
+
 def main() -> None:
     """Say it until stdin is closed."""
-    addresses = json.loads(sys.argv[1])
+    waits, addresses = int(sys.argv[1]), json.loads(sys.argv[2])
+    signal.signal(signal.SIGTERM, lambda *_: end(waits))
     pause = FIRST_SECONDS
     while not select.select([sys.stdin], [], [], pause)[0]:
         pause = NEXT_SECONDS

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from drumline.runtime.peers import absent, named_while_waiting
+from integration.local.runs import wait_until
 
 
 def test_who_does_not_listen_is_absent() -> None:
@@ -50,6 +53,31 @@ def test_who_tells_ends_with_who_waits() -> None:
         waits.kill()
     with os.fdopen(read, "rb") as told:
         assert told.read() == b""  # closed by everybody who had it
+
+
+DEAF = """
+import signal, sys
+from drumline.runtime.peers import named_while_waiting
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with named_while_waiting({"worker.1": "127.0.0.1:1"}) as teller:
+    print(teller, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_who_waits_and_is_deaf_to_sigterm_is_ended_all_the_same() -> None:
+    argv = [sys.executable, "-c", DEAF]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as waits:
+        assert waits.stdout
+        teller = int(waits.stdout.readline())
+        wait_until(lambda: catches_sigterm(teller))
+        os.killpg(waits.pid, signal.SIGTERM)
+    assert waits.returncode == -signal.SIGKILL
+
+
+def catches_sigterm(pid: int) -> bool:
+    caught = Path(f"/proc/{pid}/status").read_text().split("SigCgt:")[1].split()[0]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def test_a_wait_that_ends_at_once_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
