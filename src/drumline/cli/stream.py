@@ -90,7 +90,7 @@ class Screen:
 
     def _progress(self, unfinished: Mapping[str, bytes], summary: str) -> list[bytes]:
         """Lines that are drawn again and again: none wider than the terminal, nor more than it has room for."""
-        columns, lines = shutil.get_terminal_size()
+        columns, lines = self._size()
         room = columns - self._width - 3
         shown = []
         for name, line in unfinished.items():
@@ -100,6 +100,14 @@ class Screen:
         if summary and columns > _NARROW:
             shown.append(f"{summary}\n".encode() if len(summary) < columns else f"{summary[: columns - 2]}…\n".encode())
         return shown[-max(0, lines - 2) :] if lines > 2 else []
+
+    def _size(self) -> os.terminal_size:
+        """As the terminal is, whatever COLUMNS says, since a line must not wrap; as usual where it does not say."""
+        try:
+            size = os.get_terminal_size(self._out)
+        except OSError:
+            size = os.terminal_size((0, 0))
+        return size if all(size) else shutil.get_terminal_size()
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
