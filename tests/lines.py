@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Resources, Restart, Timeouts
+from drumline.plan.types import ROLES, Environment, Plan, Preparation, Replica, ReplicaId, Resources, Restart, Timeouts
 
 BUDGETS = set(Restart._fields)
 
 
 def line(text: str) -> Plan:
-    """`prepare chief worker*2 ps success=worker-0 crash=2 run=60`: helpers, roles, budgets, timeouts."""
+    """`build prepare chief worker*2 ps success=worker-0 crash=2 run=60`: helpers, roles, budgets, timeouts."""
+    environment: Environment | None = None
     preparations: list[Preparation] = []
     counts: dict[str, int] = {}
     restart: dict[str, float] = {}
@@ -19,6 +20,8 @@ def line(text: str) -> Plan:
         role, _, number = word.partition("*")
         if role in ROLES:
             counts[role] = int(number or 1)
+        elif word == "build":
+            environment = Environment(("numpy",))
         elif word.startswith("prepare"):
             preparations.append(Preparation(word, "DATA_DIR", "data", ("true",), {}))
         elif name == "success":
@@ -40,6 +43,7 @@ def line(text: str) -> Plan:
             for role in ROLES
             for index in range(counts.get(role, 0))
         ),
+        environment=environment,
         preparations=tuple(preparations),
         success=success or ("chief" if "chief" in counts else "all-workers"),
         restart=Restart(**restart),  # type: ignore[arg-type]

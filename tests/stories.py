@@ -38,7 +38,7 @@ from drumline.run.state import RunState
 from lines import line
 
 _REPLICA = re.compile(
-    r"(?P<replica>\w+\.\d+|prepare[\w-]*)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
+    r"(?P<replica>\w+\.\d+|build|prepare[\w-]*)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
     r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?P<hungry> hungry)?(?: at (?P<at>[\d.]+))?"
 )
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -153,6 +154,12 @@ data = st.one_of(
         lambda several: tuple(types.Data(path=f"data/{name}", name=name, **fields) for name, fields in several.items())
     ),
 )
+environments = _some(
+    {
+        "python": st.sampled_from(("{}.{}".format(*sys.version_info[:2]), sys.executable)),
+        "requirements": st.just("requirements.txt") | st.lists(names, max_size=3).map(tuple),
+    }
+).map(lambda fields: types.Environment(**fields))
 backoffs = st.builds(
     lambda initial, more, factor: types.Backoff(initial=initial, maximum=initial + more, factor=factor / 100),
     st.integers(0, 10_000).map(float),
@@ -202,10 +209,12 @@ _fields = _some(
         "name": names,
         "framework": st.sampled_from(("tensorflow", "torch", "jax", "plain")),
         "tensorflow": st.builds(
-            lambda when, where: types.TensorFlow(tf_config=when, evaluator_in_cluster=where),
+            lambda when, where, version: types.TensorFlow(tf_config=when, evaluator_in_cluster=where, version=version),
             st.sampled_from(("auto", "always")),
             st.booleans(),
+            st.sampled_from((None, None, "2.98.1", "2.99")),
         ),
+        "environment": environments,
         "roles": lines,
         "resources": resources,
         "port": st.integers(1024, 60_000),

@@ -17,11 +17,13 @@ from drumline.engine import protocol
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
 from drumline.engine.local import LONGEST_STRING_BYTES, LocalEngine
+from drumline.engine.local.python import want
 from drumline.engine.local.trace import read_trace
 from drumline.engine.local.warm.known import stop_warm_processes
-from drumline.plan.types import Launch, Plan, ReplicaId, Warm
+from drumline.plan.types import Environment, Launch, Plan, ReplicaId, Warm
 from drumline.run.event import Exit
 from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.environment import MARK
 from drumline.runtime.keeper import descendants, signal_process
 from drumline.runtime.lock import is_locked
 from drumline.supervise.loop import EventLoop
@@ -79,6 +81,10 @@ class Site(Protocol):
 
     def rest(self, engine: protocol.Engine) -> None:
         """Have an engine let go of what it keeps for its next line."""
+        ...
+
+    def have_environment(self, environment: Environment) -> None:
+        """Let this environment be there, as if it had been built long ago."""
         ...
 
     def open(self, gate: int) -> None:
@@ -153,6 +159,12 @@ class LocalSite:
 
     def rest(self, engine: protocol.Engine) -> None:
         """There is nothing that it keeps."""
+
+    def have_environment(self, environment: Environment) -> None:
+        folder = Path(want(environment, self._site, os.environ).folder)
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+        (folder / MARK).write_text("{}")
 
     def open(self, gate: int) -> None:
         self._gate(gate).touch()
@@ -273,6 +285,9 @@ class FakeSite:
 
     def rest(self, engine: protocol.Engine) -> None:
         """There is nothing that it keeps."""
+
+    def have_environment(self, environment: Environment) -> None:
+        """Whoever plays needs none."""
 
     def open(self, gate: int) -> None:
         self._passed += self._wait(gate)

@@ -25,6 +25,7 @@ TABLES: dict[str, tuple[type[types.Block], ...]] = {
     "Resources": (types.Resources,),
     "Variables and secrets": (types.Value,),
     "TensorFlow": (types.TensorFlow,),
+    "Environment": (types.Environment,),
     "Data": (types.Data,),
     "Restart": (types.Restart,),
     "Backoff": (types.Backoff,),

@@ -30,6 +30,7 @@ COMMANDS = {
     "wait": "Wait until a run is over",
     "events": "Show what happened to a run, one line each",
     "rm": "Forget runs that are over, and their files",
+    "environments": "List the environments that were built for runs, or remove them",
     "supervise": "Look after a run again whose supervisor is gone",
     "check": "Name every problem of a spec, or show who would run",
     "render": "Print exactly what would run",

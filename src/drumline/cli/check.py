@@ -101,6 +101,7 @@ def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
         "framework": plan.framework,
         "engine": plan.engine,
         "parameters": dict(plan.parameters),
+        "environment": plan.environment and plan.environment._asdict(),
         "replicas": [row._asdict() for row in line_rows(plan)],
         "warnings": [warning._asdict() for warning in loaded.warnings],
         "objections": list(opinion.objections),
@@ -129,7 +130,8 @@ def _notes(plan: Plan) -> list[str]:
         "all-workers": "when all workers have finished",
         "worker-0": "when worker.0 has finished",
     }
-    notes = [f"ends       {ends[plan.success]}"]
+    notes = [f"python     {printable(str(plan.environment))}"] if plan.environment else []
+    notes.append(f"ends       {ends[plan.success]}")
     budgets = {
         "crash": plan.restart.crash,
         "lost host": plan.restart.lost,

@@ -46,15 +46,18 @@ def load(
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems."""
     source, data, directory = _read_file(file)
-    spec, warnings = check_spec(data, source)
+    spec, warnings = check_spec(data, source, directory)
     spec = _with_parameters(spec, given)
     if name is not None:
         spec = _with_name(spec, name)
     return Loaded(make_plan(spec, run=run, engine=on), site_of(directory), source, warnings, spec, data)
 
 
-def check_spec(data: bytes, source: str) -> tuple[Spec, tuple[Problem, ...]]:
-    """Read a spec that can be planned, and what is unwise about it; raise SpecError with all its problems."""
+def check_spec(data: bytes, source: str, directory: Path | None = None) -> tuple[Spec, tuple[Problem, ...]]:
+    """Read a spec that can be planned, and what is unwise about it; raise SpecError with all its problems.
+
+    Files that it names are looked for in the directory; without one they are not read.
+    """
     reading = read_spec(data, source)
     problems = list(reading.problems)
     warnings: list[Problem] = []
@@ -63,9 +66,18 @@ def check_spec(data: bytes, source: str) -> tuple[Spec, tuple[Problem, ...]]:
             (problems if fatal else warnings).append(reading.problem(path, message))
         if len(problems) >= MAX_PROBLEMS:
             break
+    spec = reading.spec
+    if spec.environment and directory and not reading.is_bad(("environment",)):
+        from drumline.spec.requirements import BadRequirement, read_requirements  # noqa: PLC0415 - few ask for it
+
+        try:
+            spec = spec.with_requirements(read_requirements(spec.environment.requirements, directory))
+        except BadRequirement as error:
+            path = ("environment", "requirements", *(() if error.index is None else (error.index,)))
+            problems.append(reading.problem(path, str(error)))
     if problems:
         raise SpecError(problems)
-    return reading.spec, tuple(warnings)
+    return spec, tuple(warnings)
 
 
 def _read_file(file: str | None) -> tuple[str, bytes, Path]:

@@ -33,6 +33,7 @@ class Site(NamedTuple):
     cores: int
     python_dir: str | None = None  # to be put in front of PATH, where `python` would be another one
     capacity: Capacity | None = None  # None is for the engine to find out, when somebody asks
+    cache: Path | None = None  # for what can be made again, and is shared by all homes of a user
 
 
 class Capabilities(NamedTuple):
@@ -102,7 +103,11 @@ class Engine(Protocol):
         ...
 
     def prepare(self, plan: Plan, helper: ReplicaId) -> None:
-        """Start the helper that makes data for this line, if nobody did; it is told of as a replica of attempt 0."""
+        """Start the helper that builds or makes something for this line, if nobody did.
+
+        It is told of as a replica of attempt 0. Of one that has nothing to do, only that it has ended well is told,
+        and what it found.
+        """
         ...
 
     def start(self, launches: Sequence[Launch]) -> None:

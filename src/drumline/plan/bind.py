@@ -94,7 +94,10 @@ def _gpus(plan: Plan, replica: Replica, place: Place) -> dict[str, LaunchValue]:
 
 def _python(place: Place) -> dict[str, LaunchValue]:
     path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
-    return {**path, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    # Empty is as good as unset, and can be said in every form.
+    own = {"VIRTUAL_ENV": place.environment, "PYTHONHOME": ""} if place.environment else {}
+    runtime = {"DRUMLINE_RUNTIME": place.runtime} if place.runtime else {}
+    return {**path, **own, **runtime, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 def _contract(plan: Plan, replica: Replica, place: Place, attempt: int) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from drumline.plan import types
 from drumline.plan.command import make_argv
+from drumline.plan.environment import environment_of
 from drumline.plan.name import replica_name
 from drumline.plan.parameters import fill, variable_name
 from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Secret, Value
@@ -33,6 +34,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         checkpoint=spec.checkpoint and fill(spec.checkpoint, directories),
         parameters=values,
         data=tuple(types.Data(variable, fill(item.path, values), item.volume) for variable, item in data.items()),
+        environment=environment_of(spec),
         preparations=tuple(
             _preparation(spec, variable, item, item.prepare, values) for variable, item in data.items() if item.prepare
         ),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from drumline.plan.bind import CONTRACT, reserved
 from drumline.plan.command import commands, mistaken_words, texts
+from drumline.plan.environment import complaints
 from drumline.plan.make import chief_of, data_of, roles_of
 from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders, variable_name
 from drumline.spec.types import Data, Network, Role, Run, Spec, Value
@@ -47,6 +48,7 @@ def findings(spec: Spec) -> Iterator[Finding]:
     yield from _about_time(spec)
     yield from _about_success(spec)
     yield from _about_network(spec)
+    yield from (Finding(path, message, follows_from=(("framework",),)) for path, message in complaints(spec))
 
 
 def _about_roles(spec: Spec) -> Iterator[Finding]:

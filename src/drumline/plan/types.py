@@ -9,7 +9,12 @@ COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
 
 # What helps a line and is not of it: it has a name and no index.
-_HELPER = r"prepare(-[A-Za-z0-9_-]{1,64})?"
+_HELPER = r"build|prepare(-[A-Za-z0-9_-]{1,64})?"
+
+
+def is_helper_name(text: str) -> bool:
+    """Whether a run may have a helper of this name."""
+    return re.fullmatch(_HELPER, text) is not None
 
 
 class ReplicaId(NamedTuple):
@@ -29,7 +34,7 @@ class ReplicaId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `worker.0` or a helper's name; raise ValueError for anything else."""
-        if re.fullmatch(_HELPER, text):
+        if is_helper_name(text):
             return cls(text, 0)
         role, _, index = text.partition(".")
         if role not in ROLES or not re.fullmatch(r"0|[1-9][0-9]{0,8}", index):
@@ -107,6 +112,26 @@ class Replica(NamedTuple):
     port_fixed: bool = False
 
 
+class Environment(NamedTuple):
+    """What replicas run in: what is installed, and the Pythons that would do, best first.
+
+    None of these is the Python that launches; a path is that interpreter.
+    """
+
+    requirements: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        python = " or ".join(self.pythons) or "the one that launches"
+        added = f", with {', '.join(self.requirements)}" if self.requirements else ""
+        return f"{python}, in an environment of its own{added}"
+
+    @property
+    def id(self) -> ReplicaId:
+        """The helper that builds it."""
+        return ReplicaId("build", 0)
+
+
 class Preparation(NamedTuple):
     """A command that makes a data folder once, before any replica starts; the variable names the folder."""
 
@@ -176,6 +201,7 @@ class Plan(NamedTuple):
     checkpoint: str | None = None
     parameters: Mapping[str, str] = MappingProxyType({})
     data: tuple[Data, ...] = ()
+    environment: Environment | None = None
     preparations: tuple[Preparation, ...] = ()
     restart: Restart = Restart()
     timeouts: Timeouts = Timeouts()
@@ -188,7 +214,13 @@ class Plan(NamedTuple):
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:
         """All who have a process and a log: the helpers first, then the line."""
-        return (*(each.id for each in self.preparations), *(each.id for each in self.replicas))
+        return (*self.helpers, *(each.id for each in self.replicas))
+
+    @property
+    def helpers(self) -> tuple[ReplicaId, ...]:
+        """Who work before the line, in this order: what builds its environment, then what makes its data in it."""
+        built = (self.environment.id,) if self.environment else ()
+        return (*built, *(each.id for each in self.preparations))
 
     def replicas_of(self, *roles: str) -> tuple[Replica, ...]:
         """The replicas of these roles, in the order of the line."""
@@ -211,6 +243,8 @@ class Place(NamedTuple):
     cores: int | None = None
     data_dirs: tuple[str, ...] = ()
     python_dir: str | None = None  # to be put in front of PATH
+    environment: str | None = None  # the folder of an environment of its own
+    runtime: str | None = None  # where `drumline.runtime` lies for a Python that has no drumline
     gpus: tuple[str, ...] | None = None  # those that it sees; None leaves it to whoever launches
     gpus_shared: bool = False  # somebody else of the line sees the same
 

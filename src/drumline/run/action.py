@@ -7,7 +7,7 @@ from drumline.run.state import Ending
 
 
 class Prepare(NamedTuple):
-    """Start the helper that makes this data."""
+    """Start the helper that builds the environment, or makes this data."""
 
     helper: ReplicaId
 

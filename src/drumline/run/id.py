@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from drumline.errors import InputError, NotFoundError
-from drumline.plan.types import ROLES, Plan, ReplicaId
+from drumline.plan.types import ROLES, Plan, ReplicaId, is_helper_name
 
 _ID = re.compile(
     r"(?P<run>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\.(?P<role>[a-z]+|prepare-[\w-]+)(?:\.(?P<index>[0-9]{1,9}))?)?"
@@ -44,6 +44,6 @@ def parse_target(text: str) -> Target:
     if not match:
         raise InputError(f"`{text}` is not a run's id", hint="ids look like 4, 4.worker.1 or 4.chief")
     role = "chief" if match["role"] == "master" else match["role"]
-    if role is not None and role not in ROLES and not role.startswith("prepare"):
+    if role is not None and role not in ROLES and not is_helper_name(role):
         raise InputError(f"`{text}`: `{role}` is not a role", hint=f"roles are {', '.join(ROLES)}")
     return Target(match["run"], role, int(match["index"]) if match["index"] else None)

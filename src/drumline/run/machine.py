@@ -81,8 +81,8 @@ def fold(plan: Plan, events: Iterable[Event]) -> RunState:
 def _accepted(plan: Plan, state: RunState) -> Step:
     if state.phase is not Phase.CREATED:
         return state, ()
-    if plan.preparations:
-        helpers = {each.id: ReplicaState() for each in plan.preparations}
+    if plan.helpers:
+        helpers = dict.fromkeys(plan.helpers, ReplicaState())
         state = _all(plan, state._replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
         actions = prepare(state)
     else:
@@ -98,7 +98,8 @@ def _helper_exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
         state = state.with_helper(event.replica, ended(event, Phase.FINISHED))
         return (state, prepare(state)) if state.anyone_helps else _begin(plan, state)
     state = state.with_helper(event.replica, ended(event, Phase.FAILED, reason_of(event.exit)))
-    return _fail(plan, state, Cause(event.replica, state.attempt, event.exit, "prepare", "NotPrepared"))
+    what, reason = ("build", "NotBuilt") if event.replica.role == "build" else ("prepare", "NotPrepared")
+    return _fail(plan, state, Cause(event.replica, state.attempt, event.exit, what, reason))
 
 
 def _begin(plan: Plan, state: RunState) -> Step:

@@ -143,6 +143,7 @@ class _Walk:
         else:
             known = ", ".join(field.encode_name for field in kind.fields)
             hint = f"known here: {known}" if known else "there are no keys here"
+            hint += "; variables go into `env`" if path == ("environment",) else ""  # as compose files have them
         self.complain(line, (*path, key), f"unknown key; {hint}")
 
     def read_list(self, kind: inspect.VarTupleType, node: Sequence, path: Path) -> object:

@@ -38,6 +38,10 @@ ParameterName = Annotated[
 ModuleName = Annotated[
     str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", extra={"words": "a module's name, such as transformers"})
 ]
+TensorFlowVersion = Annotated[
+    str,
+    Meta(pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", extra={"words": "a version of TensorFlow such as 2.15.1 or 2.16"}),
+]
 Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
 # `written`: the JSON types of what stands in the file, where the value is kept as another.
@@ -178,8 +182,11 @@ class Timeouts(Block, frozen=True):
 
 
 class TensorFlow(Block, frozen=True):
-    """How TF_CONFIG is written."""
+    """Which TensorFlow, and how TF_CONFIG is written."""
 
+    version: Annotated[
+        TensorFlowVersion | None, Meta(description="Installed in an environment, with a Python that it runs on")
+    ] = None
     tf_config: Annotated[
         Literal["auto", "always"],
         Meta(description="auto: not for one replica alone, which trains by itself without it"),
@@ -187,6 +194,19 @@ class TensorFlow(Block, frozen=True):
     evaluator_in_cluster: Annotated[
         bool, Meta(description="List the evaluator in everyone's cluster, as TensorFlow 1 wanted")
     ] = False
+
+
+class Environment(Block, frozen=True):
+    """A Python of the run's own, built once and shared by every run that asks for the same."""
+
+    short: ClassVar[str | None] = "requirements"
+    python: Annotated[
+        Text | None,
+        Meta(description="A version such as 3.11, or an interpreter's path; unless said, the Python that launches"),
+    ] = None
+    requirements: Annotated[
+        Path | tuple[Text, ...], Meta(description="What pip would install: lines, or the path of a file of them")
+    ] = ()
 
 
 class Network(Block, frozen=True):
@@ -263,6 +283,9 @@ class Spec(Block, frozen=True):
     name: Annotated[Name | None, Meta(description="Of this run, instead of the project's")] = None
     framework: Framework = "tensorflow"
     tensorflow: TensorFlow = TensorFlow()
+    environment: Annotated[
+        Environment | None, Meta(description="Unless said, replicas run with the Python that launches them")
+    ] = None
     roles: Roles = Roles()
     parameters: Annotated[
         dict[ParameterName, Scalar], Meta(description="Values for `{{ name }}`, also given as variables")
@@ -292,6 +315,10 @@ class Spec(Block, frozen=True):
     def with_parameters(self, parameters: dict[str, str]) -> Self:
         """The same spec with these parameters."""
         return structs.replace(self, parameters=parameters)
+
+    def with_requirements(self, lines: tuple[str, ...]) -> Self:
+        """The same spec with these lines as what its environment requires."""
+        return structs.replace(self, environment=structs.replace(self.environment or Environment(), requirements=lines))
 
     def with_name(self, name: str) -> Self:
         """The same spec under this name."""

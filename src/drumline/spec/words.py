@@ -17,7 +17,7 @@ from drumline.words import nearest
 # What other launchers call it; said when the right word is known where the wrong one stands.
 _ELSEWHERE = {
     "count": "replicas", "num_replicas": "replicas", "mem": "memory", "ram": "memory", "gpu": "gpus", "cpu": "cpus",
-    "command": "run", "cmd": "run", "args": "argv", "environment": "env", "envs": "env", "params": "parameters",
+    "command": "run", "cmd": "run", "args": "argv", "envs": "env", "params": "parameters",
     "workers": "worker", "parameter_servers": "ps", "eval": "evaluator", "timeout": "timeouts", "retries": "restart",
     "max_restarts": "restart", "output_dir": "output", "checkpoint_dir": "checkpoint", "working_dir": "workdir",
     "backend": "engine",

@@ -33,6 +33,15 @@ def home_dir(environ: Mapping[str, str]) -> str:
     return f"{own}/.local/share/drumline"
 
 
+def cache_of(environ: Mapping[str, str]) -> Path:
+    """What can be made again, shared by all homes of the user, where XDG wants it; it need not exist."""
+    from pathlib import Path  # noqa: PLC0415
+
+    if cache := environ.get("XDG_CACHE_HOME"):
+        return Path(f"{_absolute(cache)}/drumline")
+    return Path(f"{environ.get('HOME') or os.path.expanduser('~')}/.cache/drumline")  # noqa: PTH111
+
+
 def run_ids(home: str | Path) -> set[str]:
     """Every run that has a folder; raise EngineError if they may not be looked at."""
     try:

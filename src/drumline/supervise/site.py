@@ -8,7 +8,7 @@ from pathlib import Path
 
 from drumline.engine.protocol import Site
 from drumline.store.folder import RunFolder
-from drumline.store.home import home_of
+from drumline.store.home import cache_of, home_of
 from drumline.store.launch import read_facts
 
 
@@ -18,7 +18,7 @@ def site_of(directory: Path) -> Site:
     usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
     same = usual is not None and Path(usual) == Path(python_dir)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Site(directory, home_of(os.environ), cores, None if same else python_dir)
+    return Site(directory, home_of(os.environ), cores, None if same else python_dir, cache=cache_of(os.environ))
 
 
 def site_of_run(folder: RunFolder) -> Site:

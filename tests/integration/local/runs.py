@@ -87,6 +87,7 @@ class House:
             **{name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")},
             "DRUMLINE_HOME": str(self.home),
             "DRUMLINE_GPUS": "",
+            "XDG_CACHE_HOME": str(path / "cache"),
             "HERE": str(self.project),
         }
 

@@ -113,3 +113,16 @@ def test_a_long_command_is_cut_and_its_lines_are_joined(folder: Path, capfd: pyt
     assert run(["check"]) == 0
     (row,) = (line for line in capfd.readouterr().out.splitlines() if line.startswith("worker.0"))
     assert row == f"worker.0  cd src python {'x' * 53}...  -     -       -"
+
+
+def test_an_environment_is_shown_with_what_is_in_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "more.txt").write_text("six==1.16.0\n")
+    (folder / "drumline.yml").write_text("project: digits\nrun: train\nenvironment: [numpy, -r more.txt]\n")
+    assert run(["check"]) == 0
+    words = "the one that launches, in an environment of its own, with numpy, six==1.16.0"
+    assert f"python     {words}\n" in capfd.readouterr().out
+    assert run(["check", "-o", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["environment"] == {
+        "requirements": ["numpy", "six==1.16.0"],
+        "pythons": [],
+    }

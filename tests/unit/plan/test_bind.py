@@ -226,6 +226,23 @@ def test_the_python_that_launches_comes_first_in_path() -> None:
     assert str(launch.env["PATH"]) == "/venv/bin${PATH:+:$PATH}"
 
 
+def test_who_has_an_environment_is_told_so_and_where_the_runtime_is() -> None:
+    plan = plan_of("environment: [six]\ndata: {path: a, prepare: make-data}")
+    place = place_of(plan, python_dir="/e/bin")._replace(environment="/e", runtime="/r")
+    (launch,) = bind(plan, {plan.replicas[0].id: place})
+    (preparation,) = bind_preparations(plan, place)
+    for env in (launch.env, preparation.env):
+        told = {name: str(env[name]) for name in ("PATH", "VIRTUAL_ENV", "PYTHONHOME", "DRUMLINE_RUNTIME")}
+        assert told == {
+            "PATH": "/e/bin${PATH:+:$PATH}",
+            "VIRTUAL_ENV": "/e",
+            "PYTHONHOME": "",
+            "DRUMLINE_RUNTIME": "/r",
+        }
+    (without,) = bind(plan, {plan.replicas[0].id: place_of(plan)})
+    assert not {"VIRTUAL_ENV", "PYTHONHOME", "DRUMLINE_RUNTIME"} & set(without.env)
+
+
 def test_a_preparation_fills_a_folder_beside_the_one_it_makes() -> None:
     plan = plan_of(
         """

@@ -38,6 +38,13 @@ def test_an_id_names_a_run_a_role_or_a_replica(text: str, run: str, with_chief: 
     assert " ".join(map(str, target.replicas(WITHOUT))) == without
 
 
+@pytest.mark.parametrize(("text", "helper"), [("4.build", "build"), ("7.2.prepare-words", "prepare-words")])
+def test_an_id_may_name_a_helper(text: str, helper: str) -> None:
+    assert parse_target(text).replicas(line("build prepare-words worker")) == (ReplicaId(helper, 0),)
+    with pytest.raises(NotFoundError):
+        parse_target(text).replicas(WITHOUT)
+
+
 @pytest.mark.parametrize(
     "text",
     [

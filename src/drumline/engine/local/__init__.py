@@ -19,13 +19,15 @@ from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.parameters import variable_name
-from drumline.plan.types import Launch, Placement, Plan, Replica, ReplicaId, Resources, Shared
+from drumline.plan.types import Launch, LaunchValue, Placement, Plan, Replica, ReplicaId, Resources, Shared
+from drumline.run.event import Exit, ReplicaExited
 from drumline.runtime import prepare
 
 if TYPE_CHECKING:
     from drumline.engine.local.meter import Meter
     from drumline.engine.local.network import Network
     from drumline.engine.local.processes import Processes
+    from drumline.engine.local.python import LinePython
     from drumline.engine.local.warm.client import WarmProcesses
     from drumline.run.usage import Usage
 
@@ -47,8 +49,10 @@ class LocalEngine:
         self._private = False
         self._plan: Plan | None = None
         self._warm: WarmProcesses | None = None
+        self._python: LinePython | None = None
         self._meter: Meter | None = None
         self._loop: Loop
+        self._tell: Tell
         self._room = Room(site, environ, boot=_boot)
         self._remarks: tuple[str, ...] = ()
         # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
@@ -63,13 +67,19 @@ class LocalEngine:
         """
         self._private = plan.private_network
         self._plan = plan
-        if self._processes is None:
+        running = self._processes
+        all_begun = running and keep and all(running.has_begun(each.id, attempt) for each in plan.replicas)
+        python = None if all_begun else self._python_of(plan)  # who goes on needs none, whatever became of it
+        if running is None:
             division = self._room.look(plan)
         else:
-            all_begun = bool(keep) and all(self._processes.has_begun(each.id, attempt) for each in plan.replicas)
-            division = self._room.take(plan, attempt, all_begun=all_begun)
+            if python:
+                python.require()
+            division = self._room.take(plan, attempt, all_begun=bool(all_begun))
         self._remarks = division.remarks if division else ()
         placement, self._claims = place(plan, self._site, keep, hold=self._processes is not None)
+        if python:
+            placement = {name: python.applied(where) for name, where in placement.items()}
         if division is None:
             return placement
         return {
@@ -89,7 +99,10 @@ class LocalEngine:
         """Write a script that starts any one replica by hand, or the same as data."""
         from drumline.engine.local.render import render  # noqa: PLC0415 - YAML, which no supervisor needs
 
-        return render(plan, launches, form)
+        python = self._python_of(plan)
+        if python:
+            python.copy_runtime()
+        return render(plan, launches, form, build=python.wanted.argv if python else ())
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
         """Refuse what no process can be given, and a network that the system does not allow."""
@@ -104,19 +117,34 @@ class LocalEngine:
         """Tell of everything that happens to this run's replicas from now on."""
         self._run_dir = run_dir
         self._loop = loop
+        self._tell = tell
         from drumline.engine.local.processes import Processes  # noqa: PLC0415 - who only places has no use for it
 
         self._processes = Processes(run_dir, boot=_boot(), file_limits=self._file_limits, loop=loop, tell=tell)
         self._room.watch(loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId) -> None:
-        """Start the helper that makes this data; what watches over it needs nothing but drumline's own Python."""
+        """Start the helper; what builds, or watches over a preparation, needs nothing but drumline's own Python."""
         place = place_helper(plan, self._site)
-        item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
-        argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
-        replica = Replica(helper, str(helper), argv, {}, Resources())
-        launch = Launch(replica, 0, place, item.env)
-        self._running.start([launch], partial(complete, environ=self._environ), {})
+        python = self._python_of(plan)
+        argv: tuple[str, ...]
+        env: Mapping[str, LaunchValue] = {}
+        if plan.environment and python and helper == plan.environment.id:
+            if not self._running.has_begun(helper, 0) and python.is_there():
+                found = Exit(0, message=f"{python.wanted.folder} was there")
+                self._tell(ReplicaExited(helper, 0, 0, found, self._loop.now()))
+                return
+            argv = python.wanted.argv
+        else:
+            if python:
+                python.require()
+                place = python.applied(place)
+            item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
+            argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
+            env = item.env
+        launch = Launch(Replica(helper, str(helper), argv, {}, Resources()), 0, place, env)
+        held = {helper: python.descriptors} if python else {}
+        self._running.start([launch], partial(complete, environ=self._environ), held)
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""
@@ -127,9 +155,9 @@ class LocalEngine:
             where = [launch.place for launch in launches]
             for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
                 _make_folder(folder, self._site.home)
+            own = (*self._room.descriptors, *(self._python.descriptors if self._python else ()))
             held = {
-                launch.replica.id: (*self._room.descriptors, *_descriptors(self._claims.get(launch.replica.id)))
-                for launch in launches
+                launch.replica.id: (*own, *_descriptors(self._claims.get(launch.replica.id))) for launch in launches
             }
             network = self._open_network(launches) if self._private else None
             self._running.start(launches, partial(complete, environ=self._environ), held, network, self._open_warm())
@@ -171,6 +199,15 @@ class LocalEngine:
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""
         return self._running.traces()
+
+    def _python_of(self, plan: Plan) -> LinePython | None:
+        if plan.environment is None:
+            self._python = None
+        elif self._python is None or self._python.environment != plan.environment:
+            from drumline.engine.local.python import LinePython  # noqa: PLC0415  # only where it is asked for
+
+            self._python = LinePython(plan.environment, self._site, self._environ)
+        return self._python
 
     def _open_network(self, launches: Sequence[Launch]) -> Network:
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for

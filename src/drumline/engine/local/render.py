@@ -18,19 +18,21 @@ _SHELLS_OWN = re.compile(
 )
 
 
-def render(plan: Plan, launches: Sequence[Launch], form: str) -> str:
-    """Write the launches in one of the engine's forms."""
+def render(plan: Plan, launches: Sequence[Launch], form: str, *, build: Sequence[str] = ()) -> str:
+    """Write the launches in one of the engine's forms; `build` is the command that builds their environment."""
     preparations = bind_preparations(plan, launches[0].place)
     match form:
         case "json":
-            return json.dumps(_data(plan, preparations, launches), indent=2, ensure_ascii=False) + "\n"
+            return json.dumps(_data(plan, preparations, launches, build), indent=2, ensure_ascii=False) + "\n"
         case "yaml":
-            return document.dump(_data(plan, preparations, launches))
+            return document.dump(_data(plan, preparations, launches, build))
         case _:
-            return "".join(f"{line}\n" for line in _script(plan, preparations, launches))
+            return "".join(f"{line}\n" for line in _script(plan, preparations, launches, build))
 
 
-def _data(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch]) -> dict[str, object]:
+def _data(
+    plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch], build: Sequence[str]
+) -> dict[str, object]:
     shared = _shared(launches)
     return {
         "v": 1,
@@ -38,6 +40,7 @@ def _data(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Seque
         "name": plan.name,
         **({"network": "private"} if plan.private_network else {}),
         **({"shared": shared} if shared else {}),
+        **({"build": {"environment": launches[0].place.environment, "argv": list(build)}} if build else {}),
         **({"prepare": [_preparation_data(item) for item in preparations]} if preparations else {}),
         "replicas": [
             {
@@ -74,7 +77,9 @@ def _shared(launches: Sequence[Launch]) -> dict[str, str]:
     return {value.name: value.text for launch in launches for value in launch.env.values() if isinstance(value, Shared)}
 
 
-def _script(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch]) -> Iterator[str]:
+def _script(
+    plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch], build: Sequence[str]
+) -> Iterator[str]:
     common = _common(launches)
     place = launches[0].place
     yield "#!/bin/sh"
@@ -83,6 +88,8 @@ def _script(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Seq
     if plan.private_network:
         yield "# Their addresses are those of the private network that `drumline train` makes. By hand there is none:"
         yield "# leave out `network: private` to start replicas so."
+    if build:
+        yield "# Before all others, once: sh THIS-FILE build"
     if preparations:
         yield "# Before the first, once: sh THIS-FILE prepare"
     yield "set -eu"
@@ -98,6 +105,8 @@ def _script(plan: Plan, preparations: Sequence[PreparationLaunch], launches: Seq
     yield "}"
     yield ""
     yield 'case "${1-}" in'
+    if build:
+        yield from ("build)", f"    exec {shlex.join(build)}", "    ;;")
     if preparations:
         yield "prepare)"
         for item in preparations:

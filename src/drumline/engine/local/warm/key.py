@@ -42,11 +42,12 @@ def shared_environment(env: Mapping[str, str], own: Collection[str]) -> dict[str
     if any(not os.path.isabs(path) for path in env.get("PYTHONPATH", "/").split(os.pathsep)):  # noqa: PTH117
         raise NotWarm("PYTHONPATH names a folder by where one stands")
     left_out = _OF_A_SESSION | _OF_A_REPLICA | frozenset(own)
-    return {
-        name: value
-        for name, value in sorted(env.items())
-        if name not in left_out and not name.startswith(("DRUMLINE_", "DATA_DIR"))
-    }
+    return {name: value for name, value in sorted(env.items()) if name not in left_out and not _is_ours(name)}
+
+
+def _is_ours(name: str) -> bool:
+    """Whether drumline gives it to a replica; where an environment finds `drumline.runtime` is the same for all."""
+    return name.startswith(("DRUMLINE_", "DATA_DIR")) and name != "DRUMLINE_RUNTIME"
 
 
 def make_key(command: Command, framework: str, modules: Collection[str], env: Mapping[str, str], warm_file: str) -> str:

@@ -1,0 +1,51 @@
+"""``drumline environments``: what was built for runs, and what of it can go."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import click
+
+from drumline.cli.text import span, table, utc
+from drumline.runtime.environment import remove_unused
+from drumline.spec.document import printable
+from drumline.store.home import cache_of
+from drumline.view.environments import EnvironmentRow, environment_rows
+
+
+@click.command()
+@click.option("--prune", is_flag=True, help="Remove every one that no run uses now.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def command(*, prune: bool, form: str) -> None:
+    """List the environments that were built for runs of any project.
+
+    One that nobody used for 30 days is removed when another is built.
+    """
+    root = str(cache_of(os.environ) / "environments")
+    if prune:
+        for folder in remove_unused(root, 0.0):
+            click.echo(f"removed {folder}", err=form == "json")
+    rows = environment_rows(root)
+    if form == "json":
+        click.echo(json.dumps([_data(row) for row in rows], indent=2, ensure_ascii=False))
+    elif rows and not prune:
+        click.echo(table(("NAME", "STATE", "SIZE", "USED", "REQUIREMENTS"), [_cells(row, time.time()) for row in rows]))
+    elif not rows and not prune:
+        click.echo(f"there are none in {root}", err=True)
+
+
+def _cells(row: EnvironmentRow, now: float) -> tuple[str, ...]:
+    wanted = printable(", ".join(row.requirements))
+    return (
+        row.name,
+        row.state,
+        f"{row.bytes / 1e6:,.0f} MB" if row.bytes else "-",
+        f"{span(now - row.used_at, parts=1)} ago",
+        wanted if len(wanted) <= 70 else f"{wanted[:67]}...",
+    )
+
+
+def _data(row: EnvironmentRow) -> dict[str, object]:
+    return {**row._asdict(), "used_at": utc(row.used_at)}

@@ -1,0 +1,170 @@
+"""The Python of a line that has an environment of its own: which interpreter, which folder, and drumline's runtime."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline import runtime
+from drumline.engine.protocol import Site
+from drumline.errors import EngineError, InputError
+from drumline.plan.types import Environment, Place
+from drumline.runtime.environment import folder_of, use
+
+_ASK = "import os, sys; print('%d.%d.%d' % sys.version_info[:3], os.path.realpath(sys._base_executable))"
+_ANSWER_SECONDS = 30
+
+
+class Wanted(NamedTuple):
+    """An environment of this machine, there or not."""
+
+    root: str
+    python: str
+    requirements: tuple[str, ...]
+    runtime: str
+
+    @property
+    def folder(self) -> str:
+        """Where it is, once it is built."""
+        return folder_of(self.root, self.python, self.requirements)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """What builds it; that needs nothing but drumline's own Python."""
+        builder = str(Path(runtime.__file__).with_name("environment.py"))
+        return (sys.executable, "-IS", builder, self.root, self.python, *self.requirements)
+
+
+class LinePython:
+    """The Python of one line; holds its environment, so that nobody removes it, for as long as the engine lives."""
+
+    def __init__(self, environment: Environment, site: Site, environ: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.wanted = want(environment, site, environ)
+        self._folder = self.wanted.folder
+        self._lock: int | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What has to stay open for as long as somebody uses the environment."""
+        return () if self._lock is None else (self._lock,)
+
+    def is_there(self) -> bool:
+        """Whether it is built; from now on it stays."""
+        if self._lock is None:
+            self._lock = use(self._folder)
+        return self._lock is not None
+
+    def require(self) -> None:
+        """Hold it, and have the runtime beside it; raise EngineError if it is not there."""
+        if not self.is_there():
+            raise EngineError(f"the environment {self._folder} is gone", hint="`drumline train` builds it again")
+        self.copy_runtime()
+
+    def copy_runtime(self) -> None:
+        """Have the runtime where the line will look for it."""
+        copy_runtime(self.wanted)
+
+    def applied(self, place: Place) -> Place:
+        """The place of somebody who runs in it."""
+        return place._replace(python_dir=f"{self._folder}/bin", environment=self._folder, runtime=self.wanted.runtime)
+
+
+def want(environment: Environment, site: Site, environ: Mapping[str, str]) -> Wanted:
+    """Find what an environment would be made of here; raise InputError if no Python of this machine would do."""
+    cache = site.cache or site.home / "cache"
+    python = find_python(environment.pythons, site.directory, environ)
+    return Wanted(str(cache / "environments"), python, environment.requirements, str(cache / f"runtime-{_digest()}"))
+
+
+def find_python(pythons: Sequence[str], directory: Path, environ: Mapping[str, str]) -> str:
+    """The first that is there of these versions or paths; the one that launches, if it is among them or none is."""
+    here = "{}.{}.{}".format(*sys.version_info[:3])
+    if not pythons or any(_is(here, wanted) for wanted in pythons):
+        return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    for wanted in pythons:
+        if "/" in wanted:
+            path = os.path.realpath(directory / wanted)
+            if Path(path).is_file() and os.access(path, os.X_OK):
+                return path  # and not started: what a spec names is started by a run, not by who only looks at it
+            raise InputError(f"environment.python: {path} is no program", hint="name a Python, or its version")
+        for path in _candidates(wanted, environ):
+            if (answer := _ask(path)) and _is(answer[0], wanted):
+                return answer[1]
+    words = pythons[0] if len(pythons) == 1 else f"{pythons[-1]} to {pythons[0]}"
+    raise InputError(
+        f"the environment needs Python {words}, which is not on this machine",
+        hint=f"install it so that `python{pythons[0]}` is found, or `uv python install {pythons[0]}`,"
+        " or name an interpreter with `environment: {python: /path/of/python}`",
+    )
+
+
+def copy_runtime(wanted: Wanted) -> None:
+    """Put drumline's runtime where replicas of an environment find it: by its content, so that no copy is ever old."""
+    package = Path(wanted.runtime, "drumline")
+    if package.is_dir():
+        return
+    try:
+        package.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=package.parent) as scratch:
+            for path, data in _files():
+                file = Path(scratch, "drumline", path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
+            Path(scratch, "drumline").rename(package)
+    except OSError as error:
+        if not package.is_dir():  # else somebody was faster
+            raise EngineError(f"cannot write {package}: {error.strerror}") from None
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    package = Path(runtime.__file__).parent
+    yield "__init__.py", (package.parent / "__init__.py").read_bytes()
+    for path in sorted(package.glob("*.py")):
+        yield f"runtime/{path.name}", path.read_bytes()
+
+
+def _digest() -> str:
+    return sha256(b"".join(f"{name} {len(data)}\n".encode() + data for name, data in _files())).hexdigest()[:16]
+
+
+def _candidates(version: str, environ: Mapping[str, str]) -> Iterator[str]:
+    minor = ".".join(version.split(".")[:2])
+    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
+        path = f"{folder}/python{minor}"
+        if os.access(path, os.X_OK):
+            yield path
+    if uv := shutil.which("uv", path=environ.get("PATH")):
+        found = subprocess.run(
+            [uv, "python", "find", "--no-project", "--no-python-downloads", version],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if found.returncode == 0:
+            yield found.stdout.strip()
+
+
+def _ask(path: str) -> tuple[str, str] | None:
+    """The version of an interpreter and where it really is; None if it does not work, as a shim for nothing."""
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        answer = subprocess.run(
+            [path, "-IS", "-c", _ASK], capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS
+        )
+        version, _, real = answer.stdout.strip().partition(" ")
+        if answer.returncode == 0 and re.fullmatch(r"3\.\d+\.\d+", version):
+            return version, real
+    return None
+
+
+def _is(version: str, wanted: str) -> bool:
+    return f"{version}.".startswith(f"{wanted}.")

@@ -1,0 +1,160 @@
+"""Fill the folder of an environment: with uv if there is one, else with venv and pip; say how far it is."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+# Appended, so that it hides nothing; through a variable, so that no environment is tied to one version of drumline.
+_LINK = "import os, sys; sys.path += filter(None, [os.environ.get('DRUMLINE_RUNTIME')])\n"
+# What would turn the build away from the environment, or away from what its name says.
+_NOT_FOR_BUILDS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "UV_PYTHON")
+_PIP_TO_UV = {
+    "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_EXTRA_INDEX_URL", "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX", "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE",
+}  # fmt: skip
+_NEWS = re.compile(
+    r"\s*(Collecting|Downloading|Building|Installing build dependencies|Installing collected packages|Resolved|Prepared"
+    r"|Installed|Built)\b"
+)
+_LAST_LINES = 30
+_SAY_EVERY_SECONDS, _STILL_AFTER_SECONDS = 3.0, 10.0
+
+
+class NotBuilt(Exception):  # noqa: N818
+    """An environment could not be built; nothing of it is left."""
+
+
+def install(folder: str, python: str, requirements: Sequence[str], lock: int) -> int:
+    """Make an environment in this folder and install these; return how many packages it has, or raise NotBuilt.
+
+    Everybody who is started for that inherits the lock: who was left behind by a builder that was killed is waited for.
+    """
+    uv = shutil.which("uv")
+    wanted = ", ".join(line for line in requirements if not line.startswith("-"))
+    say(f"building {folder} with {'uv' if uv else 'venv and pip'} and {python}: {wanted or 'nothing but Python'}")
+    environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_BUILDS}
+    environ |= {"PYTHONUNBUFFERED": "1", "PIP_USER": "0", "UV_PYTHON_DOWNLOADS": "never"}
+    own = f"{folder}/bin/python"
+    if uv:
+        environ |= _settings_for_uv(python, environ)
+        make = [uv, "venv", "--no-project", "--allow-existing", "--python", python, folder]
+        words = [uv, "pip", "install", "--python", own]
+    else:
+        # From 22.3 on, the pip that is there installs elsewhere, too: another would be a second of work and 20 MB.
+        outside = not subprocess.run(
+            [python, "-m", "pip", "--python", python, "--version"], env=environ, capture_output=True, check=False
+        ).returncode
+        make = [python, "-m", "venv", *(["--without-pip"] if outside else []), folder]
+        words = [python, "-m", "pip", "--python", own] if outside else [own, "-m", "pip"]
+        words += ["install", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
+    _run(make, environ, lock, "make the environment")
+    packages = next(Path(folder, "lib").glob("python3*/site-packages"))
+    (packages / "drumline-runtime.pth").write_text(_LINK)
+    if requirements:
+        files = _write_requirements(folder, requirements)
+        _run([*words, *files], environ, lock, "install the requirements", packages)
+    return _installed(packages)
+
+
+def say(text: str) -> None:
+    """Say something of the build, at once."""
+    sys.stdout.write(f"drumline: {text}\n")
+    sys.stdout.flush()
+
+
+def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:
+    """As files, where both installers read options and fill in `${VARIABLES}` too."""
+    constraints = [line[3:] for line in requirements if line.startswith("-c ")]
+    wanted = [line for line in requirements if not line.startswith("-c ")]
+    words = []
+    for option, name, lines in (("-r", "requirements", wanted), ("-c", "constraints", constraints)):
+        if lines:
+            path = f"{folder}/drumline-{name}.txt"
+            Path(path).write_text("".join(f"{line}\n" for line in lines))
+            words += [option, path]
+    return words
+
+
+def _run(
+    command: Sequence[str], environ: Mapping[str, str], lock: int, purpose: str, packages: Path | None = None
+) -> None:
+    """Run a part of the build and say how far it is; of one that fails, show the last lines and raise NotBuilt."""
+    process = subprocess.Popen(
+        command,
+        env=environ,
+        cwd="/",  # whatever stands in the folder from which somebody trains changes no environment
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(lock,),
+    )
+    try:
+        last = _follow(process, purpose, packages)
+        code = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if code:
+        for line in last:
+            sys.stdout.write(f"{line}\n")
+        tool = "uv" if os.path.basename(command[0]) == "uv" else f"python -m {command[2]}"
+        raise NotBuilt(f"`{tool}` could not {purpose} (exit code {code})")
+
+
+def _follow(process: subprocess.Popen[bytes], purpose: str, packages: Path | None) -> Sequence[str]:
+    """Read what an installer says until it ends; say what is new now and then, and return the last lines."""
+    assert process.stdout
+    began = said = time.monotonic()
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    rest, news, found, still = b"", "", 0, purpose
+    while True:
+        if select.select([process.stdout], [], [], 1.0)[0]:
+            data = os.read(process.stdout.fileno(), 65536)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in (raw.decode(errors="replace").rstrip() for raw in lines):
+                last.append(line)
+                found += line.lstrip().startswith(("Collecting ", "Processing "))
+                news = line.partition(" (from ")[0].strip() if _NEWS.match(line) else news
+            if not data:
+                last.extend([rest.decode(errors="replace")] if rest else [])
+                return last
+        now = time.monotonic()
+        if now - said >= (_SAY_EVERY_SECONDS if news else _STILL_AFTER_SECONDS):
+            still, count = news or still, f"{found} found, {_installed(packages)} installed; " if packages else ""
+            say(f"{now - began:.0f} s: {count}{'' if news else 'still: '}{still[:80]}")
+            said, news = now, ""
+
+
+def _installed(packages: Path) -> int:
+    return len(list(packages.glob("*.dist-info")))
+
+
+def _settings_for_uv(python: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Where packages come from, as pip was told; uv reads none of pip's files and variables."""
+    answer = subprocess.run([python, "-m", "pip", "config", "list"], env=environ, capture_output=True, check=False)
+    known: dict[str, str] = {}
+    lines = re.findall(rb"^(global|install|:env:)\.([a-z-]+)=(.*)$", answer.stdout, re.MULTILINE)
+    lines = [[word.decode(errors="replace") for word in line] for line in lines]
+    for _, name, value in sorted(lines, key=lambda line: ("global", "install", ":env:").index(line[0])):
+        with suppress(ValueError, SyntaxError):
+            known[name] = str(ast.literal_eval(value))
+    for name in _PIP_TO_UV:
+        if given := environ.get(f"PIP_{name.upper().replace('-', '_')}"):
+            known[name] = given
+    between = {"find-links": ","}
+    told = {
+        uvs: between.get(name, " ").join(known[name].split()) for name, uvs in _PIP_TO_UV.items() if known.get(name)
+    }
+    return {name: value for name, value in told.items() if name not in environ}

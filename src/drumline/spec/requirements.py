@@ -1,0 +1,119 @@
+"""What pip would install, as lines that mean the same wherever and whenever they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+MAX_BYTES = 1 << 20
+_DEEPEST = 10
+
+_NAMED = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[^\]]*\])?\s*(@\s*\S.*|\(?\s*([=!~]=|[<>]).*|;.*|)")
+_URL = re.compile(r"(git|hg|svn|bzr)\+|https?://|file://")
+_ARCHIVE = re.compile(r"\.(whl|zip|tar\.(gz|bz2|xz)|tgz)$")
+# Where pip looks and what it takes; all that both installers read from a file.
+_OPTION = re.compile(
+    r"(-i|--index-url|--extra-index-url|--no-index|--pre|--prefer-binary|--no-binary|--only-binary|--trusted-host"
+    r"|--require-hashes)\b"
+)
+
+
+class BadRequirement(ValueError):  # noqa: N818
+    """A line that cannot be kept; `index` is its place in a list, None for a file as a whole."""
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def read_requirements(written: str | Sequence[str], directory: Path) -> tuple[str, ...]:
+    """Read a file of requirements, or a list of them; files that they name are read too, and paths made absolute.
+
+    A constraint becomes a line `-c REQUIREMENT`. Raise BadRequirement for what is not there or cannot be kept.
+    """
+    if isinstance(written, str):
+        return tuple(_read_file(directory / written, _DEEPEST))
+    lines: list[str] = []
+    for index, text in enumerate(written):
+        try:
+            if "\n" in text.strip():
+                raise BadRequirement("is more than a line: write a list with an item for each")
+            lines += _read_line(text.strip(), directory, _DEEPEST)
+        except BadRequirement as error:
+            raise BadRequirement(str(error), index) from None
+    return tuple(lines)
+
+
+def _read_file(path: Path, deepest: int) -> Iterator[str]:
+    if deepest == 0:
+        raise BadRequirement(f"{path} is named by itself, or by too many others")
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise BadRequirement(f"there is no file {path}") from None
+    except (OSError, ValueError) as error:
+        raise BadRequirement(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+    if len(text) > MAX_BYTES or "\0" in text:
+        raise BadRequirement(f"{path} is no list of requirements")
+    number = 1
+    for line in re.split(r"(?<!\\)\r?\n", text):
+        plain = re.sub(r"(^|\s)#.*$", "", re.sub(r"\\\r?\n\s*", " ", line), flags=re.MULTILINE).strip()
+        try:
+            if plain:
+                yield from _read_line(plain, path.parent, deepest)
+        except BadRequirement as error:
+            message = str(error)
+            raise BadRequirement(
+                message if message.startswith("in ") else f"in {path}, line {number}: {error}"
+            ) from None
+        number += 1 + line.count("\n")
+
+
+def _read_line(text: str, directory: Path, deepest: int) -> Iterator[str]:
+    option, _, value = re.sub(r"^(-[A-Za-z]|--[a-z-]+)[ =]\s*", r"\1 ", text).partition(" ")
+    if option in ("-r", "--requirement") and value:
+        yield from _read_file(directory / value, deepest - 1)
+    elif option in ("-c", "--constraint") and value:
+        for line in _read_file(directory / value, deepest - 1):
+            yield line if line.startswith("-c ") else f"-c {line}"
+    elif option in ("-f", "--find-links") and value:
+        yield f"--find-links {value if '://' in value else _absolute(directory, value)}"
+    elif option in ("-e", "--editable"):
+        raise BadRequirement(f"`{text}`: an environment is shared and kept, and this may change; give a wheel of it")
+    elif text.startswith("-"):
+        if not _OPTION.match(text):
+            raise BadRequirement(f"`{text}`: this option has no meaning in a list of requirements")
+        yield text
+    elif _is_path(text, directory):
+        yield _local(text, directory)
+    elif _URL.match(text) or _NAMED.fullmatch(text):
+        yield text
+    else:
+        raise BadRequirement(f"`{text}` is no requirement: write `name`, `name==1.2`, a URL, or a wheel's path")
+
+
+def _is_path(text: str, directory: Path) -> bool:
+    if "://" in text or " @ " in text:
+        return False
+    return text.startswith((".", "/")) or bool(_ARCHIVE.search(text)) or ("/" in text and (directory / text).exists())
+
+
+def _local(text: str, directory: Path) -> str:
+    """A wheel or archive with the digest of its content: another of the same name is another requirement."""
+    path = Path(_absolute(directory, text))
+    if path.is_dir():
+        raise BadRequirement(f"`{text}` is a folder, which may change while its name stays: give a wheel of it")
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise BadRequirement(f"{path} cannot be read: {error.strerror}") from None
+    # Named, as uv wants it: `name-1.0-py3-none-any.whl`, `name-1.0.tar.gz`.
+    name = path.name.split("-")[0] if path.suffix == ".whl" else path.name.rpartition("-")[0] or path.stem
+    return f"{name} @ {path.as_uri()}#sha256={digest}"
+
+
+def _absolute(directory: Path, path: str) -> str:
+    return str((directory / path).resolve())

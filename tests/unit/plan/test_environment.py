@@ -1,0 +1,78 @@
+"""What a spec's environment is made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.plan.environment import pythons_of_tensorflow
+from drumline.plan.types import Environment, ReplicaId
+from plans import plan_of
+
+
+def test_without_one_nothing_is_built() -> None:
+    plan = plan_of("roles: {worker: 2}")
+    assert plan.environment is None
+    assert plan.helpers == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "environment"),
+    [
+        ("environment: {}", Environment()),
+        ("environment: [numpy, six]", Environment(("numpy", "six"))),
+        ("environment: {python: 3.10}", Environment((), ("3.10",))),
+        ("environment: {python: /opt/bin/python, requirements: [six]}", Environment(("six",), ("/opt/bin/python",))),
+    ],
+)
+def test_an_environment_has_its_python_and_its_requirements(text: str, environment: Environment) -> None:
+    assert plan_of(text).environment == environment
+
+
+def test_a_version_of_tensorflow_is_an_environment_with_a_python_that_it_runs_on() -> None:
+    plan = plan_of("tensorflow: {version: 2.15.1}\nenvironment: [numpy]")
+    assert plan.environment == Environment(
+        (
+            "tensorflow-cpu==2.15.1; sys_platform == 'linux' and platform_machine == 'x86_64'",
+            "tensorflow==2.15.1; sys_platform != 'linux' or platform_machine != 'x86_64'",
+            "numpy",
+        ),
+        ("3.11", "3.10", "3.9"),
+    )
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "resources: {gpus: 1}",
+        "roles: {worker: {replicas: 2, resources: {gpus: 1}}}",
+        "roles: {chief: {first: {resources: {gpus: 1}}}}",
+    ],
+)
+def test_who_claims_gpus_gets_the_build_that_brings_cuda(claim: str) -> None:
+    def first(version: str) -> str:
+        environment = plan_of(f"{claim}\ntensorflow: {{version: {version}}}").environment
+        assert environment
+        return environment.requirements[0]
+
+    assert first("2.15.1") == "tensorflow[and-cuda]==2.15.1"
+    assert first("2.12") == "tensorflow==2.12.*"
+
+
+def test_the_environment_is_built_before_data_is_made_in_it() -> None:
+    plan = plan_of("environment: [six]\ndata: {path: a, prepare: make}")
+    assert plan.helpers == (ReplicaId("build", 0), ReplicaId("prepare", 0))
+    assert plan.everyone[:2] == plan.helpers
+
+
+@pytest.mark.parametrize(
+    ("version", "pythons"),
+    [
+        ("2.5.3", ("3.9",)),
+        ("2.11.0", ("3.10", "3.9")),
+        ("2.15.1", ("3.11", "3.10", "3.9")),
+        ("2.16", ("3.12", "3.11", "3.10", "3.9")),
+        ("2.99.0", ()),
+    ],
+)
+def test_each_tensorflow_has_its_pythons_as_far_as_drumline_runs_there(version: str, pythons: tuple[str, ...]) -> None:
+    assert pythons_of_tensorflow(version) == pythons

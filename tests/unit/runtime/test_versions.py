@@ -1,0 +1,41 @@
+"""What a training script imports runs on every Python that an environment may have."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline import runtime
+from drumline.plan.environment import OLDEST_PYTHON
+
+PACKAGE = Path(runtime.__file__).parent
+# Run by drumline's own Python, whatever the replicas have.
+_OF_DRUMLINE = {"keeper.py", "prepare.py", "environment.py", "install.py", "lock.py"}
+IMPORTED = sorted(
+    {path for path in PACKAGE.glob("*.py") if path.name not in _OF_DRUMLINE} | {PACKAGE.parent / "__init__.py"}
+)
+
+
+@pytest.mark.parametrize("path", IMPORTED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_oldest_python_can_read_it(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, OLDEST_PYTHON))
+    assert not list(_too_new(tree))
+
+
+def _too_new(tree: ast.Module) -> Iterator[str]:
+    """What 3.9 reads and cannot do: unions as values, and what came to the standard library later."""
+    lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            if name == "isinstance" and any(isinstance(each, ast.BinOp) for each in node.args):
+                yield f"line {node.lineno}: isinstance with a union"
+            if name == "zip" and any(keyword.arg == "strict" for keyword in node.keywords):
+                yield f"line {node.lineno}: zip(strict)"
+        if isinstance(node, ast.ImportFrom) and node.module in ("tomllib", "enum"):
+            yield f"line {node.lineno}: {node.module}"
+        if isinstance(node, ast.AnnAssign | ast.FunctionDef) and not lazy:
+            yield f"line {node.lineno}: annotations are evaluated"
