@@ -39,6 +39,8 @@ bench: $(READY) ## Measure, as ratios side by side in one run
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.monitor
+	scripts/environment tensorflow
+	$(BIN)/python -m bench.start
 	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch
 
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types

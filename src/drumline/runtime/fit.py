@@ -52,7 +52,7 @@ def check_origins(modules: Mapping[str, ModuleType]) -> None:
     own = f"{os.path.realpath(sys.base_prefix)}/"
     for name, module in list(modules.items()):
         file = getattr(module, "__file__", None)
-        if name == "__main__" or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
+        if module is modules.get("__main__") or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
             continue
         real = os.path.realpath(file)
         if name in ("sitecustomize", "usercustomize") and not real.startswith(own):

@@ -253,7 +253,9 @@ def _chatter() -> bytes:
 
 if __name__ == "__main__":
     _script = start(sys.argv[1], sys.argv[2:])
-    sys.modules["__main__"] = _main = fork.main_module(_script, _NATIVE)
+    _main = fork.main_module(_script, _NATIVE)
+    for _name in [name for name, module in sys.modules.items() if module is sys.modules["__main__"]]:
+        sys.modules[_name] = _main  # multiprocessing has a second name for it
     try:
         if _script.module:
             import runpy

@@ -1,0 +1,239 @@
+"""From the command to the first training step on every worker: by hand, and with drumline, cold and warm.
+
+Run as `python -m bench.start [tensorflow-2] [tensorflow-4] [torch-2]` from the checkout, with the environments of
+`scripts/environment tensorflow torch` built. By hand is one process per worker with nothing but the variables that it
+needs; for torch it is torchrun. The command line's own start is included. `first` finds nothing warm, `following` finds
+what the run before it left; the numbers are medians of interleaved repetitions. Memory is that of everybody when all
+have taken their step, shared pages counted once, keepers and the warm process included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+REPETITIONS = 3
+
+TENSORFLOW = """
+import os, time
+import numpy as np
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+class Net(tf.Module):
+    def __init__(self):
+        self.conv = tf.Variable(tf.random.stateless_normal((3, 3, 1, 16), (1, 1)) * 0.1)
+        self.dense = tf.Variable(tf.random.stateless_normal((16 * 26 * 26, 10), (1, 2)) * 0.01)
+    def __call__(self, x):
+        x = tf.nn.relu(tf.nn.conv2d(x, self.conv, 1, "VALID"))
+        return tf.reshape(x, (-1, 16 * 26 * 26)) @ self.dense
+with strategy.scope():
+    net = Net()
+@tf.function
+def step(x, y):
+    def one(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, net(x)))
+        for variable, gradient in zip(net.trainable_variables, tape.gradient(loss, net.trainable_variables)):
+            gradient = tf.distribute.get_replica_context().all_reduce("MEAN", gradient)
+            variable.assign_sub(0.1 * gradient)
+        return loss
+    return strategy.reduce("MEAN", strategy.run(one, (x, y)), axis=None)
+x = np.random.default_rng(1).normal(size=(32, 28, 28, 1)).astype("float32")
+y = np.arange(32) % 10
+float(step(tf.constant(x), tf.constant(y)))
+"""
+TORCH = """
+import os, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(1)
+net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+model = DistributedDataParallel(net)
+optimizer = torch.optim.Adam(model.parameters())
+loss = torch.nn.functional.cross_entropy(model(torch.randn(32, 64)), torch.arange(32) % 10)
+loss.backward()
+optimizer.step()
+"""
+LEAVE = """
+mark = os.path.join({marks!r}, str(os.getpid()))
+with open(mark + ".new", "w") as file: file.write(repr(time.monotonic()))
+os.rename(mark + ".new", mark)
+while not os.path.exists({go!r}): time.sleep(0.01)
+os._exit(0)
+"""
+
+
+class Case(NamedTuple):
+    """A framework, how many workers, and who starts them by hand."""
+
+    framework: str
+    workers: int
+    goals: dict[str, float]
+
+
+CASES = {
+    "tensorflow-2": Case("tensorflow", 2, {"first": 0.8, "following": 0.25}),
+    "tensorflow-4": Case("tensorflow", 4, {"first": 0.5, "following": 0.2, "memory": 0.65}),
+    "torch-2": Case("torch", 2, {"following": 0.1}),
+}
+
+
+class Figures(NamedTuple):
+    """Seconds to the first step on all, and the bytes that everybody has then."""
+
+    seconds: float
+    memory_bytes: int
+
+
+def main() -> None:
+    for name in sys.argv[1:] or list(CASES):
+        measure(name, CASES[name])
+
+
+def measure(name: str, case: Case) -> None:
+    python = environment(case.framework) / "bin" / "python"
+    found: dict[str, list[Figures]] = {"by hand": [], "cold": [], "first": [], "following": []}
+    for _ in range(REPETITIONS):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            bench = Bench(Path(scratch), python, case)
+            found["by hand"].append(bench.by_hand())
+            found["cold"].append(bench.drumline("--no-warm"))
+            found["first"].append(bench.drumline())
+            found["following"].append(bench.drumline())
+            bench.close()
+    hand = {field: median(found["by hand"], field) for field in Figures._fields}
+    peer = "torchrun" if case.framework == "torch" else "by hand"
+    print(f"\n{name}: from the command to the first step on all")
+    print(f"{'':<12}{'seconds':>9}{'ratio':>8}{'goal':>7}{'memory':>11}{'ratio':>8}{'goal':>7}")
+    for way, figures in found.items():
+        seconds, memory = median(figures, "seconds"), median(figures, "memory_bytes")
+        goal, memory_goal = case.goals.get(way, ""), case.goals.get("memory", "") if way == "following" else ""
+        label = peer if way == "by hand" else way
+        print(
+            f"{label:<12}{seconds:>9.2f}{seconds / hand['seconds']:>8.2f}{goal:>7}"
+            f"{memory / 2**20:>7.0f} MiB{memory / hand['memory_bytes']:>8.2f}{memory_goal:>7}"
+        )
+
+
+def median(figures: Iterable[Figures], field: str) -> float:
+    return float(statistics.median(getattr(each, field) for each in figures))
+
+
+class Bench:
+    """A folder with a script, and everything that is started there."""
+
+    def __init__(self, folder: Path, python: Path, case: Case) -> None:
+        self.folder, self.python, self.case = folder, python, case
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")},
+            "DRUMLINE_HOME": str(folder / "home"),
+            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self.marks, self.go = folder / "marks", folder / "go"
+        body = TENSORFLOW if case.framework == "tensorflow" else TORCH
+        (folder / "train.py").write_text(body + LEAVE.format(marks=str(self.marks), go=str(self.go)))
+        (folder / "drumline.yml").write_text(
+            f"project: bench\nframework: {case.framework}\nrun: python train.py\nroles: {{worker: {case.workers}}}\n"
+        )
+
+    def by_hand(self) -> Figures:
+        """As people do: one process each with TF_CONFIG, or torchrun."""
+        if self.case.framework == "torch":
+            torchrun = [str(self.python.with_name("torchrun")), "--standalone", f"--nproc-per-node={self.case.workers}"]
+            return self._measure(lambda: [self._start([*torchrun, "train.py"], {})])
+        hosts = [f"127.0.0.1:{port}" for port in free_ports(self.case.workers)]
+        tasks = [
+            json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
+            for index in range(self.case.workers)
+        ]
+        return self._measure(
+            lambda: [self._start([str(self.python), "train.py"], {"TF_CONFIG": task}) for task in tasks]
+        )
+
+    def drumline(self, *words: str) -> Figures:
+        """With one command."""
+        return self._measure(lambda: [self._start([str(self.python), "-m", "drumline", "train", *words], {})])
+
+    def close(self) -> None:
+        """Leave nothing warm."""
+        subprocess.run([self.python, "-m", "drumline", "warm", "stop"], env=self.env, check=True, capture_output=True)
+
+    def _start(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(argv, cwd=self.folder, env={**self.env, **env}, stdout=quiet, stderr=quiet)
+
+    def _measure(self, begin: Callable[[], list[subprocess.Popen[bytes]]]) -> Figures:
+        shutil.rmtree(self.marks, ignore_errors=True)
+        self.go.unlink(missing_ok=True)
+        self.marks.mkdir()
+        began = time.monotonic()
+        processes = begin()
+        while sum(each.name.isdecimal() for each in self.marks.iterdir()) < self.case.workers:
+            if time.monotonic() - began > 300 or any(process.poll() for process in processes):
+                raise SystemExit(f"the workers did not come up: see {self.folder}")
+            time.sleep(0.01)
+        seconds = max(float(mark.read_text()) for mark in self.marks.iterdir() if mark.name.isdecimal()) - began
+        memory = sum(pss(pid) for pid in self._everybody())
+        self.go.touch()
+        for process in processes:
+            process.wait()
+        return Figures(seconds, memory)
+
+    def _everybody(self) -> Iterator[int]:
+        """The replicas, their keepers or torchrun, and the warm process: whoever has the framework in memory."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                ours = str(self.folder).encode() in (process / "environ").read_bytes()
+                maps = (process / "maps").read_text() if ours else ""
+            except OSError:
+                continue
+            if "tensorflow" in maps or "torch" in maps:
+                yield int(process.name)
+
+
+def pss(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def environment(name: str) -> Path:
+    command = [str(ROOT / "scripts" / "environment"), "--path", name]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@contextmanager
+def _sockets(count: int) -> Iterator[list[socket.socket]]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        yield sockets
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def free_ports(count: int) -> list[int]:
+    with _sockets(count) as sockets:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+if __name__ == "__main__":
+    main()
