@@ -35,6 +35,7 @@ TABLES: dict[str, tuple[type[types.Block], ...]] = {
     "Network": (types.Network,),
     "ssh": (types.SshOptions, types.SshHost),
     "kubernetes, jobset, tfjob": (types.KubernetesOptions,),
+    "Warm": (types.Warm,),
 }
 BLOCKS = [
     pytest.param(block, id=block.place) for page in PAGES for block in read_blocks(page) if block.language == "yaml"
