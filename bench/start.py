@@ -23,6 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from drumline.engine.local.warm.known import known_warm_processes
+from drumline.runtime.keeper import descendants
+
 ROOT = Path(__file__).parents[1]
 REPETITIONS = 3
 
@@ -193,16 +196,17 @@ class Bench:
             process.wait()
         return Figures(seconds, memory)
 
-    def _everybody(self) -> Iterator[int]:
-        """The replicas, their keepers or torchrun, and the warm process: whoever has the framework in memory."""
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                ours = str(self.folder).encode() in (process / "environ").read_bytes()
-                maps = (process / "maps").read_text() if ours else ""
-            except OSError:
-                continue
-            if "tensorflow" in maps or "torch" in maps:
-                yield int(process.name)
+    def _everybody(self) -> set[int]:
+        """The replicas, their keepers or torchrun, the warm process, and drumline itself."""
+        ours = {int(each.name) for each in Path("/proc").glob("[0-9]*") if self._is_ours(each)}
+        warm = {known.pid for known in known_warm_processes(self.folder / "home")}
+        return ours | warm | descendants(warm)
+
+    def _is_ours(self, process: Path) -> bool:
+        try:
+            return str(self.folder).encode() in (process / "environ").read_bytes()
+        except OSError:
+            return False
 
 
 def pss(pid: int) -> int:
