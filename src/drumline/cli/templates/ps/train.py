@@ -1,11 +1,12 @@
 """Learn to tell ten noisy patterns apart, with variables on parameter servers and workers that need not wait.
 
-Needs TensorFlow. The chief hands out steps to the workers and saves; worker and ps only serve; the evaluator
-looks at each checkpoint. `python train.py` runs it alone, as one process.
+Needs TensorFlow. The chief hands out steps to the workers and saves; worker and ps only serve, and each worker has
+rows of its own; the evaluator looks at each checkpoint. `python train.py` runs it alone, as one process.
 """
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import tensorflow as tf
 OUTPUT_DIR = Path(os.environ.get("OUTPUT_DIR", "output"))
 CHECKPOINT_DIR = Path(os.environ.get("CHECKPOINT_DIR", OUTPUT_DIR / "checkpoint"))
 BATCH = 64  # of one step on one worker
-STEPS = 16  # of all workers together, per epoch
+ROWS = 1024  # of all workers together, per epoch
 
 
 def main() -> None:
@@ -32,7 +33,8 @@ def main() -> None:
             evaluate(args.epochs)
         case "chief":
             strategy = tf.distribute.ParameterServerStrategy(me)
-            train(args.epochs, args.lr, strategy, tf.distribute.coordinator.ClusterCoordinator(strategy))
+            coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+            train(args.epochs, args.lr, strategy, coordinator, workers=me.cluster_spec().num_tasks("worker"))
         case _:
             train(args.epochs, args.lr, tf.distribute.get_strategy(), None)
 
@@ -42,6 +44,7 @@ def train(
     lr: float,
     strategy: tf.distribute.Strategy,
     coordinator: tf.distribute.coordinator.ClusterCoordinator | None,
+    workers: int = 0,
 ) -> None:
     """Train with the workers of a coordinator, or here without one."""
     with strategy.scope():
@@ -50,36 +53,43 @@ def train(
         optimizer.build(model.trainable_variables)
     epochs_done = tf.Variable(0)
 
+    def learn(images, labels):
+        with tf.GradientTape() as tape:
+            losses = tf.keras.losses.sparse_categorical_crossentropy(labels, model(images), from_logits=True)
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return tf.reduce_sum(losses), tf.size(losses)
+
     @tf.function
     def step(batches):
-        def learn(images, labels):
-            with tf.GradientTape() as tape:
-                losses = tf.keras.losses.sparse_categorical_crossentropy(labels, model(images), from_logits=True)
-                loss = tf.reduce_mean(losses)
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-            return loss
-
-        return strategy.run(learn, next(batches))
-
-    def make_batches():
-        # Each worker reads all of the data, in an order of its own.
-        return make_dataset(1024, seed=1).shuffle(1024).repeat().batch(BATCH)
+        """Learn from the worker's next batch; return the sum of its losses and its size, 0 if there is none left."""
+        batch = batches.get_next_as_optional()
+        if batch.has_value():
+            return strategy.run(learn, batch.get_value())
+        return tf.constant(0.0), tf.constant(0)
 
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epochs_done=epochs_done)
     manager = tf.train.CheckpointManager(checkpoint, CHECKPOINT_DIR, max_to_keep=5)
     if manager.restore_or_initialize():
         print(f"resumed after epoch {int(epochs_done)}", flush=True)
 
-    batches = iter(coordinator.create_per_worker_dataset(make_batches) if coordinator else make_batches())
     for epoch in range(int(epochs_done) + 1, epochs + 1):
-        if coordinator:
-            results = [coordinator.schedule(step, args=(batches,)) for _ in range(STEPS)]
-            coordinator.join()
-            losses = coordinator.fetch(results)
-        else:
-            losses = [step(batches) for _ in range(STEPS)]
-        print(f"epoch {epoch}: loss {np.mean(losses):.6f}", flush=True)
+        make = partial(make_batches, workers, seed=epoch)
+        batches = iter(coordinator.create_per_worker_dataset(make) if coordinator else make())
+        total, rows = 0.0, 0
+        while rows < ROWS:
+            # Who is free takes the next step: whose rows are all done takes some in vain, so there may be a few more.
+            steps = range(-(-(ROWS - rows) // BATCH))
+            if coordinator:
+                results = [coordinator.schedule(step, args=(batches,)) for _ in steps]
+                coordinator.join()
+                results = coordinator.fetch(results)
+            else:
+                results = [step(batches) for _ in steps]
+            for loss, count in results:
+                total, rows = total + float(loss), rows + int(count)
+        print(f"epoch {epoch}: loss {total / rows:.6f}", flush=True)
         epochs_done.assign(epoch)
         manager.save()
 
@@ -111,6 +121,14 @@ def make_model() -> tf.keras.Model:
             tf.keras.layers.Dense(10),
         ]
     )
+
+
+def make_batches(workers: int, seed: int) -> tf.data.Dataset:
+    """The batches of one worker, in another order for each seed; a worker makes its own."""
+    data = make_dataset(ROWS, seed=1)
+    if workers:
+        data = data.shard(workers, tf.distribute.coordinator.experimental_get_current_worker_index())
+    return data.shuffle(ROWS, seed=seed).batch(BATCH)
 
 
 def make_dataset(count: int, seed: int) -> tf.data.Dataset:

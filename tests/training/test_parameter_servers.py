@@ -1,0 +1,235 @@
+"""The examples with parameter servers, trained by real processes through `drumline train`; the numbers are checked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from drumline.run.event import ReplicaExited, ReplicaStarted
+from drumline.run.state import Phase
+from drumline.runtime.progress import read_report
+from integration.local.runs import House, Run
+from training.line import LINE_SECONDS, ROOT, accuracies, find_python, losses, run
+from training.loopback import serving
+
+SERVERS = ("worker.0", "worker.1", "ps.0", "ps.1")
+
+# The example in two attempts. In the first the chief is alone, as by `python parameter_server.py`, and killed in its
+# second epoch. In the second every worker says which rows it gets. When the chief is done, it waits for the evaluator,
+# which loads the model and then trains alone, from the chief's last checkpoint.
+STAGED = """
+import os, signal, time
+from pathlib import Path
+from drumline import runtime
+
+if runtime.attempt() == 0:
+    if runtime.role() != "chief":
+        signal.pause()
+    del os.environ["TF_CONFIG"]
+
+import tensorflow as tf
+import parameter_server as example
+
+report, make_batches = runtime.report, example.make_batches
+
+def report_and_fall(step, **values):
+    report(step=step, **values)
+    if (runtime.attempt(), step) == (0, 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def tell(images, labels):
+    names = tf.map_fn(tf.io.serialize_tensor, images, fn_output_signature=tf.string)
+    tf.print("rows", tf.strings.to_hash_bucket_fast(names, 2**62), summarize=-1)
+    return images, labels
+
+def come_to(point, *, wait_for):
+    Path(point).touch()
+    while not Path(wait_for).exists():
+        time.sleep(0.01)
+
+runtime.report = report_and_fall
+example.make_batches = lambda *args, seed: make_batches(*args, seed=seed).map(tell)
+example.main()
+if runtime.role() == "chief":
+    come_to("saved", wait_for="loaded")
+else:
+    come_to("evaluated", wait_for="saved")
+    model = tf.keras.models.load_model(runtime.output_dir() / "model.keras")
+    print("loaded", example.accuracy(model, *example.load_digits()[2:]))
+    del os.environ["TF_CONFIG"]
+    example.train(4, 0.005)
+    come_to("loaded", wait_for="saved")
+"""
+
+# Looks at what the line trained, and then trains alone, from the beginning.
+BEGIN = """
+import json, sys
+import tensorflow as tf
+import train
+train.show(tf.keras.models.load_model("{output}/model.keras"), json.load(open("{output}/vocabulary.json")))
+print("alone")
+sys.argv = ["train.py", "--epochs", "1"]
+train.main()
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    place = House(tmp_path / "house")
+    place.env["PYTHONPATH"] = str(ROOT / "src")
+    place.env["no_proxy"] = "127.0.0.1"
+    try:
+        yield place
+        place.leave()
+    finally:
+        place.clear()
+
+
+def train(house: House, spec: str, *words: str) -> Run:
+    """Train an example, whose files are there, to its end."""
+    python = find_python("tensorflow")
+    house.write("here.yml", re.sub(r"\bpython (\w+\.py)", rf"{python} \1", spec))
+    answer = house.run("train", "-d", "here.yml", *words)
+    assert answer.code == 0, answer.err
+    started = Run(house, answer.out.strip())
+    try:
+        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+    except AssertionError as error:
+        attempt, replicas = started.state.attempt, started.folder.plan().replicas
+        tails = (f"{each.id}\n{said(started, str(each.id), attempt)[-3000:]}" for each in replicas)
+        pytest.fail("\n--- ".join((str(error), said(started, "prepare"), *tails)))
+    # Who only served was stopped, and nobody takes that for a failure. That nothing is left alive the house sees to.
+    assert {started.replica_phase(replica) for replica in SERVERS} == {Phase.FINISHED}
+    return started
+
+
+def run_alone(house: House, code: str, **env: str) -> str:
+    """Run a few lines of Python in the project, without drumline but its runtime."""
+    known = {name: house.env[name] for name in ("PATH", "PYTHONPATH")}
+    return run([str(find_python("tensorflow")), "-c", code], house.project, {**known, **env})
+
+
+def said(run: Run, replica: str, attempt: int = 0) -> str:
+    return run.log(replica, attempt).decode(errors="replace")
+
+
+def sizes(output: str) -> dict[str, int]:
+    """How many numbers each place holds."""
+    return {place: int(size) for place, size in re.findall(r"^(.*) holds (\d+) numbers$", output, re.MULTILINE)}
+
+
+def rows(output: str) -> list[str]:
+    """The names of the rows that a worker got, in their order."""
+    return [name for line in re.findall(r"^rows \[(.*)\]$", output, re.MULTILINE) for name in line.split()]
+
+
+def test_digits_are_learned_on_parameter_servers_row_by_row_and_from_where_the_last_attempt_ended(house: House) -> None:
+    shutil.copytree(ROOT / "examples" / "parameter_server", house.project, dirs_exist_ok=True)
+    house.write("staged.py", STAGED)
+    spec = (house.project / "drumline.yml").read_text()
+    spec = spec.replace("parameter_server.py", "staged.py").replace("grace: 10s", "grace: 1s")
+    trained = train(house, spec, "-p", "epochs=3")
+
+    # One process does what the others would do.
+    alone, chief = said(trained, "chief.0"), said(trained, "chief.0", 1)
+    assert list(losses(alone)) == [1, 2]
+    assert len(rows(alone)) == 2 * 1536
+    assert sizes(alone).keys() == {"this process"}
+
+    # The next attempt goes on after the epoch that it had saved.
+    assert trained.state.attempt == 1
+    assert "resumed after epoch 1\n" in chief
+    assert list(losses(chief)) == [2, 3]
+    assert losses(chief)[2] < losses(alone)[1]
+    assert losses(chief)[3] < losses(chief)[2]
+    report = read_report(trained.trace_dir("chief.0", 1) / "report")
+    assert report
+    assert report.values == pytest.approx({"loss": losses(chief)[3]}, abs=1e-6)
+
+    # Every variable is on a parameter server, and each of these has some.
+    assert sizes(chief).keys() == {"ps.0", "ps.1"}
+    assert sum(sizes(chief).values()) == sum(sizes(alone).values())
+
+    # Each worker gets its own half of the rows, and each of these once in an epoch.
+    assert chief.count(", 1536 rows\n") == 2
+    first, second = (rows(said(trained, worker, 1)) for worker in ("worker.0", "worker.1"))
+    assert len(first) == len(second) == 2 * 768
+    for each in (first, second):
+        assert set(each[:768]) == set(each[768:])
+        assert each[:768] != each[768:], "the second epoch has another order"
+    assert len({*first, *second}) == 1536
+    assert {*first, *second} == set(rows(alone))
+
+    # The evaluator saw the last checkpoint, the chief had the same model, and so has who loads it and who goes on.
+    output, evaluator = trained.path / "output", said(trained, "evaluator.0", 1)
+    (accuracy,) = re.findall(rf"^saved {output}/model.keras, accuracy (.*)$", chief, re.MULTILINE)
+    assert accuracies(evaluator)[3] == float(accuracy) > 0.7
+    assert float(re.findall(r"^loaded (.*)$", evaluator, re.MULTILINE)[0]) == pytest.approx(float(accuracy), abs=1e-4)
+    assert "resumed after epoch 3\n" in evaluator
+    assert list(losses(evaluator)) == [4]
+    assert losses(evaluator)[4] < losses(chief)[3]
+    assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras"}
+
+
+def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(house: House) -> None:
+    shutil.copytree(ROOT / "examples" / "issue_summarization", house.project, dirs_exist_ok=True)
+    spec = (house.project / "drumline.yml").read_text()
+    made_up = run_alone(house, "import prepare, pathlib; prepare.prepare(pathlib.Path('.'))")
+    assert "made up 6000 issues" in made_up
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.write(house.project / "github_issues.csv", "github_issues.csv")
+    for path in ("github_issues.csv", "vocabulary.json", "train.txt", "held_out.txt"):
+        (house.project / path).unlink()
+
+    digest = hashlib.sha256(packed.getvalue()).hexdigest()
+    with serving(packed.getvalue(), "github-issues.zip") as site:
+        site.cut = len(site.content) // 2
+        parameters = (f"url={site.url}", f"sha256={digest}", "issues=2000", "epochs=3")
+        trained = train(house, spec, *(word for each in parameters for word in ("-p", each)))
+        assert site.ranges == ["", f"bytes={len(site.content) // 2}-"]
+        # Another run finds the data.
+        other = spec.replace("run: python train.py", "run: echo")
+        again = train(house, other, *(word for each in parameters for word in ("-p", each)))
+        assert len(site.ranges) == 2
+    assert said(trained, "prepare").count("built the vocabulary: ") == 1
+    assert "1800 issues to learn from, 200 held out" in said(trained, "prepare")
+    assert "is there already" in said(again, "prepare")
+    assert "vocabulary" not in said(again, "prepare")
+    # Nobody had begun before.
+    done = next(place for place, event in enumerate(trained.events) if isinstance(event, ReplicaExited))
+    begun = [str(event.replica) for event in trained.events[:done] if isinstance(event, ReplicaStarted)]
+    assert begun == ["prepare"]
+
+    chief = said(trained, "chief.0")
+    assert sizes(chief).keys() == {"ps.0", "ps.1"}
+    assert list(losses(chief)) == [1, 2, 3]
+    assert losses(chief)[3] < losses(chief)[1] / 2
+    assert chief.count(", 1800 issues\n") == 3
+    check_summaries(chief)
+
+    # Whoever loads the model comes to the same; and one process trains as well.
+    output = trained.path / "output"
+    code, mine = BEGIN.format(output=output), str(house.project / "alone")
+    loaded, alone = run_alone(house, code, DATA_DIR=str(house.project / "data"), OUTPUT_DIR=mine).split("alone\n", 1)
+    assert loaded in chief
+    assert sizes(alone).keys() == {"this process"}
+    assert list(losses(alone)) == [1]
+    assert alone.count("summary: ") == 5
+
+
+def check_summaries(output: str) -> None:
+    """What is printed of issues that were held out: the decoder listens to the encoder, and writes titles."""
+    (right, wrong) = (float(loss) for loss in re.findall(r"^held out.*: loss (.*)$", output, re.MULTILINE))
+    assert wrong > right + 0.5
+    pairs = re.findall(r"^title: +(.*)\nsummary: +(.*)$", output, re.MULTILINE)
+    assert len(pairs) == 5
+    # Which of seven things an issue is about is learned first.
+    assert len([title for title, summary in pairs if title.split()[:2] == summary.split()[:2]]) >= 3
