@@ -15,7 +15,7 @@ from drumline.plan.bind import bind
 from drumline.plan.types import Plan
 from drumline.spec.document import printable
 from drumline.spec.quantity import format_bytes, format_seconds
-from drumline.view.line import LineRow, line_rows, python_words, role_counts
+from drumline.view.line import LineRow, line_rows, role_counts
 from drumline.words import count, listed
 
 
@@ -130,7 +130,7 @@ def _notes(plan: Plan) -> list[str]:
         "all-workers": "when all workers have finished",
         "worker-0": "when worker.0 has finished",
     }
-    notes = [f"python     {printable(python_words(plan.environment))}"] if plan.environment else []
+    notes = [f"python     {printable(str(plan.environment))}"] if plan.environment else []
     notes.append(f"ends       {ends[plan.success]}")
     budgets = {
         "crash": plan.restart.crash,

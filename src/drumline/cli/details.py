@@ -14,7 +14,6 @@ from drumline.run.event import Exit
 from drumline.run.id import parse_target
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
-from drumline.view.line import python_words
 from drumline.view.run import ReplicaRow, RunDetails, run_details
 from drumline.words import listed
 
@@ -47,7 +46,7 @@ def _head(details: RunDetails, now: Moment) -> str:
         "Started": f"{utc(run.started_at)}, {span(now.at - run.started_at, parts=1)} ago" if run.started_at else "",
         "Duration": "" if duration is None else span(duration),
         "Parameters": parameters,
-        "Python": python_words(details.plan.environment) if details.plan.environment else "",
+        "Python": str(details.plan.environment) if details.plan.environment else "",
         "Directory": run.directory,
         "Revision": _revision(details),
         "Output": details.output_dir,

@@ -121,6 +121,11 @@ class Environment(NamedTuple):
     requirements: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        python = " or ".join(self.pythons) or "the one that launches"
+        added = f", with {', '.join(self.requirements)}" if self.requirements else ""
+        return f"{python}, in an environment of its own{added}"
+
     @property
     def id(self) -> ReplicaId:
         """The helper that builds it."""

@@ -118,8 +118,7 @@ def remove_unused(root: str, older_than_seconds: float) -> Iterator[str]:
                 continue
             try:
                 whole = is_ready(folder)
-                _remove(folder)
-                os.unlink(f"{folder}.lock")  # who waits for it sees that it is another
+                _remove(folder, with_lock=True)
             finally:
                 os.close(lock)
             if whole:
@@ -159,10 +158,13 @@ def take_lock(folder: str, how: int) -> int | None:
         os.close(lock)  # it was removed while we waited
 
 
-def _remove(folder: str) -> None:
+def _remove(folder: str, *, with_lock: bool = False) -> None:
+    """Remove an environment, or what was to become one; its lock is ours, and who waits for it sees that it is gone."""
     with suppress(FileNotFoundError):
         os.unlink(f"{folder}/{MARK}")  # first: what is half removed is no environment
     shutil.rmtree(folder, ignore_errors=True)
+    if with_lock:
+        os.unlink(f"{folder}.lock")
 
 
 def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> None:
@@ -176,7 +178,7 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
         Path(folder, f"{MARK}.new").write_text(json.dumps(mark))
         os.rename(f"{folder}/{MARK}.new", f"{folder}/{MARK}")
     except BaseException:
-        _remove(folder)
+        _remove(folder, with_lock=True)
         raise
     say(f"built {folder}: {count} package{'s'[: count != 1]}, {size / 1e6:.0f} MB, in {time.monotonic() - began:.0f} s")
 

@@ -25,7 +25,7 @@ class EnvironmentRow(NamedTuple):
 
 def environment_rows(root: str) -> list[EnvironmentRow]:
     """Everything below the folder of environments, by name."""
-    return [_row(folder) for folder in kept(root)]
+    return [_row(folder) for folder in kept(root) if os.path.isdir(folder)]  # noqa: PTH112
 
 
 def _row(folder: str) -> EnvironmentRow:

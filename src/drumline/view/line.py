@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from drumline.plan.command import format_argv
-from drumline.plan.types import ROLES, Environment, Plan, Replica
+from drumline.plan.types import ROLES, Plan, Replica
 
 
 class LineRow(NamedTuple):
@@ -36,13 +36,6 @@ def role_counts(plan: Plan) -> list[tuple[str, int]]:
     for replica in plan.replicas:
         counts[replica.id.role] += 1
     return [(role, count) for role, count in counts.items() if count]
-
-
-def python_words(environment: Environment) -> str:
-    """`3.11 in an environment of its own, with numpy==1.26.4`."""
-    python = " or ".join(environment.pythons) or "the one that launches"
-    with_ = f", with {', '.join(environment.requirements)}" if environment.requirements else ""
-    return f"{python}, in an environment of its own{with_}"
 
 
 def _alike(one: Replica, other: Replica) -> bool:

@@ -123,6 +123,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
     assert data(capsys) == [expected]
     assert data(capsys, "4") == {
         **expected,
+        "environment": None,
         "output_dir": str(home / "runs" / "4" / "output"),
         "folder": str(home / "runs" / "4"),
         "revision": None,

@@ -148,4 +148,4 @@ def test_a_root_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> Non
         provide(f"{tmp_path}/file/root", PYTHON, ["six"])
     with pytest.raises(NotBuilt, match=r"cannot build .*: No such file or directory"):
         provide(str(tmp_path), f"{tmp_path}/no-python", [])
-    assert [path for path in kept(str(tmp_path)) if Path(path).exists()] == []
+    assert kept(str(tmp_path)) == []
