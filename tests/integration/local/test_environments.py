@@ -182,6 +182,23 @@ def test_a_supervisor_that_dies_while_it_is_built_is_replaced_and_nothing_is_bui
     assert len(house.numbers("calls")) == 2
 
 
+@pytest.mark.usefixtures("uv")
+def test_a_supervisor_that_comes_back_where_its_python_is_not_found_lets_the_line_go_on(house: House) -> None:
+    python = house.path / "tools" / "python3.97"
+    python.write_text(f"#!/bin/sh\necho 3.97.0 {os.path.realpath(sys.executable)}\n")
+    python.chmod(0o755)
+    run = house.train("""
+        environment: {python: 3.97}
+        run: [touch $HERE/up, 'until [ -e $HERE/end ]; do sleep 0.01; done']
+    """)
+    wait_until(lambda: house.exists("up"))
+    run.kill_supervisor()
+    python.unlink()
+    assert house.run("supervise", run.id).code == 0
+    house.write("end", "")
+    run.wait_for(Phase.FINISHED)
+
+
 @pytest.mark.parametrize("tool", ["builder", "uv"])
 def test_a_requirement_that_nobody_has_fails_the_run_with_the_installers_words(
     house: House, tool: str, request: pytest.FixtureRequest

@@ -97,8 +97,8 @@ def test_a_cache_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) ->
 
 
 def test_who_runs_in_an_environment_finds_it_first(tmp_path: Path) -> None:
-    wanted = want(Environment(), Site(tmp_path, tmp_path / "home", 1), {})
-    place = wanted.applied(Place("127.0.0.1", 1, "/", "/o", "/c"))
+    python = LinePython(Environment(), Site(tmp_path, tmp_path / "home", 1), {})
+    wanted, place = python.wanted, python.applied(Place("127.0.0.1", 1, "/", "/o", "/c"))
     assert (place.python_dir, place.environment) == (f"{wanted.folder}/bin", wanted.folder)
     assert wanted.folder.startswith(f"{tmp_path}/home/cache/environments/python-")
     assert wanted.argv[-2:] == (wanted.root, wanted.python)

@@ -62,17 +62,19 @@ class LocalEngine:
         a private network each has an address of its own instead of a port.
         """
         self._private = plan.private_network
-        python = self._python_of(plan)
-        if self._processes is None:
+        running = self._processes
+        all_begun = running and keep and all(running.has_begun(each.id, attempt) for each in plan.replicas)
+        python = None if all_begun else self._python_of(plan)  # who goes on needs none, whatever became of it
+        if running is None:
             division = self._room.look(plan)
         else:
-            all_begun = bool(keep) and all(self._processes.has_begun(each.id, attempt) for each in plan.replicas)
-            if python and not all_begun:
+            if python:
                 python.require()
-            division = self._room.take(plan, attempt, all_begun=all_begun)
+            division = self._room.take(plan, attempt, all_begun=bool(all_begun))
         self._remarks = division.remarks if division else ()
         placement, self._claims = place(plan, self._site, keep, hold=self._processes is not None)
-        placement = python.applied(placement) if python else placement
+        if python:
+            placement = {name: python.applied(where) for name, where in placement.items()}
         if division is None:
             return placement
         return {
@@ -131,7 +133,7 @@ class LocalEngine:
         else:
             if python:
                 python.require()
-                place = python.wanted.applied(place)
+                place = python.applied(place)
             item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
             argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
             env = item.env

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from drumline import runtime
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
-from drumline.plan.types import Environment, Place, Placement
+from drumline.plan.types import Environment, Place
 from drumline.runtime.environment import folder_of, use
 
 _ASK = "import os, sys; print('%d.%d.%d' % sys.version_info[:3], os.path.realpath(sys._base_executable))"
@@ -43,10 +43,6 @@ class Wanted(NamedTuple):
         builder = str(Path(runtime.__file__).with_name("environment.py"))
         return (sys.executable, "-IS", builder, self.root, self.python, *self.requirements)
 
-    def applied(self, place: Place) -> Place:
-        """The place of somebody who runs in it."""
-        return place._replace(python_dir=f"{self.folder}/bin", environment=self.folder, runtime=self.runtime)
-
 
 class LinePython:
     """The Python of one line; holds its environment, so that nobody removes it, for as long as the engine lives."""
@@ -54,6 +50,7 @@ class LinePython:
     def __init__(self, environment: Environment, site: Site, environ: Mapping[str, str]) -> None:
         self.environment = environment
         self.wanted = want(environment, site, environ)
+        self._folder = self.wanted.folder
         self._lock: int | None = None
 
     @property
@@ -64,22 +61,22 @@ class LinePython:
     def is_there(self) -> bool:
         """Whether it is built; from now on it stays."""
         if self._lock is None:
-            self._lock = use(self.wanted.folder)
+            self._lock = use(self._folder)
         return self._lock is not None
 
     def require(self) -> None:
         """Hold it, and have the runtime beside it; raise EngineError if it is not there."""
         if not self.is_there():
-            raise EngineError(f"the environment {self.wanted.folder} is gone", hint="`drumline train` builds it again")
+            raise EngineError(f"the environment {self._folder} is gone", hint="`drumline train` builds it again")
         self.copy_runtime()
 
     def copy_runtime(self) -> None:
         """Have the runtime where the line will look for it."""
         copy_runtime(self.wanted)
 
-    def applied(self, placement: Placement) -> Placement:
-        """The same places for who run in it."""
-        return {name: self.wanted.applied(place) for name, place in placement.items()}
+    def applied(self, place: Place) -> Place:
+        """The place of somebody who runs in it."""
+        return place._replace(python_dir=f"{self._folder}/bin", environment=self._folder, runtime=self.wanted.runtime)
 
 
 def want(environment: Environment, site: Site, environ: Mapping[str, str]) -> Wanted:
