@@ -192,8 +192,7 @@ def make_up(issues: Path, count: int) -> None:
         table.writerow(["issue_url", "issue_title", "body"])
         for index in range(count):
             thing, fault, when = (chance.choice(several) for several in (THINGS, FAULTS, TIMES))
-            version = f"I have version {chance.randrange(100)}."
-            said = [f"I use the {thing}.", f"It {fault}!", f"This happens {when}.", version, "Please help, thanks."]
+            said = [f"I use the {thing}.", f"It {fault}!", f"This happens {when}.", f"Version {chance.randrange(100)}."]
             chance.shuffle(said)
             table.writerow([f"https://example.com/issues/{index}", f"{thing} {fault} {when}", " ".join(said)])
     partial(issues).rename(issues)

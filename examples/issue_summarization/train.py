@@ -35,7 +35,7 @@ SHOWN = 5  # issues, in the end
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--units", type=int, default=48, help="how much is remembered of an issue; 300 in the guide")
     args = parser.parse_args()
     runtime.record_errors()

@@ -192,7 +192,7 @@ def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(
     digest = hashlib.sha256(packed.getvalue()).hexdigest()
     with serving(packed.getvalue(), "github-issues.zip") as site:
         site.cut = len(site.content) // 2
-        parameters = (f"url={site.url}", f"sha256={digest}", "issues=2000", "epochs=3")
+        parameters = (f"url={site.url}", f"sha256={digest}", "issues=1500", "epochs=3")
         trained = train(house, spec, *(word for each in parameters for word in ("-p", each)))
         assert site.ranges == ["", f"bytes={len(site.content) // 2}-"]
         # Another run finds the data.
@@ -200,7 +200,7 @@ def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(
         again = train(house, other, *(word for each in parameters for word in ("-p", each)))
         assert len(site.ranges) == 2
     assert said(trained, "prepare").count("built the vocabulary: ") == 1
-    assert "1800 issues to learn from, 200 held out" in said(trained, "prepare")
+    assert "1350 issues to learn from, 150 held out" in said(trained, "prepare")
     assert "is there already" in said(again, "prepare")
     assert "vocabulary" not in said(again, "prepare")
     # Nobody had begun before.
@@ -212,7 +212,7 @@ def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(
     assert sizes(chief).keys() == {"ps.0", "ps.1"}
     assert list(losses(chief)) == [1, 2, 3]
     assert losses(chief)[3] < losses(chief)[1] / 2
-    assert chief.count(", 1800 issues\n") == 3
+    assert chief.count(", 1350 issues\n") == 3
     check_summaries(chief)
 
     # Whoever loads the model comes to the same; and one process trains as well.
@@ -228,7 +228,7 @@ def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(
 def check_summaries(output: str) -> None:
     """What is printed of issues that were held out: the decoder listens to the encoder, and writes titles."""
     (right, wrong) = (float(loss) for loss in re.findall(r"^held out.*: loss (.*)$", output, re.MULTILINE))
-    assert wrong > right + 0.5
+    assert wrong > right + 0.4
     pairs = re.findall(r"^title: +(.*)\nsummary: +(.*)$", output, re.MULTILINE)
     assert len(pairs) == 5
     # Which of seven things an issue is about is learned first.
