@@ -66,9 +66,9 @@ def held(folder: str, how: int) -> Iterator[None]:
     ],
 )
 def test_a_folder_has_the_name_of_what_it_is_for(requirements: list[str], name: str) -> None:
-    found = folder_of("/root", PYTHON, requirements)
-    assert found.startswith(f"/root/{name}-")
-    assert len(found) == len(f"/root/{name}-") + 16
+    found = folder_of("/cache", PYTHON, requirements)
+    assert found.startswith(f"/cache/{name}-")
+    assert len(found) == len(f"/cache/{name}-") + 16
 
 
 def test_everything_that_makes_an_environment_makes_its_folder_another() -> None:
