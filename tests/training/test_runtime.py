@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from drumline.run.state import Phase
-from integration.local.runs import House, Run
-from training.line import LINE_SECONDS, ROOT, find_python, run
+from integration.local.runs import House
+from training.line import ROOT, find_python, run
+from training.scripts import MODEL, refusals, train
 
 WORKERS = ("worker.0", "worker.1")
 
 # What strategy() answers to one TF_CONFIG after another, in one process.
 ASK = """
-import json, os
+import json, os, sys
+sys.stderr = sys.stdout
 from drumline.runtime.refused import Refused
 from drumline.runtime.tensorflow import strategy
 for text in json.loads({texts!r}):
@@ -31,41 +29,6 @@ for text in json.loads({texts!r}):
     if not text:
         import tensorflow as tf
         tf.constant(1) + 1
-"""
-
-MODEL = """
-import numpy as np, keras, tensorflow as tf
-from drumline import runtime
-from drumline.runtime.refused import Refused
-from drumline.runtime.tensorflow import strategy
-
-def make_model(*, normal=False, **options):
-    keras.utils.set_random_seed(1)
-    with everyone.scope():
-        model = keras.Sequential(
-            [
-                keras.layers.Input((4,)),
-                keras.layers.Dense(8),
-                *([keras.layers.BatchNormalization()] if normal else [keras.layers.Dropout(0.1)]),
-                keras.layers.Dense(1),
-            ]
-        )
-        model.compile("sgd", "mse", metrics=["mae"], **options)
-    return model
-
-def make_data(rows):
-    x = np.arange(rows * 4, dtype="float32").reshape(rows, 4) / (rows * 4)
-    return tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1, keepdims=True))).batch(8)
-
-def tell_about_sigterm():
-    caught = int(open("/proc/self/status").read().split("SigCgt:")[1].split()[0], 16)
-    print("SIGTERM", "is caught" if caught >> 14 & 1 else "ends it", flush=True)
-
-def refused(call, *args, **kwargs):
-    try:
-        call(*args, **kwargs)
-    except Refused as error:
-        print("refused", error.code, flush=True)
 """
 
 SEVERAL_WORKERS = (
@@ -194,44 +157,23 @@ unbuilt.compile("sgd", "mse")
 refused(unbuilt.fit, make_data(16), verbose=0, callbacks=[backup()])
 for path in folder.glob("epoch-*"):
     path.write_bytes(b"cut")
-refused(fit, 5)
+_, count = fit(1)
+print("anew", count, sorted(path.name for path in folder.glob("*.h5")))
 _, count = fit(1, path=folder / "other", delete=True)
 print("deleted", count, (folder / "other").exists())
+import tf_keras
+
+def fit_legacy():
+    model = tf_keras.Sequential([tf_keras.layers.Input((4,)), tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(make_data(16), epochs=2, verbose=0, callbacks=[backup(folder / "legacy", keras=tf_keras)])
+
+fit_legacy()
+(whole,) = (folder / "legacy").rglob("*.data-*")
+whole.write_bytes(whole.read_bytes()[:100])
+refused(fit_legacy)
 """
 )
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    place = House(tmp_path / "house")
-    place.env["PYTHONPATH"] = str(ROOT / "src")
-    place.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    try:
-        yield place
-        place.leave()
-    finally:
-        place.clear()
-
-
-def train(house: House, script: str, spec: str = "roles: {worker: 2}") -> dict[str, list[str]]:
-    """Run a script on everybody to its end; return what each printed in its last attempt, line by line."""
-    house.write("script.py", script)
-    command = f"run: {find_python('tensorflow')} script.py"
-    started = house.train(f"framework: tensorflow\n{command}\n{spec}")
-    replicas = [str(replica.id) for replica in started.folder.plan().replicas]
-    try:
-        started.wait_for(Phase.FINISHED, LINE_SECONDS)
-    except AssertionError as error:
-        pytest.fail("\n--- ".join((str(error), *(said(started, each) for each in replicas))))
-    return {replica: said(started, replica).splitlines() for replica in replicas}
-
-
-def said(run: Run, replica: str) -> str:
-    return run.log(replica, run.state.attempt).decode(errors="replace")
-
-
-def refusals(lines: list[str]) -> list[str]:
-    return [line.removeprefix("refused ") for line in lines if line.startswith("refused ")]
 
 
 def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -258,8 +200,10 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
         config({"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"]}, "chief"): "TF_CONFIG has parameter servers and no wo",
     }
     code = ASK.format(texts=json.dumps(list(asked)))
-    env = {"PYTHONPATH": str(ROOT / "src")}
-    answers = re.findall(r"^answer (.*)$", run([str(find_python("tensorflow")), "-c", code], tmp_path, env), re.M)
+    env = {"PYTHONPATH": str(ROOT / "src"), "DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "x.0"}
+    printed = run([str(find_python("tensorflow")), "-c", code], tmp_path, env)
+    assert printed.count("warning: there is no TF_CONFIG, so worker.1 trains alone: `framework: tensorflow` gives") == 2
+    answers = re.findall(r"^answer (.*)$", printed, re.M)
     wrong = [
         (text, had) for (text, wanted), had in zip(asked.items(), answers, strict=True) if not had.startswith(wanted)
     ]
@@ -318,9 +262,12 @@ def test_a_backup_goes_on_where_it_ended_and_bears_one_that_was_cut_in_half(tmp_
         "more 1",
         "cut 1",
         "refused a model that goes on from a backup has to be built before fit(): begin it with an Input",
-        f"refused no backup in {tmp_path}/checkpoint can be read: remove them to begin anew",
+        "anew 1 ['damaged-epoch-000003.weights.h5', 'damaged-epoch-000004.weights.h5', 'epoch-000001.weights.h5']",
         "deleted 1 False",
+        lines[-1],
     ]
+    assert lines[-1].startswith(f"refused the backup in {tmp_path}/checkpoint/legacy")
+    assert lines[-1].endswith("; remove it to begin anew")
     assert [line for line in lines if line.startswith("resumed")] == [
         "resumed after epoch 3",
         "resumed after epoch 3",

@@ -17,6 +17,7 @@ from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
 from drumline.words import listed
 
+_LONGEST = 200  # of an exception; the log has the rest
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -80,7 +81,7 @@ def _replicas(details: RunDetails) -> str:
         "CPUS": ["" if row.resources.cpus is None else f"{row.resources.cpus:g}" for row in rows],
         "MEMORY": [_size(row.resources.memory_bytes) for row in rows],
         "GPUS": ["" if row.resources.gpus is None else str(row.resources.gpus) for row in rows],
-        "MESSAGE": [clean(row.exit.message) if row.exit else "" for row in rows],
+        "MESSAGE": [clean(_message(row)) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}
     return table(tuple(shown), list(zip(*shown.values(), strict=True)))
@@ -98,6 +99,15 @@ def _exit(exit_: Exit | None) -> str:
         known = exit_.signal in tuple(Signals)
         return f"{exit_.signal} ({Signals(exit_.signal).name.removeprefix('SIG')})" if known else str(exit_.signal)
     return "?" if exit_.code is None else str(exit_.code)
+
+
+def _message(row: ReplicaRow) -> str:
+    """What is known of its end beside the number; of an exception its type, and the first line of what it says."""
+    if row.error is None or (row.exit and row.exit.message):
+        return row.exit.message if row.exit else ""
+    first = row.error.message.strip().partition("\n")[0]
+    said = f"{row.error.type}: {first}" if first else row.error.type
+    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
 
 
 def _size(amount: int | None) -> str:
@@ -144,6 +154,7 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "signal": row.exit.signal if row.exit else None,
         "reason": row.reason,
         "message": row.exit.message if row.exit else "",
+        "error": row.error and {"type": row.error.type, "message": row.error.message, "at": utc(row.error.at_seconds)},
         "progress": progress_data(row.standing),
         "behind": row.standing.is_behind,
         "resources": {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drumline.cli.text import span
+from drumline.words import listed
 
 if TYPE_CHECKING:
     from drumline.view.progress import Standing
@@ -15,6 +17,18 @@ def describe(standing: Standing) -> str:
     """`epoch 3/10, step 20/100, loss 0.31`."""
     parts = {"epoch": epoch_cell(standing), "step": _step(standing), "loss": spell_loss(standing)}
     return ", ".join(f"{word} {text}" for word, text in parts.items() if text)
+
+
+def sum_up(run: str, chief: Standing, behind: Sequence[str]) -> str:
+    """`run 4: epoch 2/3, step 120/400, loss 0.38, about 40s left; 4.worker.1 is behind`; empty if nothing is known."""
+    known = describe(chief)
+    if chief.eta_seconds is not None:
+        known += f", about {span(chief.eta_seconds, parts=1)} left"
+    elif chief.steps_eta_seconds is not None:
+        known += f", about {span(chief.steps_eta_seconds, parts=1)} to step {chief.progress.steps}"
+    late = f"{listed(behind)} {'is' if len(behind) == 1 else 'are'} behind" if behind else ""
+    parts = [part for part in (known, late) if part]
+    return f"run {run}: {'; '.join(parts)}" if parts else ""
 
 
 def epoch_cell(standing: Standing) -> str:
@@ -45,7 +59,8 @@ def eta_cell(standing: Standing) -> str:
 def progress_data(standing: Standing | None) -> dict[str, object]:
     """What JSON knows; a loss that is no number is a word, as null is a loss that is not known."""
     if standing is None:
-        return dict.fromkeys(("epoch", "epochs", "step", "steps", "loss", "eta_seconds", "steps_eta_seconds"))
+        words = "epoch", "epochs", "step", "steps", "loss", "steps_per_second", "eta_seconds", "steps_eta_seconds"
+        return dict.fromkeys(words)
     progress = standing.progress
     loss = progress.loss
     return {
@@ -54,6 +69,7 @@ def progress_data(standing: Standing | None) -> dict[str, object]:
         "step": progress.step,
         "steps": progress.steps,
         "loss": loss if loss is None or math.isfinite(loss) else str(loss),
+        "steps_per_second": standing.steps_per_second and float(f"{standing.steps_per_second:.4g}"),
         "eta_seconds": _rounded(standing.eta_seconds),
         "steps_eta_seconds": _rounded(standing.steps_eta_seconds),
     }

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from drumline.run.state import Phase
 from drumline.runtime.lock import is_locked
@@ -17,6 +18,9 @@ from drumline.store.folder import RunFolder
 from drumline.supervise.control import connect
 from drumline.supervise.reach import supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
+
+if TYPE_CHECKING:
+    from drumline.cli.summary import RunSummary
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
@@ -26,39 +30,39 @@ _CONTROL = re.compile(
     rb"|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]"
 )
 _QUICK, _SLOW = 0.01, 0.2
+_NARROW = 20  # columns; below that a sum is no help
 _BIRTH = 5.0  # the time that a run may take from its number to its supervisor
 
 
 class Screen:
-    """Writes items to stdout; on a terminal with a colour per replica and the last state of progress bars below."""
+    """Writes items to stdout; on a terminal with a colour per replica, and below the last state of progress bars."""
 
     def __init__(self, ids: Sequence[str], *, timestamps: bool = True, terminal: bool | None = None) -> None:
         self._width = max(len(name) for name in ids) + 1
         self._timestamps = timestamps
         self._out = sys.stdout.fileno()
-        self._live = os.isatty(self._out) if terminal is None else terminal
-        self._colourful = self._live and not os.environ.get("NO_COLOR")
+        self._tames = os.isatty(self._out) if terminal is None else terminal
+        self.is_live = self._tames and os.environ.get("TERM") != "dumb"  # it can go up and clear
+        self._colourful = self.is_live and not os.environ.get("NO_COLOR")
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
-        self._bars = 0
+        self._below: list[bytes] = []
 
-    def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes]) -> None:
-        """Write items, then, on a terminal, the lines that have not ended yet."""
+    def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes], summary: str = "") -> None:
+        """Write items, then, on a terminal, the lines that have not ended yet, and a last line that sums up."""
         pieces = [self._lines(item) if isinstance(item, Lines) else self._change(item) for item in items]
-        if self._live:
-            bars = self._progress(unfinished)
-            if pieces or bars or self._bars:
-                pieces.insert(0, b"\x1b[%dA\x1b[J" % self._bars if self._bars else b"")
-                self._bars = len(bars)
-                pieces.extend(bars)
-        if pieces:
-            self._write(b"".join(pieces))
+        below = self._progress(unfinished, summary) if self.is_live else []
+        if pieces or below != self._below:
+            if self._below:
+                pieces.insert(0, b"\x1b[%dA\x1b[J" % len(self._below))
+            self._below = below
+            self._write(b"".join((*pieces, *below)))
 
     def _lines(self, item: Lines) -> bytes:
         prefix = self._prefix(item.id, item.at, exact=item.exact)
         data = item.data
         if b"\r" in data:
             data = b"\n".join(_last_state(line) for line in data.split(b"\n"))
-        if self._live:
+        if self._tames:
             data = _tame(data)
         body = data.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
         return prefix + body + b"\n"
@@ -84,15 +88,26 @@ class Screen:
             return f"\x1b[{self._colours[name]}m{text}\x1b[0m".encode()
         return text.encode()
 
-    def _progress(self, unfinished: Mapping[str, bytes]) -> list[bytes]:
-        columns = shutil.get_terminal_size().columns
+    def _progress(self, unfinished: Mapping[str, bytes], summary: str) -> list[bytes]:
+        """Lines that are drawn again and again: none wider than the terminal, nor more than it has room for."""
+        columns, lines = self._size()
         room = columns - self._width - 3
         shown = []
         for name, line in unfinished.items():
             if b"\r" in line and room > 0:
                 text = _CONTROL.sub(b"", _last_state(line)).decode(errors="replace")[:room]
                 shown.append(f"{name:<{self._width}}| {text}\n".encode())
-        return shown
+        if summary and columns > _NARROW:
+            shown.append(f"{summary}\n".encode() if len(summary) < columns else f"{summary[: columns - 2]}…\n".encode())
+        return shown[-max(0, lines - 2) :] if lines > 2 else []
+
+    def _size(self) -> os.terminal_size:
+        """As the terminal is, whatever COLUMNS says, since a line must not wrap; as usual where it does not say."""
+        try:
+            size = os.get_terminal_size(self._out)
+        except OSError:
+            size = os.terminal_size((0, 0))
+        return size if all(size) else shutil.get_terminal_size()
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -108,6 +123,7 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
 
     Logs are looked at now and then; the end is not waited for: the supervisor's connection closes with it.
     """
+    summary = _summary(feed, folder) if screen.is_live else None
     pause = _QUICK
     connection = None
     alone_since = None  # when we first saw that no supervisor is there
@@ -117,7 +133,7 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
             supervised = connection or is_locked(folder.lock_file)
             alone_since = None if supervised else alone_since or time.monotonic()
             items = feed.poll(time.time())  # after the look at the supervisor, which writes before it leaves
-            screen.show(items, feed.unfinished())
+            screen.show(items, feed.unfinished(), summary.text() if summary else "")
             if items:
                 pause = _QUICK
                 continue
@@ -133,6 +149,12 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
     finally:
         if connection:
             connection.close()
+
+
+def _summary(feed: Feed, folder: RunFolder) -> RunSummary:
+    from drumline.cli.summary import RunSummary  # noqa: PLC0415 - only a terminal needs what reads progress
+
+    return RunSummary(feed, folder)
 
 
 def _last_state(line: bytes) -> bytes:

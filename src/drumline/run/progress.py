@@ -43,12 +43,13 @@ class Progress(NamedTuple):
 UNKNOWN = Progress()
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """What stood on a line at one time: up to its end, or until it was overwritten."""
 
     text: str
     ends_line: bool
     is_whole: bool
+    end: int  # the byte behind it
 
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -93,7 +94,7 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
     last: Progress | None = None
     loss: float | None = None
     is_latest, knows_epoch = True, False  # or knows that nobody said it
-    for piece in _newest_first(tail, is_cut=is_cut):
+    for piece in newest_first(tail, is_cut=is_cut):
         if piece.ends_line and (header := _HEADER.fullmatch(piece.text)):
             opened = _counted(header["epoch"], header["epochs"], None, None) or UNKNOWN
             if last is None:
@@ -119,7 +120,16 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
     return (last or UNKNOWN)._replace(loss=loss)
 
 
-def _newest_first(tail: bytes, *, is_cut: bool) -> Iterator[_Piece]:
+def read_piece(piece: Piece) -> Progress | None:
+    """What one piece says, if it is whole; an epoch that is announced, too."""
+    if not piece.is_whole:
+        return None
+    if piece.ends_line and (header := _HEADER.fullmatch(piece.text)):
+        return _counted(header["epoch"], header["epochs"], None, None)
+    return _read_keras(piece) or _read_tqdm(piece.text) or _read_line(piece.text)
+
+
+def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
     """What stood on each line at each time, backwards."""
     end, ends_line, is_whole = len(tail), False, False
     while end >= 0:
@@ -128,7 +138,7 @@ def _newest_first(tail: bytes, *, is_cut: bool) -> Iterator[_Piece]:
             return
         text = _CONTROL.sub("", tail[start : min(end, start + 4 * _LONGEST)].decode(errors="replace")).rstrip()
         if text:
-            yield _Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole)
+            yield Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole, end)
         end, is_whole = start - 1, True
         ends_line = tail[end : end + 1] == b"\n" or tail[end : end + 2] == b"\r\n"
 
@@ -149,7 +159,7 @@ def _loss_in(text: str) -> float | None:
     return float(found["loss"]) if found else None
 
 
-def _read_keras(piece: _Piece) -> Progress | None:
+def _read_keras(piece: Piece) -> Progress | None:
     """A bar of Keras 2 or 3; one without a loss is of `predict`."""
     bar = _KERAS.match(piece.text)
     if not bar:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._folder = Path(folder)
         self._delete = delete
+        self._damaged: list[Path] = []
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """Go on from the last backup, if there is one."""
@@ -42,6 +44,7 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
                 f"not all workers see the same backup, but one after {counts} epochs: {self._folder} has to be a folder"
                 " that they share"
             )
+        self._put_aside()  # when everybody has looked
         if epochs:
             self.model._initial_epoch = epochs  # noqa: SLF001
             print(f"resumed after epoch {epochs}", flush=True)  # noqa: T201
@@ -65,18 +68,27 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _restore(self) -> int:
-        """Load the newest backup that can be read; return how many epochs it has seen."""
+        """Load the newest backup that can be read; return how many epochs it has seen, 0 if there is none."""
         backups = self._backups()
         for path in backups:
             try:
                 self._load(path)
             except OSError as error:
-                print(f"warning: {path} cannot be read: {error}", file=sys.stderr)  # noqa: T201
+                if isinstance(error, PermissionError):
+                    raise Refused(f"{path} cannot be read: {error.strerror}") from None
+                _warn(f"{path} cannot be read: {error}")
             else:
                 return int(path.name.removeprefix("epoch-").partition(".")[0])
+        self._damaged = backups
         if backups:
-            raise Refused(f"no backup in {self._folder} can be read: remove them to begin anew")
+            _warn(f"no backup in {self._folder} can be read: this training begins anew")
         return 0
+
+    def _put_aside(self) -> None:
+        """Rename what could not be read, or it would be taken for newer than what comes now."""
+        for path in self._damaged if is_chief() else ():
+            with suppress(OSError):
+                path.rename(path.with_name(f"damaged-{path.name}"))
 
     def _load(self, path: Path) -> None:
         if not self.model.built:
@@ -89,6 +101,10 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _backups(self) -> list[Path]:
         return sorted(self._folder.glob("epoch-*.weights.h5"), reverse=True)
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)  # noqa: T201
 
 
 def _sync(path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 import traceback
 from contextlib import suppress
 from types import TracebackType
+from typing import NamedTuple
 
 from drumline.runtime import TRACE_DIR
 
@@ -16,6 +17,26 @@ ERROR = "error"
 _LONGEST = 64 * 1024  # characters of a traceback, whose end says most
 
 _installed = False
+
+
+class Error(NamedTuple):
+    """What ended a script, and when (UTC, seconds)."""
+
+    type: str
+    message: str
+    traceback: str
+    at_seconds: float
+
+
+def read_error(path: str | os.PathLike[str]) -> Error | None:
+    """The exception that was kept here; None if there is none, or what is here is none."""
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read(16 * _LONGEST))
+        error = Error(found["type"], found["message"], found["traceback"], float(found["at"]))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return error if all(isinstance(text, str) for text in error[:3]) else None
 
 
 def install() -> None:

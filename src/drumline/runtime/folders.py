@@ -32,12 +32,21 @@ def private(path: str | os.PathLike[str]) -> Path:
     name = os.path.abspath(path)
     if name not in _private:
         try:
-            folder = Path(tempfile.mkdtemp(prefix="private-", dir=os.environ.get(TRACE_DIR)))
+            folder = _make_private(os.environ.get(TRACE_DIR))
         except OSError as error:
             raise Refused(f"no private folder can be made: {error.strerror}: {error.filename}") from None
         atexit.register(_remove, folder, os.getpid())
         _private[name] = folder
     return _private[name]
+
+
+def _make_private(place: str | None) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="private-", dir=place))
+    except OSError:
+        if place is None:
+            raise
+        return _make_private(None)  # where everybody may write
 
 
 def _remove(folder: Path, owner: int) -> None:

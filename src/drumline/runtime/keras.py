@@ -35,10 +35,29 @@ def backup(path: str | os.PathLike[str] | None = None, *, delete: bool = False, 
     if name == "tf_keras":
         import tf_keras
 
-        return tf_keras.callbacks.BackupAndRestore(folder, delete_checkpoint=delete)
+        return _telling(tf_keras)(folder, delete_checkpoint=delete)
     from drumline.runtime.backup import Backup
 
     return Backup(folder, delete=delete)
+
+
+def _telling(tf_keras: Any) -> Any:
+    """The callback of tf-keras, which says in a sentence that a backup is damaged: it has no other."""
+    import tensorflow as tf
+
+    damaged = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError, IndexError)
+
+    class Backup(tf_keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+        def on_train_begin(self, logs: Any = None) -> None:
+            try:
+                super().on_train_begin(logs)
+            except damaged as error:
+                said = str(error).partition("\n")[0]
+                raise Refused(
+                    f"the backup in {self.backup_dir} cannot be read: {said}; remove it to begin anew"
+                ) from None
+
+    return Backup
 
 
 def mend_fit() -> None:
@@ -82,6 +101,7 @@ def mend_fit() -> None:
 
     model._maybe_symbolic_build = build_from_own_batch  # noqa: SLF001
     trainer.reduce_per_replica = reduce_over_workers
+    model.fit = _refusing_few_files(model.fit)
 
 
 def refuse_fit() -> None:
@@ -117,6 +137,25 @@ def _warn_of_empty_batches(trainer: Any, model: Any, batch: Any) -> None:
             " model NaN: batch(..., drop_remainder=True) leaves that batch out",
             file=sys.stderr,
         )
+
+
+def _refusing_few_files(fit: Any) -> Any:
+    import tensorflow as tf
+
+    @functools.wraps(fit)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fit(self, *args, **kwargs)
+        except tf.errors.InvalidArgumentError as error:
+            if "Could not apply FILE based sharding" not in error.message:
+                raise
+        raise Refused(
+            "the data has less files than there are workers, and each would read its own: write more files, or let"
+            " everybody read all of them and take a share of the rows, with a tf.data.Options() whose"
+            " experimental_distribute.auto_shard_policy is tf.data.experimental.AutoShardPolicy.DATA"
+        )
+
+    return guarded
 
 
 def _refusing(fit: Any) -> Any:

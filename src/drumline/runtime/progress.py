@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import index
 from typing import NamedTuple
 from zlib import crc32
@@ -20,24 +20,41 @@ from drumline.runtime import TRACE_DIR
 REPORT = "report"
 SIZE_BYTES = 512
 
+_RECENT_SECONDS = 60.0
+
+
+class _Counts(NamedTuple):
+    """Which steps this life has said: the last, and two by which to tell how fast it goes now."""
+
+    folder: str
+    last: int
+    since: tuple[int, float]
+    recent: tuple[int, float]
+
+
+_counts: _Counts | None = None
 _opened: tuple[str, int] | None = None
 
 
 class Report(NamedTuple):
-    """What a replica said last, and when (UTC, seconds)."""
+    """What a replica said last, and when (UTC, seconds); and from which step on, and since when, it counts up."""
 
     step: int
     values: dict[str, float]
     at_seconds: float
+    since_step: int | None = None
+    since_seconds: float = 0.0
 
 
-def write_report(step: int, values: Mapping[str, float]) -> None:
+def write_report(step: int, values: Mapping[str, float], now: Callable[[], float] = time.time) -> None:
     """Overwrite this life's report; without an engine that wants one only look whether it is one."""
     number = index(step)
     if number < 0:
         raise ValueError(f"report(step={number}): a step is a number from 0")
     numbers = {name: _spell(name, value) for name, value in values.items()}
-    text = json.dumps({"v": 1, "step": number, "at": round(time.time(), 3), "values": numbers}, separators=(",", ":"))
+    at = round(now(), 3)
+    since = _count(number, at)
+    text = json.dumps({"v": 1, "step": number, "at": at, "since": since, "values": numbers}, separators=(",", ":"))
     body = text.encode().ljust(SIZE_BYTES - 10)
     if len(body) > SIZE_BYTES - 10:
         raise ValueError(f"report: {len(numbers)} values are more than a report of {SIZE_BYTES} bytes can hold")
@@ -57,7 +74,21 @@ def read_report(path: str | os.PathLike[str]) -> Report | None:
     if len(data) != SIZE_BYTES or data[:9] != b"%08x " % crc32(body):
         return None
     found = json.loads(body)
-    return Report(found["step"], {name: float(value) for name, value in found["values"].items()}, found["at"])
+    values = {name: float(value) for name, value in found["values"].items()}
+    return Report(found["step"], values, found["at"], *found.get("since", ()))
+
+
+def _count(step: int, at: float) -> tuple[int, float]:
+    """The step, and its time, from which the pace is measured: one of the last minutes, of this count and this life."""
+    global _counts  # noqa: PLW0603
+    folder = os.environ.get(TRACE_DIR, "")
+    if _counts is None or _counts.folder != folder or step < _counts.last or at < _counts.recent[1]:
+        _counts = _Counts(folder, step, (step, at), (step, at))  # begun anew, or a clock was set
+    elif at - _counts.recent[1] > _RECENT_SECONDS:
+        _counts = _Counts(folder, step, _counts.recent, (step, at))
+    else:
+        _counts = _counts._replace(last=step)
+    return _counts.since
 
 
 def _spell(name: str, value: float) -> float | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from drumline.runtime.peers import named_while_waiting
 from drumline.runtime.refused import Refused
 from drumline.runtime.tfconfig import Config, read_config
 
@@ -28,6 +30,8 @@ def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
     PreemptionCheckpointHandler needs it.
     """
     config = read_config()
+    if config is None:
+        _warn_of_others()
     if config is None or config.role == "evaluator":
         return _alone()
     if "master" in config.cluster:
@@ -54,6 +58,16 @@ def serve() -> NoReturn:
     sys.exit()
 
 
+def _warn_of_others() -> None:
+    """Say that there is no TF_CONFIG, where there are others who train beside this process and not with it."""
+    name = os.environ.get("DRUMLINE_ROLE"), os.environ.get("DRUMLINE_INDEX")
+    if name[0] == "worker" and f"{name[0]}.{name[1]}" != os.environ.get("DRUMLINE_CHIEF"):
+        _warn(
+            f"there is no TF_CONFIG, so {name[0]}.{name[1]} trains alone: `framework: tensorflow` gives everybody one,"
+            " if nothing takes it away before the script starts"
+        )
+
+
 def _alone() -> Any:
     several = len(tf.config.list_physical_devices("GPU")) > 1
     return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
@@ -65,7 +79,8 @@ def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
     _check_own_host(config)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        made = tf.distribute.MultiWorkerMirroredStrategy()
+        with named_while_waiting(_others(config)):
+            made = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise Refused(f"call strategy() before anything else of TensorFlow: {error}") from None
     if not preemption and before is not None:
@@ -96,7 +111,19 @@ def _coordinator(config: Config, *, patch_keras: bool) -> Any:
         from drumline.runtime.keras import refuse_fit
 
         refuse_fit()
-    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    with named_while_waiting(_others(config)):
+        return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+def _others(config: Config) -> dict[str, str]:
+    """The addresses of all whom this process has to meet."""
+    listed = {
+        f"{role}.{number}": address
+        for role, addresses in config.cluster.items()
+        for number, address in enumerate(addresses)
+        if role != "evaluator"
+    }
+    return {name: address for name, address in listed.items() if name != f"{config.role}.{config.index}"}
 
 
 def _check_own_host(config: Config) -> None:
@@ -131,4 +158,8 @@ def _compare_versions(made: Any) -> None:
     mine = [int(number) for number in re.findall(r"\d+", tf.__version__)[:3]]
     found = sorted({".".join(map(str, row)) for row in gather(made, mine)})
     if len(found) > 1:
-        print(f"warning: the workers have different versions of TensorFlow: {', '.join(found)}", file=sys.stderr)  # noqa: T201
+        _warn(f"the workers have different versions of TensorFlow: {', '.join(found)}")
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)  # noqa: T201

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import struct
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
 READ_BYTES = 1 << 22
 LONGEST_BAR = 1 << 22  # drawn on one line; of a longer one it is not known what stands above it
 _DRAWN_OVER = re.compile(rb"[^\r\n]*\r(?!\n)")  # the rest of a state after which the line goes on
+_LAST_MARKS = 1 << 12
 _LATEST = 1e11  # a time beyond this is damage
 
 
@@ -113,6 +116,29 @@ class LogReader:
         whole = len(data) - len(data) % MARK.size
         self._marks.extend((at, size) for at, size in MARK.iter_unpack(data[:whole]) if -_LATEST < at < _LATEST)
         self._marks_offset += whole
+
+
+def read_end(path: Path, size: int) -> tuple[bytes, int]:
+    """The last bytes of a log as they are, and at which of its bytes they begin."""
+    try:
+        with path.open("rb") as log:
+            start = log.seek(max(0, log.seek(0, os.SEEK_END) - size))
+            return log.read(size), start
+    except OSError:
+        return b"", 0
+
+
+def times_of(folder: Path, offsets: Iterable[int]) -> list[float | None]:
+    """By when each of these bytes of a log was there, exactly; None where nobody saw it. Only the last marks count."""
+    data, start = read_end(folder / MARKS, _LAST_MARKS * MARK.size)
+    marks = [mark for mark in MARK.iter_unpack(data[: len(data) - len(data) % MARK.size]) if abs(mark[0]) < _LATEST]
+    sizes = [size for _, size in marks]
+    found: list[float | None] = []
+    for offset in offsets:
+        place = bisect_right(sizes, offset)
+        is_known = place < len(marks) and (place > 0 or start == 0) and marks[place][0] > 0
+        found.append(marks[place][0] if is_known else None)
+    return found
 
 
 def read_tail(path: Path, size: int) -> tuple[bytes, bool]:

@@ -17,6 +17,7 @@ from drumline.run.traces import trace_dir
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_records
 from drumline.store.logs import LogReader
+from drumline.view.life import Life
 
 
 class Lines(NamedTuple):
@@ -54,6 +55,7 @@ class _Log:
     def __init__(self, name: str, attempt: int, folder: Path) -> None:
         self.id = name
         self.attempt = attempt
+        self.folder = folder
         self.reader = LogReader(folder)
         self.started: float | None = None
         self.ended: float | None = None
@@ -133,6 +135,14 @@ class Feed:
     def unfinished(self) -> dict[str, bytes]:
         """The lines that have begun and not ended, by replica: progress bars."""
         return {log.id: log.reader.unfinished for log in self._logs.values() if not log.done and log.reader.unfinished}
+
+    def lives(self) -> dict[ReplicaId, Life]:
+        """Who of the line runs now, and since when."""
+        return {
+            replica: Life(log.folder, log.started)
+            for (replica, attempt), log in self._logs.items()
+            if attempt == self.state.attempt and log.started and log.ended is None and not replica.is_helper
+        }
 
     def _changes(self, record: Record, at: float) -> list[Item]:
         before, event = self.state, record.event

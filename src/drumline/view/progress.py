@@ -1,28 +1,31 @@
-"""How far replicas are: as their scripts report it, else as their logs show it; read when somebody asks."""
+"""How far replicas are: as their scripts report it, else as logs or TensorBoard's files show it; read when asked."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from drumline.errors import DrumlineError
 from drumline.plan.types import ReplicaId
+from drumline.run.pace import Pace, counted, pace_of
 from drumline.run.progress import UNKNOWN, Progress, read_progress
-from drumline.run.traces import LOG, REPORT, trace_dir
-from drumline.runtime.progress import read_report
+from drumline.run.traces import LOG, REPORT, TRACE, trace_dir
+from drumline.runtime.progress import Report, read_report
+from drumline.store.folder import RunFolder
 from drumline.store.home import RUNS
-from drumline.store.logs import read_tail
+from drumline.store.logs import read_end, read_tail, times_of
+from drumline.view.behind import find_behind
+from drumline.view.life import Life
+from drumline.view.scalars import output_dir, read_written
 
 if TYPE_CHECKING:
     from drumline.store.index import Summary
 
 TAIL_BYTES = 1 << 14
 
-_SILENT_SECONDS = 60.0  # after that much silence nobody knows how long it will take, unless its steps are as long
-_BEHIND_SHARE, _BEHIND_STEPS = 0.2, 3
-_LINE = ("chief", "worker")  # who train side by side
+_SILENT_SECONDS = 60.0  # after that much silence nobody knows how long it will take, unless it is always as silent
 
 
 class Standing(NamedTuple):
@@ -30,10 +33,43 @@ class Standing(NamedTuple):
 
     progress: Progress = UNKNOWN
     at: float | None = None  # UTC, seconds
+    pace: Pace | None = None  # as it is now, if that was measured
+    steps_per_second: float | None = None  # as its bar has it, else as it was measured
     eta_seconds: float | None = None  # to the end of the last epoch
     steps_eta_seconds: float | None = None  # to the last of its steps
+    is_reported: bool = False
     is_global: bool = False  # its steps are those of the whole training
     is_behind: bool = False
+
+
+def read_standings(
+    lives: Mapping[ReplicaId, Life], output: str, chief: ReplicaId | None, now: float
+) -> dict[ReplicaId, Standing]:
+    """How far each is, and who is behind of those that run; `output` is the folder in which they leave results.
+
+    The chief is named where these are all lives of the attempt: then files that nobody else wrote may be its.
+    """
+    found = {name: read_standing(life.folder, now, runs=life.ended_at is None) for name, life in lives.items()}
+    if any(standing.progress.loss is None for name, standing in found.items() if name.role != "ps"):
+        for name, (written, at) in read_written(output, lives, chief).items():
+            found[name] = _with_written(found[name], written, at)
+    ages = {name: now - life.started_at for name, life in lives.items() if life.ended_at is None}
+    for name in find_behind(found, ages):
+        found[name] = found[name]._replace(is_behind=True)
+    return found
+
+
+def read_chief(home: str, summary: Summary, now: float) -> Standing:
+    """How far the first of a run is that goes on, found without its journal."""
+    chief = ReplicaId("chief" if "chief" in summary.headcount else "worker", 0)
+    folder = RunFolder(Path(home, RUNS, summary.id))
+    life = folder.path / trace_dir(chief, summary.attempt)
+    started_at = _changed_at(life / TRACE) or now  # it is written to when a life begins, and when it ends
+    try:
+        output = output_dir(folder, folder.plan(), summary.directory)
+    except DrumlineError:
+        return Standing()
+    return read_standings({chief: Life(life, started_at)}, output, None, now)[chief]
 
 
 def read_standing(folder: Path, now: float, *, runs: bool = True) -> Standing:
@@ -44,71 +80,87 @@ def read_standing(folder: Path, now: float, *, runs: bool = True) -> Standing:
     progress = read_progress(tail, is_cut=is_cut)
     report = read_report(folder / REPORT)
     if report:
-        # Its steps are its own and not those of a bar; of epochs it says nothing unless it does.
-        epoch = _whole(report.values.get("epoch"))
-        at = report.at_seconds
-        progress = Progress(
-            epoch=progress.epoch if epoch is None else epoch,
-            epochs=progress.epochs if epoch is None else None,
-            step=report.step,
-            loss=report.values.get("loss", progress.loss),
-            is_latest=True,
-        )
+        at, progress = report.at_seconds, _reported(report, progress)
     if progress == UNKNOWN or at is None:
         return Standing()
-    standing = Standing(progress, at, is_global=report is not None and "epoch" not in report.values)
-    if not runs or now - at > max(_SILENT_SECONDS, 3 / progress.rate if progress.rate else 0):
+    is_global = report is not None and "epoch" not in report.values
+    standing = Standing(progress, at, is_reported=report is not None, is_global=is_global)
+    if not runs:
         return standing
-    return standing._replace(eta_seconds=progress.eta_seconds, steps_eta_seconds=progress.steps_eta_seconds)
+    pace, said_at = _measure(report) if report else _clock(folder, progress)
+    return _timed(standing, pace, now - (said_at or at))
 
 
-def read_chief(home: str, summary: Summary, now: float) -> Standing:
-    """How far the first of a run is, found without its plan."""
-    chief = ReplicaId("chief" if "chief" in summary.headcount else "worker", 0)
-    return read_standing(Path(home, RUNS, summary.id, trace_dir(chief, summary.attempt)), now)
+def _reported(report: Report, progress: Progress) -> Progress:
+    """Its steps are its own and not those of a bar; of epochs it says nothing unless it does."""
+    epoch, epochs, steps = (_whole(report.values.get(word)) for word in ("epoch", "epochs", "steps"))
+    return Progress(
+        epoch=progress.epoch if epoch is None else epoch,
+        epochs=progress.epochs if epoch is None and epochs is None else epochs,
+        step=report.step,
+        steps=steps if steps is not None and steps >= report.step else None,
+        loss=report.values.get("loss", progress.loss),
+        is_latest=True,
+    )
 
 
-def find_behind(standings: Mapping[ReplicaId, Standing], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
-    """Who is well behind those that count the same; `ages` are the seconds for which each has run.
-
-    Steps in a log begin anew with each epoch, or may: they are compared only within one that is known. Who has only
-    said nothing for a while counts with what it may have done since, and who wrote of something else not at all:
-    nobody knows when it was where.
-    """
-    alike: dict[object, list[ReplicaId]] = {}
-    for name, standing in standings.items():
-        progress = standing.progress
-        if name.role not in _LINE or name not in ages or progress.step is None or not progress.is_latest:
-            continue
-        if standing.is_global or progress.epoch is not None:
-            unit = None if standing.is_global else (progress.epoch, progress.epochs, progress.steps)
-            alike.setdefault(unit, []).append(name)
-    behind: set[ReplicaId] = set()
-    for names in alike.values():
-        names.sort(key=lambda name: standings[name].progress.step or 0)
-        middle = standings[names[len(names) // 2]]
-        step = middle.progress.step or 0
-        enough = max(_BEHIND_SHARE * step, _BEHIND_STEPS)
-        behind.update(name for name in names if step - _perhaps(standings[name], ages[name], middle.at or 0.0) > enough)
-    return behind
+def _measure(report: Report) -> tuple[Pace | None, float]:
+    if report.since_step is None:
+        return None, report.at_seconds
+    moments = ((report.at_seconds, report.step), (report.since_seconds, report.since_step))
+    pace = pace_of(moments)
+    # It says something at each step, so far as anybody knows.
+    return pace and pace._replace(every_seconds=1 / pace.rate), report.at_seconds
 
 
-def _perhaps(standing: Standing, age: float, then: float) -> float:
-    """How far it may have come by then, at most: twice as fast as it was."""
-    progress, silence = standing.progress, then - (standing.at or 0.0)
-    step = progress.step or 0
-    if silence <= 0:
-        return step
-    if progress.rate:
-        return step + 2 * progress.rate * silence
-    if not standing.is_global or silence >= age:
-        return math.inf
-    return step * (1 + 2 * silence / (age - silence))
+def _clock(folder: Path, progress: Progress) -> tuple[Pace | None, float | None]:
+    """How fast a log counts, by the marks beside it, and when it last did."""
+    tail, start = read_end(folder / LOG, TAIL_BYTES)
+    points = counted(tail, progress, is_cut=start > 0)
+    if len(points) < 2:
+        return None, None
+    times = times_of(folder, (start + point.end for point in points))
+    moments = [(at, point.reached) for at, point in zip(times, points, strict=True) if at is not None]
+    return pace_of(moments), moments[0][0] if moments else None
 
 
-def _changed_at(log: Path) -> float | None:
+def _timed(standing: Standing, pace: Pace | None, silence: float) -> Standing:
+    """The same with the time to go, unless it has been silent for longer than it is by itself."""
+    progress = standing.progress
+    rate = progress.rate or (pace.rate if pace and progress.step is not None else None)
+    usual = max(pace.every_seconds if pace else 0.0, 1 / rate if rate else 0.0)
+    if silence > max(_SILENT_SECONDS, 3 * usual):
+        return standing
+    timed = progress._replace(rate=rate)
+    eta, steps_eta = timed.eta_seconds, timed.steps_eta_seconds
+    if pace and progress.step is None and progress.epoch and progress.epochs:
+        eta = (progress.epochs - progress.epoch) / pace.rate
+    return standing._replace(
+        pace=pace,
+        steps_per_second=rate,
+        eta_seconds=_left(eta, silence),
+        steps_eta_seconds=_left(steps_eta, silence),
+    )
+
+
+def _left(seconds: float | None, silence: float) -> float | None:
+    """What is left of a time after a silence; nobody knows what takes so long when it is over."""
+    left = None if seconds is None else seconds - max(0.0, silence)
+    return None if left is None or left < 0 else left
+
+
+def _with_written(standing: Standing, written: Progress, at: float) -> Standing:
+    """What was written for TensorBoard counts where nobody said more."""
+    if standing.progress == UNKNOWN:
+        return Standing(written, at)
+    if standing.progress.loss is None:
+        return standing._replace(progress=standing.progress._replace(loss=written.loss))
+    return standing
+
+
+def _changed_at(path: Path) -> float | None:
     try:
-        return os.stat(log).st_mtime  # noqa: PTH116
+        return os.stat(path).st_mtime  # noqa: PTH116
     except OSError:
         return None
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from drumline.plan.types import Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase, RunState
-from drumline.run.traces import trace_dir
+from drumline.run.traces import ERROR, trace_dir
+from drumline.runtime.errors import Error, read_error
 from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.launch import read_facts
 from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
-from drumline.view.progress import Standing, find_behind, read_standing
+from drumline.view.life import Life
+from drumline.view.progress import Standing, read_standings
 from drumline.view.runs import RunRow, make_row
+from drumline.view.scalars import output_dir
 
 
 class ReplicaRow(NamedTuple):
@@ -32,6 +34,7 @@ class ReplicaRow(NamedTuple):
     reason: str
     resources: Resources
     standing: Standing = Standing()
+    error: Error | None = None  # the exception that ended its script, if that kept it
 
 
 class CauseRow(NamedTuple):
@@ -77,7 +80,8 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     bare = [
         _row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in plan.everyone
     ]
-    rows = _with_standings(folder, state, bare, now)
+    output = output_dir(folder, plan, str(facts.get("directory", "")))
+    rows = _with_standings(folder, state, bare, output, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
     return RunDetails(
         run=make_row(summary, now, supervised=supervised),
@@ -88,7 +92,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
             for cause in state.causes
         ),
         warnings=state.warnings,
-        output_dir=_output_dir(folder, plan, str(facts.get("directory", ""))),
+        output_dir=output,
         revision=revision if isinstance(revision, str) else None,
         is_dirty=is_dirty if isinstance(is_dirty, bool) else None,
         folder=str(folder.path),
@@ -138,20 +142,18 @@ def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: R
     )
 
 
-def _with_standings(folder: RunFolder, state: RunState, rows: list[ReplicaRow], now: Moment) -> tuple[ReplicaRow, ...]:
-    """The same rows, with how far each replica is, and who is behind of those that run."""
-    standings: dict[ReplicaId, Standing] = {}
+def _with_standings(
+    folder: RunFolder, state: RunState, rows: list[ReplicaRow], output: str, now: Moment
+) -> tuple[ReplicaRow, ...]:
+    """The same rows, with how far each replica is, who is behind of those that run, and what ended whom."""
+    lives: dict[ReplicaId, Life] = {}
     for row in rows:
         own = state.standing(row.id)
         if own and row.started_at is not None and not row.id.is_helper:
-            life = folder.path / trace_dir(row.id, row.attempt, own.incarnation)
-            standings[row.id] = read_standing(life, now.at, runs=row.phase is Phase.RUNNING)
-    ages = {row.id: row.duration_seconds or 0.0 for row in rows if row.phase is Phase.RUNNING}
-    for name in find_behind(standings, ages):
-        standings[name] = standings[name]._replace(is_behind=True)
-    return tuple(row._replace(standing=standings.get(row.id, row.standing)) for row in rows)
-
-
-def _output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
-    """Where the run writes: as its spec says, seen from the project; else in its own folder."""
-    return os.path.normpath(os.path.join(directory, plan.output)) if plan.output else str(folder.output_dir)  # noqa: PTH118
+            traces = folder.path / trace_dir(row.id, row.attempt, own.incarnation)
+            ended_at = None if row.phase is Phase.RUNNING else row.started_at + (row.duration_seconds or 0.0)
+            lives[row.id] = Life(traces, row.started_at, ended_at)
+    chief = next((row.id for row in rows if row.is_chief), None)
+    standings = read_standings(lives, output, chief, now.at)
+    errors = {name: read_error(life.folder / ERROR) for name, life in lives.items() if life.ended_at is not None}
+    return tuple(row._replace(standing=standings.get(row.id, row.standing), error=errors.get(row.id)) for row in rows)

@@ -24,10 +24,10 @@ WAITING = "run: echo here I am; until [ -e $HERE/go ]; do sleep 0.01; done"
 class Terminal:
     """A command at a terminal of its own, and everything that it has shown there."""
 
-    def __init__(self, house: House, *words: str) -> None:
+    def __init__(self, house: House, *words: str, columns: int = 100) -> None:
         self.shown = b""
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.process = subprocess.Popen(
             [*COMMAND, *words],
             cwd=house.project,
@@ -213,6 +213,47 @@ def test_a_progress_bar_moves_in_one_line_and_ends_in_its_last_state(house: Hous
         line for line in lines if "100% of the epoch" in line
     ]
     assert sum("100% of the epoch" in line for line in lines) == 1
+
+
+STEPS = """
+import pathlib, time
+for step in range(1, 4):
+    print(f"Epoch [1/2], Step [{step}/4], Loss: {1 / step:.2f}", flush=True)
+    while not pathlib.Path(f"go{step}").exists():
+        time.sleep(0.01)
+"""
+
+
+def test_a_last_line_sums_up_how_far_the_training_is(house: House, terminals: list[Terminal]) -> None:
+    house.write("steps.py", STEPS)
+    house.write_spec("run: {argv: [python, steps.py]}")
+    terminals.append(terminal := Terminal(house, "train"))
+    for step, loss in enumerate(("1", "0.5", "0.33"), 1):
+        terminal.wait_for(f"run 1: epoch 1/2, step {step}/4, loss {loss}")
+        assert screen(terminal.shown)[-2].startswith(f"run 1: epoch 1/2, step {step}/4")
+        house.write(f"go{step}", "")
+    assert terminal.wait() == 0
+    left = screen(terminal.shown)
+    assert not [line for line in left if line.startswith("run 1:")]  # nothing of it stays
+    assert [line[-10:] for line in left if "Loss" in line] == ["Loss: 1.00", "Loss: 0.50", "Loss: 0.33"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "term", "shown"), [(30, "xterm", "run 1: epoch 1/2, step 1/4, …"), (100, "dumb", "")]
+)
+def test_a_narrow_terminal_has_less_of_it_and_a_dumb_one_nothing(
+    house: House, terminals: list[Terminal], columns: int, term: str, shown: str
+) -> None:
+    house.write("steps.py", STEPS)
+    house.write_spec("run: {argv: [python, steps.py]}")
+    house.env["TERM"] = term
+    terminals.append(terminal := Terminal(house, "train", columns=columns))
+    terminal.wait_for(shown or "Loss: 1.00")
+    for step in (1, 2, 3):
+        house.write(f"go{step}", "")
+    assert terminal.wait() == 0
+    assert (b"run 1: epoch" in terminal.shown) == bool(shown)
+    assert (b"\x1b" in terminal.shown) == bool(shown)
 
 
 def test_nothing_that_a_replica_writes_moves_the_cursor_or_leaves_its_colour(

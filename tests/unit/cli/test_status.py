@@ -16,14 +16,16 @@ import pytest
 
 from drumline.cli import run
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
-from drumline.run.traces import LOG, trace_dir
+from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from past import NOON, ONE_WORKER, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
 
 Captured = pytest.CaptureFixture[str]
 
-NOTHING_KNOWN = dict.fromkeys(("epoch", "epochs", "step", "steps", "loss", "eta_seconds", "steps_eta_seconds"))
+NOTHING_KNOWN = dict.fromkeys(
+    ("epoch", "epochs", "step", "steps", "loss", "steps_per_second", "eta_seconds", "steps_eta_seconds")
+)
 
 
 @pytest.fixture
@@ -142,6 +144,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
                 "signal": None,
                 "reason": "Exited",
                 "message": "",
+                "error": None,
                 "progress": NOTHING_KNOWN,
                 "behind": False,
                 "resources": {"cpus": None, "memory_bytes": None, "gpus": None},
@@ -180,6 +183,21 @@ def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
     ]
 
 
+def test_the_exception_that_ended_a_replica_stands_beside_it(home: Path, capsys: Captured) -> None:
+    folder = write_run(home, 4, finished(code=1), directory=Path.cwd())
+    life = folder.path / trace_dir(WORKER, 0)
+    life.mkdir(parents=True)
+    kept = {"v": 1, "type": "ValueError", "message": "bad \x1b[2J rows\nin 7", "traceback": "…", "at": NOON}
+    (life / "error").write_text(json.dumps(kept))
+    assert status("4") == 0
+    assert capsys.readouterr().out.rstrip().endswith("  ValueError: bad \\x1b[2J rows")
+    (replica,) = data(capsys, "4")["replicas"]
+    assert replica["error"] == {"type": "ValueError", "message": "bad \x1b[2J rows\nin 7", "at": "2024-01-01T12:00:00Z"}
+    (life / "error").write_text(json.dumps({**kept, "message": "x" * 500}))
+    assert status("4") == 0
+    assert capsys.readouterr().out.rstrip().endswith("x…")
+
+
 def two_that_train(home: Path, first: str, second: str) -> Path:
     """A run of two workers that goes on, supervised for as long as its lock is held, with what they have printed."""
     accepted, started, *_ = moments(at=time.time() - 30)
@@ -190,7 +208,7 @@ def two_that_train(home: Path, first: str, second: str) -> Path:
         (started, ReplicaStarted(SECOND, 0)),
     ]
     folder = write_run(home, 4, history, spec=TWO_WORKERS, directory=Path.cwd())
-    written = time.time()
+    written = time.time() + 600  # a time to go grows less with each moment since
     for replica, text in ((WORKER, first), (SECOND, second)):
         life = folder.path / trace_dir(replica, 0)
         life.mkdir(parents=True)
@@ -225,6 +243,7 @@ def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> No
         "step": 90,
         "steps": 100,
         "loss": 0.31456,
+        "steps_per_second": 2.0,
         "eta_seconds": 55.0,
         "steps_eta_seconds": 5.0,
     }
@@ -233,6 +252,17 @@ def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> No
     assert whole["progress"] == first
     assert [(each["progress"], each["behind"]) for each in whole["replicas"]] == [(first, False), (second, True)]
     assert [each["progress"] for each in data(capsys)] == [first]
+
+
+def test_what_was_written_for_tensorboard_stands_beside_a_run_that_prints_nothing(home: Path, capsys: Captured) -> None:
+    two_that_train(home, "", "")
+    run_folder = home / "runs" / "4"
+    (run_folder / trace_dir(WORKER, 0) / TRACE).write_text('{"pid": 7, "ticks": 1}\n')
+    written = run_folder / "output" / "train" / f"events.out.tfevents.{int(time.time())}.host.7.0.v2"
+    written.parent.mkdir(parents=True)
+    written.write_bytes((Path(__file__).parents[1] / "run" / "scalars" / "keras").read_bytes())
+    assert data(capsys)[0]["progress"]["epoch"] == 3
+    assert [each["progress"]["epoch"] for each in data(capsys, "4")["replicas"]] == [3, None]
 
 
 def test_only_what_is_known_has_a_column(home: Path, capsys: Captured) -> None:

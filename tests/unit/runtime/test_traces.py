@@ -148,6 +148,29 @@ def test_the_chief_writes_to_the_folder_and_others_to_one_that_is_gone_in_the_en
     assert list(temporary.iterdir()) == []
 
 
+def test_who_may_not_write_beside_its_traces_writes_where_everybody_may(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    who = {"DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "worker.0"}
+    where = {"TMPDIR": str(tmp_path / "tmp"), "DRUMLINE_TRACE": "/proc/self/fdinfo"}  # where not even root writes
+    done = run_script(f"import os; os.chdir({str(tmp_path)!r})\n{WRITE}", {**who, **where})
+    assert done.stdout.startswith(f"{tmp_path}/tmp/private-"), done.stderr
+
+
+def test_what_was_kept_can_be_read_and_what_is_no_error_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "error"
+    assert errors.read_error(path) is None
+    run_script(
+        "from drumline import runtime; runtime.record_errors(); raise KeyError('no')", {"DRUMLINE_TRACE": str(tmp_path)}
+    )
+    found = errors.read_error(path)
+    assert found
+    assert (found.type, found.message) == ("KeyError", "'no'")
+    assert found.traceback.endswith("KeyError: 'no'\n")
+    for text in ("", "[", "[]", "{}", '{"type": 1, "message": "", "traceback": "", "at": 1}', "[" * 100_000):
+        path.write_text(text)
+        assert errors.read_error(path) is None
+
+
 def test_a_folder_copied_into_an_image_is_enough(tmp_path: Path) -> None:
     target = tmp_path / "drumline" / "runtime"
     target.mkdir(parents=True)

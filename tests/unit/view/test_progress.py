@@ -9,9 +9,12 @@ import pytest
 
 from drumline import runtime
 from drumline.plan.types import ReplicaId
+from drumline.run.pace import Pace
 from drumline.run.progress import Progress
-from drumline.store.logs import LONGEST_BAR, read_tail
-from drumline.view.progress import TAIL_BYTES, Standing, find_behind, read_standing
+from drumline.runtime.progress import write_report
+from drumline.store.logs import LONGEST_BAR, MARK, read_tail
+from drumline.view.behind import find_behind
+from drumline.view.progress import TAIL_BYTES, Standing, read_standing
 from past import NOON
 
 BAR = "\r%3d/999 ━━━━━━━━━━ 3s 10ms/step - loss: 0.%04d\b\b\b\b"
@@ -32,7 +35,7 @@ def test_a_bar_says_how_long_it_takes_while_it_moves(tmp_path: Path) -> None:
     write_log(tmp_path, "Epoch 2/3\n32/100 ━━━━ 3s 500ms/step - loss: 0.31\n")
     standing = read_standing(tmp_path, NOON + 1)
     assert standing.progress[:5] == (2, 3, 32, 100, 0.31)
-    assert (standing.at, standing.steps_eta_seconds, standing.eta_seconds) == (NOON, 34.0, 84.0)
+    assert (standing.at, standing.steps_eta_seconds, standing.eta_seconds) == (NOON, 33.0, 83.0)
     for later in (read_standing(tmp_path, NOON + 3600), read_standing(tmp_path, NOON + 1, runs=False)):
         assert later.progress == standing.progress
         assert (later.steps_eta_seconds, later.eta_seconds) == (None, None)
@@ -86,6 +89,122 @@ def test_a_report_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     runtime.report(step=7, loss=float("inf"))
     assert read_standing(tmp_path, NOON).progress == Progress(step=7, loss=float("inf"), is_latest=True)
+
+
+def write_lines(folder: Path, lines: list[str], *, every: float, exact: bool = True) -> float:
+    """Write lines as a supervisor sees them come, one after the other; return when the last one came."""
+    size, marks, at = 0, b"", NOON
+    for number, line in enumerate(lines):
+        size, at = size + len(line.encode()) + 1, NOON + number * every
+        marks += MARK.pack(at if exact else -at, size)
+    (folder / "marks").write_bytes(marks)
+    write_log(folder, "".join(f"{line}\n" for line in lines), at)
+    return at
+
+
+def test_lines_without_a_time_have_the_pace_of_their_marks(tmp_path: Path) -> None:
+    lines = [f"Epoch [2/3], Step [{step}/100], Loss: 0.5" for step in range(10, 70, 10)]
+    at = write_lines(tmp_path, ["loading data", *lines], every=5)
+    standing = read_standing(tmp_path, at)
+    assert standing.pace == Pace(rate=2.0, seconds=25.0, counts=50, every_seconds=5.0)
+    assert (standing.steps_per_second, standing.steps_eta_seconds, standing.eta_seconds) == (2.0, 20.0, 70.0)
+    later = read_standing(tmp_path, at + 15)
+    assert (later.steps_eta_seconds, later.eta_seconds) == (5.0, 55.0)
+    assert read_standing(tmp_path, at + 30).steps_eta_seconds is None  # by then it should have been there
+    for unknown in (read_standing(tmp_path, at + 61), read_standing(tmp_path, at, runs=False)):
+        assert (unknown.pace, unknown.eta_seconds, unknown.progress) == (None, None, standing.progress)
+
+
+def test_epochs_have_a_pace_too(tmp_path: Path) -> None:
+    at = write_lines(tmp_path, [f"epoch {epoch}/9: loss 0.5" for epoch in range(1, 5)], every=100)
+    standing = read_standing(tmp_path, at + 150)  # it is always as silent
+    assert (standing.steps_per_second, standing.steps_eta_seconds, standing.eta_seconds) == (None, None, 350.0)
+
+
+def test_an_epoch_that_is_only_announced_has_no_pace(tmp_path: Path) -> None:
+    at = write_lines(tmp_path, [f"Epoch {epoch}/9" for epoch in range(1, 5)], every=10)
+    assert read_standing(tmp_path, at).eta_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "every"),
+    [
+        (["step 10/90 loss 1", "step 20/90 loss 1"], 1.0),  # too close to tell
+        (["step 20/90 loss 1", "step 10/90 loss 1"], 10.0),  # it began anew
+        (["step 10/80 loss 1", "step 20/90 loss 1"], 10.0),
+        (["epoch 1 step 10/90 loss 1", "epoch 2 step 20/90 loss 1"], 10.0),
+        (["step 10/90 loss 1", "Epoch 2/3", "step 20/90 loss 1"], 10.0),
+        (["step 20/90 loss 1", "step 20/90 loss 1"], 10.0),
+    ],
+)
+def test_what_was_not_counted_on_has_no_pace(tmp_path: Path, lines: list[str], every: float) -> None:
+    at = write_lines(tmp_path, lines, every=every)
+    standing = read_standing(tmp_path, at)
+    assert (standing.pace, standing.steps_eta_seconds) == (None, None)
+    assert standing.progress.step is not None
+
+
+def test_times_that_nobody_saw_are_no_pace(tmp_path: Path) -> None:
+    at = write_lines(tmp_path, [f"step {step}/90 loss 1" for step in (10, 20, 30)], every=10, exact=False)
+    assert read_standing(tmp_path, at).pace is None
+    (tmp_path / "marks").unlink()
+    assert read_standing(tmp_path, at).pace is None
+
+
+def test_lines_that_come_in_heaps_have_the_same_pace(tmp_path: Path) -> None:
+    lines = [f"step {step}/900 loss 1" for step in range(1, 31)]
+    heaps = ["\n".join(lines[at : at + 10]) for at in range(0, 30, 10)]
+    at = write_lines(tmp_path, heaps, every=5)
+    pace = read_standing(tmp_path, at).pace
+    assert pace
+    assert pace.rate == 2.0
+
+
+def test_reports_have_a_pace_and_may_name_their_totals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
+    for step in range(1, 12):
+        write_report(step, {"steps": 21}, lambda: NOON + 2 * step)  # noqa: B023
+    standing = read_standing(tmp_path, NOON + 23)
+    assert standing.progress == Progress(step=11, steps=21, is_latest=True)
+    assert standing.pace == Pace(0.5, 20.0, 10, 2.0)
+    assert (standing.steps_per_second, standing.steps_eta_seconds, standing.eta_seconds) == (0.5, 19.0, None)
+    write_report(1, {"steps": 21}, lambda: NOON + 24)  # from the beginning, and with it the pace
+    assert read_standing(tmp_path, NOON + 24).pace is None
+
+
+def test_the_pace_of_reports_is_that_of_the_last_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
+    at = NOON
+    for step in range(1, 100):
+        at += 100 if step < 10 else 5
+        write_report(step, {}, lambda: at)  # noqa: B023
+    pace = read_standing(tmp_path, at).pace
+    assert pace
+    assert pace.rate == pytest.approx(0.2)
+    assert pace.seconds <= 130
+
+
+def paced(rate: float, *, seconds: float = 60.0, steps: int | None = None, counts: int = 100) -> Standing:
+    return Standing(Progress(step=500, steps=steps), NOON, pace=Pace(rate, seconds, counts, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ((paced(10), paced(6)), [1]),
+        ((paced(10), paced(7.5)), []),  # noise
+        ((paced(10), paced(9), paced(11), paced(2)), [3]),
+        ((paced(10), paced(2, seconds=5)), []),  # it has only begun
+        ((paced(10), paced(2, counts=3)), []),
+        ((paced(10, steps=100), paced(2, steps=500)), []),  # their steps are not the same
+        ((paced(10), paced(2)._replace(is_reported=True)), []),
+        ((paced(10), Standing()), []),
+        ((paced(2),), []),
+    ],
+)
+def test_who_is_much_slower_is_found_wherever_it_is(standings: tuple[Standing, ...], expected: list[int]) -> None:
+    assert behind(*standings) == expected
+    assert behind(*standings, role="evaluator") == []
 
 
 def bar(step: int, *, epoch: int | None = 2, at: float = NOON, rate: float | None = 10.0) -> Standing:

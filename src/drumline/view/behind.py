@@ -1,0 +1,74 @@
+"""Who of a line is well behind the others, or much slower: said only where it is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from drumline.plan.types import ReplicaId
+
+if TYPE_CHECKING:
+    from drumline.view.progress import Standing
+
+_BEHIND_SHARE, _BEHIND_STEPS = 0.2, 3
+_SLOW_SHARE = 0.7  # of the pace of the middle one
+_MEASURED_SECONDS, _MEASURED_COUNTS = 10.0, 10  # less says nothing: whoever begins is slow
+_LINE = ("chief", "worker")  # who train side by side
+
+
+def find_behind(standings: Mapping[ReplicaId, Standing], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
+    """Who is well behind those that count the same, or counts much slower; `ages`: the seconds each has run.
+
+    Steps in a log begin anew with each epoch, or may: they are compared only within one that is known. Who has only
+    said nothing for a while counts with what it may have done since, and who wrote of something else not at all:
+    nobody knows when it was where. Paces are compared wherever they were measured for long enough.
+    """
+    running = {name: each for name, each in standings.items() if name.role in _LINE and name in ages}
+    return _find_late(running, ages) | _find_slow(running)
+
+
+def _find_late(standings: Mapping[ReplicaId, Standing], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
+    alike: dict[object, list[ReplicaId]] = {}
+    for name, standing in standings.items():
+        progress = standing.progress
+        if progress.step is None or not progress.is_latest:
+            continue
+        if standing.is_global or progress.epoch is not None:
+            unit = None if standing.is_global else (progress.epoch, progress.epochs, progress.steps)
+            alike.setdefault(unit, []).append(name)
+    late: set[ReplicaId] = set()
+    for names in alike.values():
+        names.sort(key=lambda name: standings[name].progress.step or 0)
+        middle = standings[names[len(names) // 2]]
+        step = middle.progress.step or 0
+        enough = max(_BEHIND_SHARE * step, _BEHIND_STEPS)
+        late.update(name for name in names if step - _perhaps(standings[name], ages[name], middle.at or 0.0) > enough)
+    return late
+
+
+def _find_slow(standings: Mapping[ReplicaId, Standing]) -> set[ReplicaId]:
+    alike: dict[object, list[tuple[float, ReplicaId]]] = {}
+    for name, standing in standings.items():
+        pace, progress = standing.pace, standing.progress
+        if pace and pace.seconds >= _MEASURED_SECONDS and pace.counts >= _MEASURED_COUNTS:
+            unit = standing.is_reported, progress.step is None, progress.steps
+            alike.setdefault(unit, []).append((pace.rate, name))
+    slow: set[ReplicaId] = set()
+    for paces in alike.values():
+        middle = sorted(rate for rate, _ in paces)[len(paces) // 2]
+        slow.update(name for rate, name in paces if rate < _SLOW_SHARE * middle)
+    return slow
+
+
+def _perhaps(standing: Standing, age: float, then: float) -> float:
+    """How far it may have come by then, at most: twice as fast as it was."""
+    progress, silence = standing.progress, then - (standing.at or 0.0)
+    step = progress.step or 0
+    if silence <= 0:
+        return step
+    if progress.rate:
+        return step + 2 * progress.rate * silence
+    if not standing.is_global or silence >= age:
+        return math.inf
+    return step * (1 + 2 * silence / (age - silence))

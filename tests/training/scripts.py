@@ -1,0 +1,65 @@
+"""Scripts that a whole line runs, and what each of it printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.runs import House, Run
+from training.line import LINE_SECONDS, find_python
+
+MODEL = """
+import numpy as np, keras, tensorflow as tf
+from drumline import runtime
+from drumline.runtime.refused import Refused
+from drumline.runtime.tensorflow import strategy
+
+def make_model(*, normal=False, **options):
+    keras.utils.set_random_seed(1)
+    with everyone.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Input((4,)),
+                keras.layers.Dense(8),
+                *([keras.layers.BatchNormalization()] if normal else [keras.layers.Dropout(0.1)]),
+                keras.layers.Dense(1),
+            ]
+        )
+        model.compile("sgd", "mse", metrics=["mae"], **options)
+    return model
+
+def make_data(rows):
+    x = np.arange(rows * 4, dtype="float32").reshape(rows, 4) / (rows * 4)
+    return tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1, keepdims=True))).batch(8)
+
+def tell_about_sigterm():
+    caught = int(open("/proc/self/status").read().split("SigCgt:")[1].split()[0], 16)
+    print("SIGTERM", "is caught" if caught >> 14 & 1 else "ends it", flush=True)
+
+def refused(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except Refused as error:
+        print("refused", error.code, flush=True)
+"""
+
+
+def train(house: House, script: str, spec: str = "roles: {worker: 2}") -> dict[str, list[str]]:
+    """Run a script on everybody to its end; return what each printed in its last attempt, line by line."""
+    house.write("script.py", script)
+    command = f"run: {find_python('tensorflow')} script.py"
+    started = house.train(f"framework: tensorflow\n{command}\n{spec}")
+    replicas = [str(replica.id) for replica in started.folder.plan().replicas]
+    try:
+        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+    except AssertionError as error:
+        pytest.fail("\n--- ".join((str(error), *(said(started, each) for each in replicas))))
+    return {replica: said(started, replica).splitlines() for replica in replicas}
+
+
+def said(run: Run, replica: str) -> str:
+    return run.log(replica, run.state.attempt).decode(errors="replace")
+
+
+def refusals(lines: list[str]) -> list[str]:
+    return [line.removeprefix("refused ") for line in lines if line.startswith("refused ")]

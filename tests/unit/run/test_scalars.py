@@ -1,0 +1,84 @@
+"""Scalars of TensorBoard's files. Those in `scalars` are what TensorFlow 2.21 wrote, as its callers write them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.run.progress import Progress
+from drumline.run.scalars import Scalar, progress_in, read_scalars
+
+FILES = {path.name: path.read_bytes() for path in sorted((Path(__file__).parent / "scalars").iterdir())}
+
+
+def brief(scalars: list[Scalar]) -> list[tuple[str, int, float]]:
+    return [(each.tag, each.step, round(each.value, 4)) for each in scalars]
+
+
+def test_what_keras_and_scripts_and_estimators_write_is_read() -> None:
+    assert brief(read_scalars(FILES["keras"], is_cut=False)) == [
+        ("epoch_loss", 2, 0.1667),
+        ("epoch_loss", 1, 0.25),
+        ("epoch_loss", 0, 0.5),
+    ]
+    assert brief(read_scalars(FILES["script"], is_cut=False))[:2] == [("loss", 290, 0.0333), ("loss", 280, 0.0345)]
+    assert brief(read_scalars(FILES["estimator"], is_cut=False)) == [
+        ("loss", step, round(2.0 / (step + 1), 4)) for step in (4, 3, 2, 1, 0)
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_cut_at_any_byte_says_the_same_or_less(name: str) -> None:
+    data = FILES[name]
+    whole = read_scalars(data, is_cut=False)
+    for cut in range(0, len(data), 1 if len(data) < 1000 else 37):
+        of_end = read_scalars(data[cut:], is_cut=True)
+        assert of_end == whole[: len(of_end)]
+        of_begin = read_scalars(data[:cut], is_cut=False)
+        assert of_begin == whole[len(whole) - len(of_begin) :]
+    assert read_scalars(data[len(data) // 2 :], is_cut=True)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_is_believed_that_its_checksum_does_not_hold(name: str) -> None:
+    data = FILES[name]
+    whole = set(read_scalars(data, is_cut=False))
+    for at in range(0, len(data), 1 if len(data) < 1000 else 53):
+        damaged = data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
+        assert set(read_scalars(damaged, is_cut=False)) <= whole
+        assert set(read_scalars(damaged, is_cut=True)) <= whole
+    assert len(read_scalars(data[:-1] + b"?", is_cut=False)) == len(whole) - (name != "script")  # which ends in text
+
+
+@given(st.binary(max_size=400), st.booleans())
+def test_any_bytes_can_be_read(data: bytes, is_cut: bool) -> None:
+    assert read_scalars(data, is_cut=is_cut) == []
+
+
+def test_a_length_without_end_is_no_record() -> None:
+    assert read_scalars(struct.pack("<QI", 2**63, 0) + b"x" * 100, is_cut=False) == []
+
+
+def scalar(tag: str, step: int, value: float = 0.5) -> Scalar:
+    return Scalar(tag, step, value, 100.0 + step)
+
+
+def test_the_epochs_of_keras_are_counted_as_it_prints_them() -> None:
+    written = [scalar("epoch_learning_rate", 4), scalar("epoch_loss", 4, 0.25), scalar("epoch_loss", 3, 0.5)]
+    assert progress_in(written, by_keras=True) == (Progress(epoch=5, loss=0.25, is_latest=True), 104.0)
+    assert progress_in(written, by_keras=False) is None  # somebody else may count from 1
+
+
+@pytest.mark.parametrize("tag", ["loss", "Loss/train", "train/loss", "train_loss", "training loss", "batch_loss"])
+def test_the_loss_of_a_training_has_its_step(tag: str) -> None:
+    written = [scalar("lr", 12), scalar(tag, 12, 0.25), scalar(tag, 8)]
+    assert progress_in(written, by_keras=False) == (Progress(step=12, loss=0.25, is_latest=True), 112.0)
+
+
+@pytest.mark.parametrize("tag", ["val_loss", "Loss/test", "loss/val", "validation/loss", "lossless", "accuracy", ""])
+def test_other_numbers_say_nothing_of_it(tag: str) -> None:
+    assert progress_in([scalar(tag, 12)], by_keras=True) is None

@@ -1,0 +1,86 @@
+"""Who is waited for is named, and nobody any more once all are there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drumline.runtime.peers import absent, named_while_waiting
+from integration.local.runs import wait_until
+
+
+def test_who_does_not_listen_is_absent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as claimed:
+        claimed.bind(("127.0.0.1", 0))  # as an engine holds a port until its replica listens
+        port = claimed.getsockname()[1]
+        known = {"worker.0": f"127.0.0.1:{there.getsockname()[1]}", "worker.1": f"127.0.0.1:{port}"}
+        assert absent(known) == [f"worker.1 at 127.0.0.1:{port}"]
+        claimed.listen()
+        assert absent(known) == []
+    unknown = {"ps.0": "no..host:1", "ps.1": "[::1]:1", "ps.2": "127.0.0.1:99999"}
+    assert absent(unknown) == ["ps.0 at no..host:1", "ps.1 at [::1]:1", "ps.2 at 127.0.0.1:99999"]
+
+
+def test_of_many_only_some_are_looked_for() -> None:
+    with socket.socket() as claimed:
+        claimed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{claimed.getsockname()[1]}"
+        assert len(absent({f"worker.{number}": address for number in range(100)})) == 5
+
+
+WAIT = """
+import sys
+from drumline.runtime.peers import named_while_waiting
+with named_while_waiting({"worker.1": "127.0.0.1:1"}):
+    print("waiting", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_who_tells_ends_with_who_waits() -> None:
+    read, write = os.pipe()
+    argv = [sys.executable, "-c", WAIT]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write) as waits:
+        os.close(write)
+        assert waits.stdout
+        waits.stdout.readline()
+        waits.kill()
+    with os.fdopen(read, "rb") as told:
+        assert told.read() == b""  # closed by everybody who had it
+
+
+DEAF = """
+import signal, sys
+from drumline.runtime.peers import named_while_waiting
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with named_while_waiting({"worker.1": "127.0.0.1:1"}) as teller:
+    print(teller, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_who_waits_and_is_deaf_to_sigterm_is_ended_all_the_same() -> None:
+    argv = [sys.executable, "-c", DEAF]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as waits:
+        assert waits.stdout
+        teller = int(waits.stdout.readline())
+        wait_until(lambda: catches_sigterm(teller))
+        os.killpg(waits.pid, signal.SIGTERM)
+    assert waits.returncode == -signal.SIGKILL
+
+
+def catches_sigterm(pid: int) -> bool:
+    caught = Path(f"/proc/{pid}/status").read_text().split("SigCgt:")[1].split()[0]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_a_wait_that_ends_at_once_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with named_while_waiting({"worker.1": "127.0.0.1:1"}):
+        pass
+    assert capfd.readouterr() == ("", "")
