@@ -49,6 +49,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         tf_config_always=spec.tensorflow.tf_config == "always",
         evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,
         private_network=engine == "local" and _is_private(spec.engine.local),
+        tensorboard=_tensorboard(spec),
     )
 
 
@@ -83,6 +84,13 @@ def default_engine(engine: Engine) -> str:
 def _is_private(options: LocalOptions | None) -> bool:
     network = options.network if options else "shared"
     return network.private if isinstance(network, Network) else network == "private"
+
+
+def _tensorboard(spec: Spec) -> bool | None:
+    """As it is asked for; unasked, a TensorFlow line has it as soon as there is something to show."""
+    if spec.tensorboard is None and spec.framework != "tensorflow":
+        return False
+    return spec.tensorboard
 
 
 def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Iterator[Replica]:
