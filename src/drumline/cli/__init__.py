@@ -25,6 +25,7 @@ COMMANDS = {
     "status": "Show runs and their replicas",
     "monitor": "Show what the replicas use: CPU, memory, GPUs",
     "logs": "Show what the replicas said, in the order of time",
+    "tensorboard": "Show what runs have written for TensorBoard",
     "kill": "End runs, to the last process",
     "wait": "Wait until a run is over",
     "events": "Show what happened to a run, one line each",
