@@ -28,7 +28,8 @@ check: $(READY) ## Lint, types, layers
 	$(BIN)/lint-imports
 
 test: check ## All checks, and all tests that need no cluster
-	scripts/environment tensorflow torch jax
+	scripts/environment tensorflow tensorboard torch jax
+	scripts/environment --example estimator
 	$(BIN)/python -m pytest -n 3
 
 bench: $(READY) ## Measure, as ratios side by side in one run

@@ -8,13 +8,14 @@ BUDGETS = set(Restart._fields)
 
 
 def line(text: str) -> Plan:
-    """`build prepare chief worker*2 ps success=worker-0 crash=2 run=60`: helpers, roles, budgets, timeouts."""
+    """`build prepare chief worker*2 ps success=worker-0 crash=2 run=60 tensorboard`: helpers, roles, budgets…"""
     environment: Environment | None = None
     preparations: list[Preparation] = []
     counts: dict[str, int] = {}
     restart: dict[str, float] = {}
     timeouts: dict[str, float] = {}
     success, framework = None, "tensorflow"
+    tensorboard: bool | None = False
     for word in text.split():
         name, _, value = word.partition("=")
         role, _, number = word.partition("*")
@@ -24,6 +25,8 @@ def line(text: str) -> Plan:
             environment = Environment(("numpy",))
         elif word.startswith("prepare"):
             preparations.append(Preparation(word, "DATA_DIR", "data", ("true",), {}))
+        elif name == "tensorboard":
+            tensorboard = {"": None, "true": True}[value]
         elif name == "success":
             success = value
         elif name == "framework":
@@ -48,4 +51,5 @@ def line(text: str) -> Plan:
         success=success or ("chief" if "chief" in counts else "all-workers"),
         restart=Restart(**restart),  # type: ignore[arg-type]
         timeouts=Timeouts(**timeouts),
+        tensorboard=tensorboard,
     )

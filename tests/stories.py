@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.plan.types import Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
+from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -29,7 +29,9 @@ from drumline.run.event import (
     RoomFound,
     RunAccepted,
     StopRequested,
+    SummariesFound,
     SupervisorReturned,
+    TensorBoardServed,
     TimerFired,
 )
 from drumline.run.failure import describe_exit
@@ -38,7 +40,7 @@ from drumline.run.state import RunState
 from lines import line
 
 _REPLICA = re.compile(
-    r"(?P<replica>\w+\.\d+|build|prepare[\w-]*)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
+    r"(?P<replica>\w+\.\d+|build|prepare[\w-]*|tensorboard)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
     r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?P<hungry> hungry)?(?: at (?P<at>[\d.]+))?"
 )
 
@@ -102,6 +104,10 @@ class Telling:
                 yield DelayChosen(int(other or attempt), float(timer))
             case "engine", _:
                 yield EngineFailed(attempt, rest)
+            case "summaries", "":
+                yield SummariesFound()
+            case "served", _:
+                yield TensorBoardServed(rest)
             case "warned", _:
                 yield EngineWarned(attempt, rest)
             case _:
@@ -110,7 +116,8 @@ class Telling:
     def _replica_event(self, words: str) -> Event:
         match = _REPLICA.fullmatch(words)
         assert match, f"nobody understands `{words}`"
-        replica, attempt = ReplicaId.parse(match["replica"]), int(match["attempt"] or self.state.attempt)
+        replica = ReplicaId.parse(match["replica"])
+        attempt = int(match["attempt"] or (0 if replica == TENSORBOARD else self.state.attempt))
         life = int(match["life"] or 0)
         if match["what"] == "starts":
             return ReplicaStarted(replica, attempt, life)
@@ -130,6 +137,8 @@ def describe_action(action: Action) -> str:
             return f"start {action.attempt}"
         case Stop():
             return " ".join(("stop" if action.grace_seconds else "kill", *map(str, action.replicas)))
+        case Serve():
+            return "serve"
         case SetTimer():
             return f"timer {action.timer} {action.seconds:g}"
         case ChooseDelay():

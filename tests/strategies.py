@@ -225,6 +225,7 @@ _fields = _some(
         "restart": restarts,
         "timeouts": timeouts,
         "success": st.sampled_from(("chief", "all-workers", "worker-0")),
+        "tensorboard": st.booleans(),
         "engine": engines,
     }
 )

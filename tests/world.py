@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline.plan.types import COMPUTING, Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
+from drumline.plan.types import COMPUTING, TENSORBOARD, Plan, ReplicaId
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -22,6 +22,7 @@ from drumline.run.event import (
     RoomFound,
     StopRequested,
     SupervisorReturned,
+    TensorBoardServed,
     TimerFired,
 )
 from drumline.run.machine import fold, step
@@ -179,6 +180,15 @@ class World:
                 assert not self.state.anyone_helps
                 assert self.last_attempt in (None, action.attempt)
                 assert self.state.attempt == action.attempt
+            case Serve():
+                assert self.asked_at is None
+                assert self.plan.tensorboard is not False
+                assert self.state.shows
+            case Stop(replicas=(helper,)) if helper == TENSORBOARD:
+                assert action.attempt == 0
+                assert (action.grace_seconds == 0) == self.forced
+                assert self.state.shows
+                assert not [life for life in self.alive() if life.replica != TENSORBOARD], "it goes last"
             case Stop():
                 assert action.replicas
                 assert self.state.attempt == action.attempt
@@ -217,6 +227,11 @@ class World:
             case Stop():
                 for replica in action.replicas:
                     self._stop(replica, action.attempt)
+            case Serve():
+                life = self.lives.setdefault((TENSORBOARD, 0), Life(TENSORBOARD, 0))
+                self._watch(life)
+                if life.exit is None:
+                    self.tidings.append(TensorBoardServed("http://here:2/"))
             case SetTimer():
                 self.timers.append(TimerFired(action.timer, action.attempt))
             case ChooseDelay():

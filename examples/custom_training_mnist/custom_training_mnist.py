@@ -83,6 +83,7 @@ def main() -> None:
             with writer.as_default(step=epoch):
                 tf.summary.scalar("loss", loss)
                 tf.summary.scalar("accuracy", right / count)
+            writer.flush()  # to be seen now; by itself it writes every two minutes
         epochs_done.assign(epoch)
         manager.save()
 

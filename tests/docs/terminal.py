@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from training.line import find_python
+
 COMMAND_SECONDS = 60
 
 # What differs from one time to the next, and what stands for it while texts are compared.
@@ -65,6 +67,7 @@ class Terminal:
             "HOME": str(self._home),
             "DRUMLINE_HOME": str(self._home / ".local" / "share" / "drumline"),
             "DRUMLINE_GPUS": "",
+            "DRUMLINE_TENSORBOARD": str(find_python("tensorboard")),
             "LANG": "C.UTF-8",
         }
 

@@ -48,7 +48,7 @@ def train(house: House, script: str, spec: str = "roles: {worker: 2}") -> dict[s
     """Run a script on everybody to its end; return what each printed in its last attempt, line by line."""
     house.write("script.py", script)
     command = f"run: {find_python('tensorflow')} script.py"
-    started = house.train(f"framework: tensorflow\n{command}\n{spec}")
+    started = house.train(f"framework: tensorflow\ntensorboard: false\n{command}\n{spec}")
     replicas = [str(replica.id) for replica in started.folder.plan().replicas]
     try:
         started.wait_for(Phase.FINISHED, LINE_SECONDS)

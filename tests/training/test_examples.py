@@ -11,7 +11,8 @@ import pytest
 
 from drumline.run.state import Phase
 from drumline.runtime.progress import read_report
-from integration.local.runs import House, Run
+from integration.local.runs import House, Run, wait_until
+from summaries import read_scalars
 from training.line import LINE_SECONDS, ROOT, accuracies, find_python, losses, run
 
 EXAMPLES = ("keras_mnist", "custom_training_mnist")
@@ -44,6 +45,21 @@ def report_and_fall(step, **values):
 
 runtime.report = report_and_fall
 runpy.run_path("{example}.py", run_name="__main__")
+"""
+
+# An example that waits in its last epoch, so that somebody can look at the others.
+WATCHED = """
+import os, runpy, time
+from drumline import runtime
+report = runtime.report
+
+def report_and_wait(step, **values):
+    report(step=step, **values)
+    while step == 3 and not os.path.exists("go"):
+        time.sleep(0.01)
+
+runtime.report = report_and_wait
+runpy.run_path("custom_training_mnist.py", run_name="__main__")
 """
 
 # Which rows this worker gets in each of two epochs.
@@ -80,22 +96,32 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 def train(house: House, example: str, *words: str, script: str = "") -> Run:
     """Train an example to its end, or a script in its place, which stands beside it."""
+    started = start(house, example, *words, script=script)
+    finish(started)
+    return started
+
+
+def start(house: House, example: str, *words: str, script: str = "", shown: bool = False) -> Run:
+    """Begin to train; unless it is to be shown, without TensorBoard, which takes its time from the others."""
     for name in EXAMPLES:
         shutil.copytree(ROOT / "examples" / name, house.project, dirs_exist_ok=True)
     spec = (ROOT / "examples" / example / "drumline.yml").read_text()
     if script:
         house.write("instead.py", script)
         spec = spec.replace(f"{example}.py", "instead.py")
-    house.write("here.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
+    spec = spec.replace("run: python", f"run: {find_python('tensorflow')}")
+    house.write("here.yml", spec if shown else f"{spec}\ntensorboard: false\n")
     answer = house.run("train", "-d", "here.yml", *words)
     assert answer.code == 0, answer.err
-    started = Run(house, answer.out.strip())
+    return Run(house, answer.out.strip())
+
+
+def finish(started: Run) -> None:
     try:
         started.wait_for(Phase.FINISHED, LINE_SECONDS)
     except AssertionError as error:
         attempt = started.state.attempt
         pytest.fail("\n--- ".join((str(error), *(said(started, each, attempt)[-3000:] for each in WORKERS))))
-    return started
 
 
 def said(run: Run, replica: str, attempt: int = 0) -> str:
@@ -112,7 +138,8 @@ def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts
 
     # The chief saves; the others leave nothing.
     output = trained.path / "output"
-    assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras", "saved_model"}
+    assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras", "saved_model", "summaries"}
+    assert {path.name.split(".")[-3] for path in output.rglob("events.out.*")} == {str(trained.pid("worker.0"))}
     assert f"saved {output / 'model.keras'}" in first
     assert "saved" not in second
     for replica in WORKERS:
@@ -161,3 +188,32 @@ def test_every_row_is_seen_once_in_an_epoch_by_one_worker(house: House) -> None:
         assert len(mine) == len(yours) == 1536 / 2
         assert len({*mine, *yours}) == 1536
     assert first[0] != first[1], "the second epoch has another order"
+
+
+def scalars(address: str, count: int) -> dict[str, list[tuple[int, float]]]:
+    """The losses that TensorBoard shows of runs with so many; it reads files in its own time."""
+    return {run: found for run, found in read_scalars(address, "loss").items() if len(found) == count}
+
+
+def test_what_the_chief_writes_is_shown_while_it_trains_and_afterwards(house: House) -> None:
+    house.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
+    run = start(house, "custom_training_mnist", "-p", "epochs=3", script=WATCHED, shown=True)
+    wait_until(lambda: 3 in losses(said(run, "worker.0")), LINE_SECONDS)
+    address = wait_until(lambda: run.state.tensorboard_address)
+    shown = wait_until(lambda: scalars(address, 2))
+    printed = losses(said(run, "worker.0"))
+    assert list(shown) == ["summaries"]
+    assert dict(shown["summaries"]) == pytest.approx({step: printed[step] for step in (1, 2)}, abs=1e-5)
+    assert list(read_scalars(address, "accuracy")) == ["summaries"]
+    house.write("go", "")
+    finish(run)
+    assert run.state.warnings == ()
+    assert house.processes() == {}
+
+    with house.command("tensorboard", run.id) as command:
+        assert command.stdout
+        address = command.stdout.readline().split()[-1]
+        shown = wait_until(lambda: scalars(address, 3))
+        command.terminate()
+    assert dict(shown[f"{run.id}/summaries"]) == pytest.approx(printed, abs=1e-5)
+    assert command.returncode == 0

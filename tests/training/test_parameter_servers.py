@@ -95,7 +95,8 @@ def house(tmp_path: Path) -> Iterator[House]:
 def train(house: House, spec: str, *words: str) -> Run:
     """Train an example, whose files are there, to its end."""
     python = find_python("tensorflow")
-    house.write("here.yml", re.sub(r"\bpython (\w+\.py)", rf"{python} \1", spec))
+    spec = re.sub(r"\bpython (\w+\.py)", rf"{python} \1", spec)
+    house.write("here.yml", f"{spec}\ntensorboard: false\n")
     answer = house.run("train", "-d", "here.yml", *words)
     assert answer.code == 0, answer.err
     started = Run(house, answer.out.strip())
@@ -175,7 +176,7 @@ def test_digits_are_learned_on_parameter_servers_row_by_row_and_from_where_the_l
     assert "resumed after epoch 3\n" in evaluator
     assert list(losses(evaluator)) == [4]
     assert losses(evaluator)[4] < losses(chief)[3]
-    assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras"}
+    assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras", "summaries"}
 
 
 def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(house: House) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
     "monitor": "Show what the replicas use: CPU, memory, GPUs",
     "warm": "Show or end what waits, warmed up, for the next run",
     "logs": "Show what the replicas said, in the order of time",
+    "tensorboard": "Show what runs have written for TensorBoard",
     "kill": "End runs, to the last process",
     "wait": "Wait until a run is over",
     "events": "Show what happened to a run, one line each",

@@ -28,7 +28,8 @@ def look_at_run(home: str, text: str, form: str) -> Frame:
     now = read_clock()
     details = run_details(folder, now)
     meant = set(target.replicas(details.plan))
-    details = details._replace(replicas=tuple(row for row in details.replicas if row.id in meant))
+    if target.role is not None:
+        details = details._replace(replicas=tuple(row for row in details.replicas if row.id in meant))
     is_last = details.run.summary.is_final
     if form == "json":
         return Frame(as_json(_data(details)), is_last=is_last, is_data=True)
@@ -51,10 +52,21 @@ def _head(details: RunDetails, now: Moment) -> str:
         "Directory": run.directory,
         "Revision": _revision(details),
         "Output": details.output_dir,
+        "TensorBoard": _tensorboard(details),
         "Earlier": listed([f"attempt {cause.attempt}: {cause.message}" for cause in details.causes]),
         "Warning": listed(details.warnings),
     }
-    return "\n".join(f"{f'{word}:':<12}{clean(text)}" for word, text in facts.items() if text)
+    return "\n".join(f"{f'{word}:':<11} {clean(text)}" for word, text in facts.items() if text)
+
+
+def _tensorboard(details: RunDetails) -> str:
+    """Where it is, or how to see again what it showed."""
+    board = details.tensorboard
+    if board is None:
+        return ""
+    if not board.phase.is_final:
+        return board.address or "gets ready"
+    return f"ended; `drumline tensorboard {details.run.summary.id}` shows the run again"
 
 
 def _revision(details: RunDetails) -> str:
@@ -138,6 +150,8 @@ def _data(details: RunDetails) -> dict[str, object]:
             for cause in details.causes
         ],
         "warnings": list(details.warnings),
+        "tensorboard": details.tensorboard
+        and {"state": details.tensorboard.phase.value, "address": details.tensorboard.address or None},
         "replicas": [_replica_data(run, row) for row in details.replicas],
     }
 

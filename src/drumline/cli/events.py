@@ -10,7 +10,7 @@ import click
 from drumline.cli.frame import as_json, clean
 from drumline.cli.text import span, utc
 from drumline.errors import EngineError
-from drumline.plan.types import ReplicaId
+from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.run.codec import event_to_data
 from drumline.run.event import (
     AttemptDelayed,
@@ -24,7 +24,9 @@ from drumline.run.event import (
     RoomFound,
     RunAccepted,
     StopRequested,
+    SummariesFound,
     SupervisorReturned,
+    TensorBoardServed,
     TimerFired,
 )
 from drumline.run.failure import describe_exit
@@ -88,6 +90,10 @@ def _words(event: Event) -> str:
             return f"could not go on: {event.message}"
         case EngineWarned():
             return f"has to know: {event.message}"
+        case SummariesFound():
+            return "has written summaries"
+        case TensorBoardServed():
+            return f"answers at {event.address}"
         case SupervisorReturned():
             return "has a supervisor again"
         case _:
@@ -104,4 +110,6 @@ def _subject(run: str, event: Event) -> str:
 
 
 def _replica(event: Event) -> ReplicaId | None:
+    if isinstance(event, TensorBoardServed):
+        return TENSORBOARD
     return event.replica if isinstance(event, ReplicaStarted | ReplicaExited) else None

@@ -49,7 +49,7 @@ def command(
         if not replicas:
             raise NotFoundError(f"{run} has no {role}")
     feed = Feed(folder, replicas=replicas, attempt=attempt)
-    ids = [folder.id, *(f"{folder.id}.{replica}" for replica in plan.everyone)]
+    ids = [folder.id, *(f"{folder.id}.{replica}" for replica in dict.fromkeys((*plan.everyone, *replicas)))]
     screen = Screen(ids, timestamps=timestamps)
     since_at = time.time() - _seconds(since) if since else None
     batches = _since(_batches(feed), since_at)

@@ -40,6 +40,7 @@ class Capabilities(NamedTuple):
     """What differs between engines, as data."""
 
     forms: tuple[str, ...]  # in which `render` can write, the usual one first
+    tensorboard: bool = False  # whether it can stand beside a line, whose output is then a folder of this machine
 
 
 class Loop(Protocol):
@@ -107,6 +108,13 @@ class Engine(Protocol):
 
         It is told of as a replica of attempt 0. Of one that has nothing to do, only that it has ended well is told,
         and what it found.
+        """
+        ...
+
+    def serve(self, plan: Plan) -> None:
+        """Start TensorBoard over this line's output, if nobody did; raise EngineError if that cannot be.
+
+        It is told of as a replica of attempt 0, and where it is once it answers. Only for engines that are capable.
         """
         ...
 

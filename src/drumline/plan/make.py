@@ -50,6 +50,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,
         warm=_warm(spec, engine),
         private_network=engine == "local" and _is_private(spec.engine.local),
+        tensorboard=_tensorboard(spec),
     )
 
 
@@ -91,6 +92,13 @@ def _warm(spec: Spec, engine: str) -> types.Warm | None:
     if engine != "local" or spec.warm is False or (spec.warm is None and spec.framework == "plain"):
         return None
     return types.Warm(spec.warm.modules, spec.warm.keep) if isinstance(spec.warm, Warm) else types.Warm()
+
+
+def _tensorboard(spec: Spec) -> bool | None:
+    """As it is asked for; unasked, a TensorFlow line has it as soon as there is something to show."""
+    if spec.tensorboard is None and spec.framework != "tensorflow":
+        return False
+    return spec.tensorboard
 
 
 def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Iterator[Replica]:

@@ -9,7 +9,7 @@ COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
 
 # What helps a line and is not of it: it has a name and no index.
-_HELPER = r"build|prepare(-[A-Za-z0-9_-]{1,64})?"
+_HELPER = r"build|prepare(-[A-Za-z0-9_-]{1,64})?|tensorboard"
 
 
 def is_helper_name(text: str) -> bool:
@@ -40,6 +40,9 @@ class ReplicaId(NamedTuple):
         if role not in ROLES or not re.fullmatch(r"0|[1-9][0-9]{0,8}", index):
             raise ValueError(text)
         return cls(role, int(index))
+
+
+TENSORBOARD = ReplicaId("tensorboard", 0)
 
 
 class Secret(NamedTuple):
@@ -210,10 +213,11 @@ class Plan(NamedTuple):
     private_network: bool = False
     oversubscribe: bool = False  # claims are taken whatever there is
     warm: Warm | None = None  # fork replicas from a process that has imported the framework
+    tensorboard: bool | None = False  # None: as soon as there is something that it could show
 
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:
-        """All who have a process and a log: the helpers first, then the line."""
+        """All who have a process and a log: who help before the line, then the line; TensorBoard is beside them."""
         return (*self.helpers, *(each.id for each in self.replicas))
 
     @property

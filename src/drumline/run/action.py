@@ -26,6 +26,10 @@ class Stop(NamedTuple):
     grace_seconds: float
 
 
+class Serve(NamedTuple):
+    """Start TensorBoard beside the line."""
+
+
 class SetTimer(NamedTuple):
     """Say TimerFired after so long, unless the attempt is over by then; `run` counts from the run's first event."""
 
@@ -47,4 +51,4 @@ class Finish(NamedTuple):
     ending: Ending
 
 
-Action = Prepare | Start | Stop | SetTimer | ChooseDelay | Finish
+Action = Prepare | Start | Stop | Serve | SetTimer | ChooseDelay | Finish

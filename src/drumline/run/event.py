@@ -106,6 +106,16 @@ class EngineWarned(NamedTuple):
     message: str
 
 
+class SummariesFound(NamedTuple):
+    """The line has written something that TensorBoard can show."""
+
+
+class TensorBoardServed(NamedTuple):
+    """TensorBoard answers at this address."""
+
+    address: str
+
+
 class SupervisorReturned(NamedTuple):
     """A new supervisor took the run up again."""
 
@@ -122,5 +132,7 @@ Event = (
     | DelayChosen
     | EngineFailed
     | EngineWarned
+    | SummariesFound
+    | TensorBoardServed
     | SupervisorReturned
 )

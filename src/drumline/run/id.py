@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from drumline.errors import InputError, NotFoundError
-from drumline.plan.types import ROLES, Plan, ReplicaId, is_helper_name
+from drumline.plan.types import ROLES, TENSORBOARD, Plan, ReplicaId, is_helper_name
 
 _ID = re.compile(
     r"(?P<run>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\.(?P<role>[a-z]+|prepare-[\w-]+)(?:\.(?P<index>[0-9]{1,9}))?)?"
@@ -27,6 +27,8 @@ class Target(NamedTuple):
             return everyone
         if self.role == "chief" and plan.chief and self.number in (None, 0):
             return (plan.chief,)  # whoever is chief, under any name
+        if self.role == TENSORBOARD.role and plan.tensorboard is not False and self.number is None:
+            return (TENSORBOARD,)
         meant = tuple(each for each in everyone if each.role == self.role and self.number in (None, each.index))
         if not meant:
             known = ", ".join(f"{self.run}.{each}" for each in everyone[:12])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from drumline.plan.types import Plan
+from drumline.plan.types import TENSORBOARD, Plan
 from drumline.run.action import Action, Finish, Start
 from drumline.run.event import (
     AttemptDelayed,
@@ -20,7 +20,9 @@ from drumline.run.event import (
     RoomFound,
     RunAccepted,
     StopRequested,
+    SummariesFound,
     SupervisorReturned,
+    TensorBoardServed,
     TimerFired,
 )
 from drumline.run.failure import describe_exit, reason_of
@@ -28,7 +30,8 @@ from drumline.run.pending import expect_start, limit, linger, pending, prepare, 
 from drumline.run.restart import delay_before, may_restart
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_past
 from drumline.run.success import counts, deciders, has_succeeded, left_early, may_linger
-from drumline.run.verdict import came_before, ended, find_cause, judge
+from drumline.run.tensorboard import show, show_no_more
+from drumline.run.verdict import came_before, ended, ending_when_asked, find_cause, judge
 
 Step = tuple[RunState, tuple[Action, ...]]
 
@@ -50,10 +53,13 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return state, (Start(state.attempt),) if state.phase is Phase.PENDING and not state.ending else ()
         case ReplicaStarted() if event.replica.is_helper:
             return state.with_helper(event.replica, ReplicaState(Phase.RUNNING, event.incarnation)), ()
+        case ReplicaExited() if event.replica == TENSORBOARD:
+            state = show_no_more(plan, state, event)
+            return (state, ()) if state.ending is None or state.anyone_left else _wind_up(plan, state)
         case ReplicaExited() if event.replica.is_helper:
             return _helper_exited(plan, state, event)
         case ReplicaStarted():
-            return _started(state, event)
+            return _started(plan, state, event)
         case ReplicaExited():
             return _exited(plan, state, event)
         case StopRequested():
@@ -66,6 +72,10 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return _engine_failed(plan, state, event)
         case EngineWarned():
             return state.with_warning(event.message), ()
+        case SummariesFound():
+            return show(state) if plan.tensorboard is None else (state, ())
+        case TensorBoardServed():
+            return state._replace(tensorboard_address=event.address), ()
         case _:
             assert_never(event)
 
@@ -122,14 +132,17 @@ def _delayed(plan: Plan, state: RunState, event: AttemptDelayed) -> RunState:
     return _all(plan, state._replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
 
 
-def _started(state: RunState, event: ReplicaStarted) -> Step:
+def _started(plan: Plan, state: RunState, event: ReplicaStarted) -> Step:
     running = ReplicaState(Phase.RUNNING, event.incarnation)
-    return _with_all_up(state.with_replica(event.replica, running)), ()
+    return _go_on(plan, state.with_replica(event.replica, running))
 
 
-def _with_all_up(state: RunState) -> RunState:
+def _go_on(plan: Plan, state: RunState) -> Step:
     """RUNNING, once nobody is waited for any more."""
-    return state._replace(phase=Phase.RUNNING) if state.ending is None and not state.waiting else state
+    if state.ending or state.waiting:
+        return state, ()
+    state = state._replace(phase=Phase.RUNNING)
+    return show(state) if plan.tensorboard else (state, ())
 
 
 def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
@@ -140,7 +153,7 @@ def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
     else:
         state = _decide(plan, before, event)
     if state.ending is None:
-        return _with_all_up(state), ()
+        return _go_on(plan, state)
     state = state._replace(lingering=state.lingering and _anyone_lingers(plan, state))
     unchanged = (state.ending, state.lingering, ps_wait(state)) == (before.ending, before.lingering, ps_wait(before))
     if state.anyone_left and unchanged:
@@ -184,7 +197,7 @@ def _decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState
     while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds <= asked_at):
         state = _decide(plan, state, ends.pop())
     if asked_at is not None:
-        state = state._replace(ending=_ending_when_asked(state.ending or before.ending, asked_at))
+        state = state._replace(ending=ending_when_asked(state.ending or before.ending, asked_at))
     if state.ending is None:
         raise AssertionError("one more end does not leave undecided what was decided")
     judged = {end.replica: judge(state.ending, end) for end in ends}
@@ -198,18 +211,7 @@ def _anyone_lingers(plan: Plan, state: RunState) -> bool:
 
 def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
     state = state._replace(forced=state.forced or event.force)
-    return _end(plan, state, _ending_when_asked(state.ending, event.at_seconds))
-
-
-def _ending_when_asked(ending: Ending | None, at_seconds: float) -> Ending:
-    """A run that has already succeeded stays a success; one that is failing or waiting is killed, not restarted."""
-    if ending and ending.phase is Phase.FINISHED:
-        return ending._replace(at_seconds=None)
-    if ending and ending.phase is Phase.KILLED:
-        return ending
-    if ending:
-        return Ending(Phase.KILLED, "Asked", ending.cause, ending.at_seconds)
-    return Ending(Phase.KILLED, "Asked", at_seconds=at_seconds)
+    return _end(plan, state, ending_when_asked(state.ending, event.at_seconds))
 
 
 def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
@@ -274,6 +276,8 @@ def _wind_up(plan: Plan, state: RunState) -> Step:
     cause = ending.cause if ending.phase is Phase.FAILED and not state.out_of_time else None
     if cause and may_restart(plan.restart, state.restarts, cause.failure):
         return _restart(plan, state, cause)
+    if state.shows:
+        return state, (stop(plan, state),)
     return state._replace(phase=ending.phase), (Finish(ending),)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drumline.plan.types import COMPUTING, Plan
-from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
+from drumline.plan.types import COMPUTING, TENSORBOARD, Plan
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.restart import delay_before
 from drumline.run.state import Phase, RunState
 
@@ -30,15 +30,22 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
         yield expect_start(plan, state)
     if ending is None or ending.phase is Phase.FAILED:
         yield from limit(plan)
+        if state.shows and (ending is None or state.anyone_left):  # there may be another attempt to show
+            yield Serve()
 
 
 def stop(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
+    grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
+    if not state.anyone_left:  # TensorBoard goes last, when nothing more is to be shown
+        return Stop((TENSORBOARD,), 0, grace_seconds)
     wait = ps_wait(state)
     left = tuple(
-        name for name, each in state.everyone.items() if not each.phase.is_final and not (wait and name.role == "ps")
+        name
+        for name, each in {**state.helpers, **state.replicas}.items()
+        if not each.phase.is_final and not (wait and name.role == "ps")
     )
-    return Stop(left, state.attempt, 0.0 if state.forced else plan.timeouts.grace_seconds)
+    return Stop(left, state.attempt, grace_seconds)
 
 
 def ps_wait(state: RunState) -> bool:

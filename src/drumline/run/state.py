@@ -5,7 +5,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from drumline.plan.types import ReplicaId
+from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -17,6 +17,7 @@ from drumline.run.event import (
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
+    TensorBoardServed,
     TimerFired,
 )
 
@@ -82,6 +83,8 @@ class RunState(NamedTuple):
     left: Mapping[str, int] = MappingProxyType({})  # how many of each role have not ended
     waiting: int = 0  # how many have not started
     helpers: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})  # who work before the first attempt
+    tensorboard: ReplicaState | None = None  # beside the line, whatever the attempt; None while nobody wants it
+    tensorboard_address: str = ""  # once it answers
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
     lingering: bool = False  # succeeded; the others may end by themselves for a while
     forced: bool = False  # the user wants no grace
@@ -94,7 +97,7 @@ class RunState(NamedTuple):
 
     @property
     def anyone_left(self) -> bool:
-        """Whether somebody may still have a process: nobody has seen all ends."""
+        """Whether somebody of the line, or who helps it, may still have a process: nobody has seen all ends."""
         return any(self.left.values()) or self.anyone_helps
 
     @property
@@ -104,12 +107,20 @@ class RunState(NamedTuple):
 
     def standing(self, name: ReplicaId) -> ReplicaState | None:
         """Where a replica or a helper stands, if it is one of this run's."""
+        if name == TENSORBOARD:
+            return self.tensorboard
         return (self.helpers if name.is_helper else self.replicas).get(name)
 
     @property
     def everyone(self) -> dict[ReplicaId, ReplicaState]:
         """Where the helpers and the replicas stand."""
-        return {**self.helpers, **self.replicas}
+        beside = {TENSORBOARD: self.tensorboard} if self.tensorboard else {}
+        return {**self.helpers, **self.replicas, **beside}
+
+    @property
+    def shows(self) -> bool:
+        """Whether TensorBoard may have a process."""
+        return self.tensorboard is not None and not self.tensorboard.phase.is_final
 
     def with_warning(self, warning: str) -> Self:
         """The same run with something to tell its user; told twice, it is one thing."""
@@ -117,6 +128,8 @@ class RunState(NamedTuple):
 
     def with_helper(self, name: ReplicaId, now: ReplicaState) -> Self:
         """The same run with one helper changed."""
+        if name == TENSORBOARD:
+            return self._replace(tensorboard=now)
         return self._replace(helpers={**self.helpers, name: now})
 
     def with_replica(self, name: ReplicaId, now: ReplicaState) -> Self:
@@ -146,9 +159,13 @@ def is_past(state: RunState, event: Event) -> bool:
             replica = state.standing(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
+            if event.replica == TENSORBOARD:  # it outlives attempts
+                return False
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
             return event.attempt != state.attempt
+        case TensorBoardServed():
+            return not state.shows
         case TimerFired():
             return event.attempt != state.attempt and event.timer != "run"
         case _:

@@ -21,8 +21,8 @@ def deciders(plan: Plan) -> tuple[ReplicaId, ...]:
 
 
 def counts(replica: ReplicaId) -> bool:
-    """Whether its failure is the run's; an evaluator's is not."""
-    return replica.role != "evaluator"
+    """Whether its failure is the run's; that of an evaluator or of TensorBoard is not."""
+    return replica.role not in ("evaluator", "tensorboard")
 
 
 def left_early(replica: ReplicaId) -> bool:

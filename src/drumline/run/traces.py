@@ -10,6 +10,7 @@ GROUP = "group"  # its cgroup, while that is there
 REPORT = "report"  # how far it is, as its script said last
 ERROR = "error"  # the exception that ended its script
 MARKS = "marks"  # which byte of the log was written by when
+ADDRESS = "address"  # where it is to be reached, of a helper that can be
 METRICS = "metrics"  # what it used, sample by sample
 
 

@@ -44,6 +44,17 @@ def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
     return Cause(event.replica, state.attempt, exit_, failure_class(exit_), "LeftEarly" if exit_.ok else reason)
 
 
+def ending_when_asked(ending: Ending | None, at_seconds: float) -> Ending:
+    """A run that has already succeeded stays a success; one that is failing or waiting is killed, not restarted."""
+    if ending and ending.phase is Phase.FINISHED:
+        return ending._replace(at_seconds=None)
+    if ending and ending.phase is Phase.KILLED:
+        return ending
+    if ending:
+        return Ending(Phase.KILLED, "Asked", ending.cause, ending.at_seconds)
+    return Ending(Phase.KILLED, "Asked", at_seconds=at_seconds)
+
+
 def judge(ending: Ending, event: ReplicaExited) -> ReplicaState:
     """Where a replica stands that ended after it was decided what the run comes to."""
     phase, reason = _judge(ending, event)

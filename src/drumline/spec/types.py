@@ -306,6 +306,10 @@ class Spec(Block, frozen=True):
     restart: Restart = Restart()
     timeouts: Timeouts = Timeouts()
     success: Annotated[Success | None, Meta(description="Who decides; unless said, the chief, else all workers")] = None
+    tensorboard: Annotated[
+        bool | None,
+        Meta(description="Beside the run, on loopback; unless said, once a tensorflow run has written summaries"),
+    ] = None
     engine: Engine = Engine()
     warm: Annotated[
         bool | Warm | None,

@@ -12,10 +12,10 @@ from itertools import groupby
 from typing import assert_never
 
 from drumline.engine.protocol import Engine, Loop, MustWait
-from drumline.errors import DrumlineError
+from drumline.errors import DrumlineError, EngineError
 from drumline.plan.bind import bind
-from drumline.plan.types import Placement, Plan
-from drumline.run.action import Action, ChooseDelay, Finish, Prepare, SetTimer, Start, Stop
+from drumline.plan.types import TENSORBOARD, Placement, Plan
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -23,6 +23,8 @@ from drumline.run.event import (
     EngineFailed,
     EngineWarned,
     Event,
+    Exit,
+    ReplicaExited,
     RunAccepted,
     SupervisorReturned,
     TimerFired,
@@ -30,6 +32,9 @@ from drumline.run.event import (
 from drumline.run.machine import step
 from drumline.run.state import Ending, RunState
 from drumline.store.journal import Journal, Record
+
+# So long everybody who starts has the cores for himself.
+_SETTLED_SECONDS = 1.0
 
 
 class Supervisor:
@@ -44,6 +49,7 @@ class Supervisor:
         self._loop = loop
         self._news: deque[Event] = deque()
         self._addresses: dict[int, tuple[str, ...]] = {}
+        self._output_dir = ""  # of the attempt that was placed last
         self._trouble = ""  # why the journal cannot be kept
         history = list(history)
         self._began = loop.now() - _seconds_lived(history, journal.boot, loop.now())
@@ -56,6 +62,8 @@ class Supervisor:
         """Start the run, or go on with it where an earlier supervisor left it."""
         self.take(RunAccepted() if self.is_new else SupervisorReturned())
         self.settle()
+        if self.plan.tensorboard is None and self._engine.capabilities.tensorboard:
+            self._loop.call_later(_SETTLED_SECONDS, self._look_out)
 
     def take(self, event: Event) -> None:
         """Accept an event; it is dealt with at the next `settle`."""
@@ -106,6 +114,8 @@ class Supervisor:
                 self._try(action.attempt, partial(self._start, action.attempt))
             case Stop():
                 self._engine.stop(action.replicas, action.attempt, grace_seconds=action.grace_seconds)
+            case Serve():
+                self._serve()
             case SetTimer():
                 passed = self._loop.now() - self._began if action.timer == "run" else 0.0
                 fired = TimerFired(action.timer, action.attempt)
@@ -119,6 +129,24 @@ class Supervisor:
 
     def _start(self, attempt: int) -> None:
         self._engine.start(bind(self.plan, self._placement(attempt), attempt=attempt))
+
+    def _serve(self) -> None:
+        """Have the engine show the run; that it cannot is the end of TensorBoard and of nothing else."""
+        try:
+            if not self._engine.capabilities.tensorboard:
+                raise EngineError(f"it cannot be shown where {self.plan.engine} runs")
+            self._engine.serve(self.plan)
+        except (DrumlineError, OSError) as error:
+            message = error.strerror if isinstance(error, OSError) else str(error)
+            self.take(ReplicaExited(TENSORBOARD, 0, 0, Exit(message=message or ""), self._loop.now()))
+
+    def _look_out(self) -> None:
+        from drumline.supervise.lookout import Lookout  # noqa: PLC0415 - nobody waits for it
+
+        def folder() -> str | None:
+            return None if self.state.tensorboard else "" if self.state.ending else self._output_dir
+
+        Lookout(self._loop, folder, self.take).look()
 
     def _try(self, attempt: int, call: Callable[[], None]) -> None:
         """Have the engine do this; that it cannot is something that happens to the run."""
@@ -147,6 +175,7 @@ class Supervisor:
             self.state, actions = step(self.plan, self.state, placed)
             for action in actions:
                 self._perform(action)
+        self._output_dir = placement[self.plan.replicas[0].id].output_dir
         return placement
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.plan.types import ReplicaId, Restart
+from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.failure import describe_exit
 from drumline.run.machine import step
@@ -162,22 +162,29 @@ class Feed:
             items.extend(own)
         if restarted or not before.replicas:
             self._open_logs(after.attempt)
+        if after.tensorboard and not before.tensorboard:
+            self._open_log(TENSORBOARD, 0)
         touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.everyone)
         for replica in touched:
             old, new = before.standing(replica), same.standing(replica)
             if new is not None and new != old:
-                items.extend(self._replica_change(at, replica, same.attempt, old, new))
+                attempt = 0 if replica.is_helper else same.attempt
+                items.extend(self._replica_change(at, replica, attempt, old, new))
         if not own_first:
             items.extend(own)
         if restarted:
-            for log in self._logs.values():
-                if log.attempt == before.attempt and log.ended is None:
+            for (replica, _), log in self._logs.items():
+                if log.attempt == before.attempt and log.ended is None and replica != TENSORBOARD:
                     log.ended = at
             items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
         warnings = after.warnings[len(before.warnings) :]
         items += [Lines(at, self._folder.id, f"Warning: {each}\n".encode(), after.attempt) for each in warnings]
+        if after.tensorboard_address not in ("", before.tensorboard_address):
+            items.append(
+                Lines(at, self._folder.id, f"TensorBoard: {after.tensorboard_address}\n".encode(), after.attempt)
+            )
         return items
 
     def _replica_change(
@@ -194,15 +201,18 @@ class Feed:
             yield Change(at, self._spell(replica), new.phase, attempt, new.reason, message, new.exit)
 
     def _open_logs(self, attempt: int) -> None:
-        if self._attempt is not None and attempt != self._attempt:
-            return
         for replica in self.plan.everyone:
-            if self._wanted(replica) and not (replica.is_helper and attempt):
-                folder = self._folder.path / trace_dir(replica, attempt)
-                self._logs[replica, attempt] = _Log(self._spell(replica), attempt, folder)
+            if not (replica.is_helper and attempt):
+                self._open_log(replica, attempt)
+
+    def _open_log(self, replica: ReplicaId, attempt: int) -> None:
+        if self._wanted(replica) and self._attempt in (None, attempt):
+            folder = self._folder.path / trace_dir(replica, attempt)
+            self._logs[replica, attempt] = _Log(self._spell(replica), attempt, folder)
 
     def _wanted(self, replica: ReplicaId) -> bool:
-        return self._replicas is None or replica in self._replicas
+        """Whether it was asked for; TensorBoard is, by its own name."""
+        return replica != TENSORBOARD if self._replicas is None else replica in self._replicas
 
     def _restarting(self, at: float, state: RunState) -> Change:
         cause = state.causes[-1]

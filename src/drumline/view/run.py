@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from drumline.plan.types import Plan, ReplicaId, Resources
+from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import ERROR, trace_dir
@@ -59,6 +59,14 @@ class RunDetails(NamedTuple):
     is_dirty: bool | None
     folder: str
     chief_standing: Standing = Standing()
+    tensorboard: TensorBoardRow | None = None  # None if there was none
+
+
+class TensorBoardRow(NamedTuple):
+    """TensorBoard beside a run: where it stands, and its address while it answers."""
+
+    phase: Phase
+    address: str
 
 
 class _Life(NamedTuple):
@@ -77,9 +85,8 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     facts = read_facts(folder)
     lives = _lives(history.records, state)
     claims = {replica.id: replica.resources for replica in plan.replicas}
-    bare = [
-        _row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in plan.everyone
-    ]
+    names = (*plan.everyone, *((TENSORBOARD,) if state.tensorboard else ()))
+    bare = [_row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in names]
     output = output_dir(folder, plan, str(facts.get("directory", "")))
     rows = _with_standings(folder, state, bare, output, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
@@ -97,6 +104,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         is_dirty=is_dirty if isinstance(is_dirty, bool) else None,
         folder=str(folder.path),
         chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
+        tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
     )
 
 

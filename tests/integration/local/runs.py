@@ -88,6 +88,7 @@ class House:
             "DRUMLINE_HOME": str(self.home),
             "DRUMLINE_GPUS": "",
             "XDG_CACHE_HOME": str(path / "cache"),
+            "DRUMLINE_TENSORBOARD": "/nowhere",  # whoever tests it says where; nobody downloads it
             "HERE": str(self.project),
         }
 

@@ -19,7 +19,9 @@ from drumline.run.event import (
     ReplicaStarted,
     RunAccepted,
     StopRequested,
+    SummariesFound,
     SupervisorReturned,
+    TensorBoardServed,
     TimerFired,
 )
 from past import SECOND, TWO_WORKERS, WORKER, append, moments, write_run
@@ -38,6 +40,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("event", "line"),
     [
         (RunAccepted(), "4 was accepted"),
+        (SummariesFound(), "4 has written summaries"),
+        (TensorBoardServed("http://127.0.0.1:20003/"), "4.tensorboard answers at http://127.0.0.1:20003/"),
         (AttemptPlaced(0, ("a:1",)), "4 was placed for attempt 0: 1 replica at a:1"),
         (AttemptPlaced(1, ("a:1", "a:2")), "4 was placed for attempt 1: 2 replicas at a:1 to a:2"),
         (ReplicaStarted(WORKER, 0, pid=77), "4.worker.0 started as process 77"),

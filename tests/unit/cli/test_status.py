@@ -15,7 +15,17 @@ from typing import Any
 import pytest
 
 from drumline.cli import run
-from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.plan.types import TENSORBOARD
+from drumline.run.event import (
+    AttemptPlaced,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    SummariesFound,
+    TensorBoardServed,
+)
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
@@ -132,6 +142,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
         "dirty": None,
         "causes": [],
         "warnings": [],
+        "tensorboard": None,
         "replicas": [
             {
                 "id": "4.worker.0",
@@ -252,6 +263,31 @@ def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> No
     assert whole["progress"] == first
     assert [(each["progress"], each["behind"]) for each in whole["replicas"]] == [(first, False), (second, True)]
     assert [each["progress"] for each in data(capsys)] == [first]
+
+
+def test_tensorboard_has_a_row_and_its_address_while_it_answers(home: Path, capsys: Captured) -> None:
+    accepted, started, found, ended = moments()
+    folder = write_run(home, 4, running(accepted, started), spec="framework: tensorflow")
+    assert status("4") == 0
+    assert "TensorBoard" not in capsys.readouterr().out
+    append(folder, [(found, SummariesFound()), (found, ReplicaStarted(TENSORBOARD, 0, pid=7))])
+    assert status("4") == 0
+    out = capsys.readouterr().out
+    assert "\nTensorBoard: gets ready\n" in out
+    assert "\n4.tensorboard " in out
+    append(folder, [(found, TensorBoardServed("http://127.0.0.1:20003/"))])
+    assert status("4.worker.0") == 0
+    out = capsys.readouterr().out
+    assert "\nTensorBoard: http://127.0.0.1:20003/\n" in out
+    assert "4.tensorboard" not in out
+    shown = data(capsys, "4.tensorboard")
+    assert shown["tensorboard"] == {"state": "RUNNING", "address": "http://127.0.0.1:20003/"}
+    assert [row["id"] for row in shown["replicas"]] == ["4.tensorboard"]
+    over = ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot)
+    append(folder, [(ended, over), (ended, ReplicaExited(TENSORBOARD, 0, 0, Exit(0), ended.since_boot))])
+    assert status("4") == 0
+    assert "\nTensorBoard: ended; `drumline tensorboard 4` shows the run again\n" in capsys.readouterr().out
+    assert data(capsys, "4")["tensorboard"] == {"state": "FINISHED", "address": None}
 
 
 def test_what_was_written_for_tensorboard_stands_beside_a_run_that_prints_nothing(home: Path, capsys: Captured) -> None:

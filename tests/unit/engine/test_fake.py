@@ -12,18 +12,19 @@ from clockwork import Clockwork
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, acts_of, command_of
 from drumline.engine.local.trace import Trace, read_trace
-from drumline.engine.protocol import Site
+from drumline.engine.protocol import Capabilities, Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
 from drumline.plan.bind import bind
-from drumline.plan.types import Plan, ReplicaId
-from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
+from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted, SummariesFound, TensorBoardServed
 from drumline.run.state import Phase
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.keeper import boot_id
 from drumline.store.journal import Journal, read_journal
 from drumline.supervise.supervisor import Supervisor
 from lines import line
+from summaries import write_scalars
 
 HOUR = 3600.0
 FIRST = ReplicaId("worker", 0)
@@ -249,10 +250,10 @@ def test_it_renders_what_each_plays(tmp_path: Path) -> None:
 # --- a whole supervisor, by the same clock ----------------------------------------------------------------------------
 
 
-def see_through(plan: Plan, folder: Path) -> Supervisor:
+def see_through(plan: Plan, folder: Path, kind: type[FakeEngine] = FakeEngine) -> Supervisor:
     """Supervise a run to its end, in no time."""
     stage = Clockwork()
-    engine = FakeEngine(Site(folder, folder / "home", 1))
+    engine = kind(Site(folder, folder / "home", 1))
     path = folder / "events.jsonl"
     journal = Journal(path, boot="b", wall=time.time, since_boot=stage.now)
     supervisor = Supervisor(plan, engine, journal, read_journal(path), stage)
@@ -288,3 +289,46 @@ def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
     assert supervisor.ending.reason == "TimeLimit"
     ends = [each.at_seconds for each in supervisor.state.replicas.values()]
     assert ends == [1000.0 + 7200.0] * 3
+
+
+def test_tensorboard_is_played_beside_a_line_and_taken_up(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    plan = play(ENDLESS)
+    stage.engine.serve(plan)
+    stage.engine.serve(plan)
+    told = [ReplicaStarted(TENSORBOARD, 0), TensorBoardServed("http://tensorboard.fake/")]
+    assert stage.told == [*told, told[1]]
+    again = Stage(tmp_path, stage.clock)
+    again.engine.serve(plan)
+    assert again.told == told
+    again.engine.stop([TENSORBOARD], 0, grace_seconds=10.0)
+    assert again.told[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), stage.clock.now())]
+
+
+class BlindEngine(FakeEngine):
+    """An engine that can show nothing."""
+
+    capabilities = Capabilities(forms=("json",))
+
+
+def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_path: Path) -> None:
+    plan = play(Act(after_seconds=HOUR))
+    write_scalars(tmp_path / "home" / "runs" / "4" / "output", "loss", [1.0])
+    asked = see_through(plan._replace(tensorboard=True), tmp_path, BlindEngine)
+    assert asked.state.phase is Phase.FINISHED
+    (warning,) = asked.state.warnings
+    assert "it cannot be shown where local runs" in warning
+    (tmp_path / "other").mkdir()
+    unasked = see_through(plan._replace(tensorboard=None), tmp_path / "other", BlindEngine)
+    assert (unasked.state.tensorboard, unasked.state.warnings) == (None, ())
+
+
+def test_a_line_that_writes_summaries_is_shown_to_its_end(tmp_path: Path) -> None:
+    plan = play(Act(after_seconds=HOUR))._replace(tensorboard=None)
+    write_scalars(tmp_path / "home" / "runs" / "4" / "output" / "summaries", "loss", [1.0])
+    supervisor = see_through(plan, tmp_path)
+    assert supervisor.state.phase is Phase.FINISHED
+    kinds = [type(record.event) for record in read_journal(tmp_path / "events.jsonl")]
+    assert kinds.count(SummariesFound) == kinds.count(TensorBoardServed) == 1
+    assert supervisor.state.tensorboard
+    assert supervisor.state.tensorboard.phase is Phase.FINISHED

@@ -32,6 +32,23 @@ def replica(plan: Plan, name: str) -> Replica:
 
 
 @pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("framework: tensorflow", None),
+        ("framework: torch", False),
+        ("framework: plain", False),
+        ("framework: torch\ntensorboard: true", True),
+        ("tensorboard: true", True),
+        ("tensorboard: false", False),
+    ],
+)
+def test_tensorboard_is_as_asked_and_else_for_tensorflow_once_there_is_something(
+    spec: str, expected: bool | None
+) -> None:
+    assert plan_of(spec).tensorboard is expected
+
+
+@pytest.mark.parametrize(
     ("roles", "line", "chief", "success"),
     [
         ("{}", ["worker.0"], "worker.0", "all-workers"),

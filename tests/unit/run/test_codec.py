@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.plan.types import ROLES, ReplicaId
+from drumline.plan.types import ROLES, TENSORBOARD, ReplicaId
 from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import (
     AttemptDelayed,
@@ -25,7 +25,9 @@ from drumline.run.event import (
     RoomFound,
     RunAccepted,
     StopRequested,
+    SummariesFound,
     SupervisorReturned,
+    TensorBoardServed,
     TimerFired,
 )
 
@@ -48,6 +50,8 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     DelayChosen: st.builds(DelayChosen, numbers, seconds),
     EngineFailed: st.builds(EngineFailed, numbers, texts),
     EngineWarned: st.builds(EngineWarned, numbers, texts),
+    SummariesFound: st.just(SummariesFound()),
+    TensorBoardServed: st.builds(TensorBoardServed, texts),
     SupervisorReturned: st.just(SupervisorReturned()),
 }
 
@@ -141,6 +145,9 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         StopRequested(),
         StopRequested(force=True),
         ReplicaExited(worker, 1, 2, Exit(code=0), 200.0),
+        SummariesFound(),
+        ReplicaStarted(TENSORBOARD, 0, 0, 4712),
+        TensorBoardServed("http://127.0.0.1:20003/"),
     ]
     assert [(type(event), event) for event in events] == [(type(event), event) for event in expected]
     assert {type(event) for event in events} == set(KINDS)

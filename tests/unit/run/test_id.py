@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.errors import InputError, NotFoundError
-from drumline.plan.types import ReplicaId
+from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.run.id import Target, parse_target
 from drumline.run.traces import trace_dir
 from lines import line
@@ -74,6 +74,17 @@ def test_a_replica_that_the_run_does_not_have_says_which_it_has(text: str) -> No
         parse_target(text).replicas(WITHOUT)
     assert caught.value.message == f"run 4 has no {text.removeprefix('4.').replace('master', 'chief')}"
     assert caught.value.hint == "it has 4.worker.0, 4.worker.1, 4.ps.0"
+
+
+@pytest.mark.parametrize("wanted", ["tensorboard", "tensorboard=true"])
+def test_tensorboard_is_named_by_its_name_alone(wanted: str) -> None:
+    plan = line(f"worker {wanted}")
+    assert parse_target("4.tensorboard").replicas(plan) == (TENSORBOARD,)
+    assert parse_target("4").replicas(plan) == (ReplicaId("worker", 0),)
+    with pytest.raises(NotFoundError):
+        parse_target("4.tensorboard.0").replicas(plan)
+    with pytest.raises(NotFoundError):
+        parse_target("4.tensorboard").replicas(line("worker"))
 
 
 def test_a_long_line_is_not_listed_whole() -> None:

@@ -19,6 +19,7 @@ from drumline.run.event import (
     ReplicaStarted,
     RunAccepted,
     StopRequested,
+    SummariesFound,
     TimerFired,
 )
 from drumline.run.machine import fold
@@ -47,6 +48,7 @@ def lines(draw: st.DrawFn) -> Plan:
         f" ps*{draw(few)} evaluator*{draw(st.integers(0, 1))} success={draw(st.sampled_from(policies))}"
         f" crash={draw(few)} lost={draw(few)} preempted={draw(few)}"
         f" backoff_initial_seconds={draw(st.sampled_from((0, 1)))} {draw(st.sampled_from(('', 'run=60')))}"
+        f" {draw(st.sampled_from(('', 'tensorboard', 'tensorboard=true')))}"
     )
 
 
@@ -65,6 +67,7 @@ def live(world: World, random: Random) -> None:
         "the engine will break": 1,
         "others take all the room": 1,
         "others make room": 3,
+        "somebody finds summaries": 2,
         "the user wants an end": 1,
     }
     world.tell(RunAccepted())
@@ -104,6 +107,8 @@ def do(deed: str, world: World, random: Random) -> None:
         once = StopRequested | TimerFired | AttemptDelayed
         told = [event for event in world.journal if not isinstance(event, once)]
         world.tell(random.choice(told))
+    elif deed == "somebody finds summaries":
+        world.tell(SummariesFound())
     elif deed == "a time is over" and world.timers:
         world.tell(take(world.timers, random))
     elif deed == "the supervisor dies":

@@ -15,14 +15,14 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from drumline.engine.fake.act import Act, act_of, acts_of
+from drumline.engine.fake.act import Act, act_of, acts_of, command_of
 from drumline.engine.fake.life import End, Life, read_notes
 from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import from_data, to_data
-from drumline.plan.types import Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
-from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, TensorBoardServed
 from drumline.run.traces import TRACE, trace_dir
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
@@ -41,7 +41,7 @@ class _Stage(NamedTuple):
 class FakeEngine:
     """Plays a line."""
 
-    capabilities = Capabilities(forms=("json",))
+    capabilities = Capabilities(forms=("json",), tensorboard=True)
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -116,6 +116,14 @@ class FakeEngine:
         item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
         replica = Replica(helper, str(helper), item.preparation.argv, {}, Resources())
         self.start([Launch(replica, 0, place, item.env)])
+
+    def serve(self, plan: Plan) -> None:
+        """Let TensorBoard begin, which shows nothing, and say where it would be."""
+        act = Act(exit=None, exit_on_term=Exit(code=0))
+        replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
+        self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {})])
+        if not self._lives[TENSORBOARD, 0].told_end:
+            self._stage.tell(TensorBoardServed("http://tensorboard.fake/"))
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Let everybody begin who has not begun before; who has plays on."""

@@ -38,7 +38,7 @@ LONGEST_STRING_BYTES = 131_071
 class LocalEngine:
     """Runs a line as processes of this machine."""
 
-    capabilities = Capabilities(forms=("shell", "json", "yaml"))
+    capabilities = Capabilities(forms=("shell", "json", "yaml"), tensorboard=True)
 
     def __init__(self, site: Site, environ: Mapping[str, str]) -> None:
         self._site = site
@@ -145,6 +145,17 @@ class LocalEngine:
         launch = Launch(Replica(helper, str(helper), argv, {}, Resources()), 0, place, env)
         held = {helper: python.descriptors} if python else {}
         self._running.start([launch], partial(complete, environ=self._environ), held)
+
+    def serve(self, plan: Plan) -> None:
+        """Start TensorBoard on loopback, or take up the one that is there."""
+        from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few have it, and nobody at the start
+
+        server = Server(self._run_dir, self._running, self._loop, self._tell)
+        if server.resume():
+            return
+        place, python = place_helper(plan, self._site), self._python_of(plan)
+        cache = self._site.cache or self._site.home / "cache"
+        server.start(plan, python.applied(place) if python else place, cache / "environments", self._environ)
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""

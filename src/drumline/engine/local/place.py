@@ -123,6 +123,15 @@ def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int], *, hold: bool) -> d
     return claims
 
 
+def claim_beside(plan: Plan) -> PortClaim:
+    """Claim a free port that the line does not need, in this attempt or another."""
+    taken, kernels = frozenset(_named_ports(plan).values()), _ephemeral_ports()
+    for port in PICKED_PORTS:
+        if port not in taken and port not in kernels and (claim := claim_port(port)):
+            return claim
+    raise EngineError("no free port is left on this machine")
+
+
 def _ephemeral_ports() -> range:
     try:
         first, last = map(int, _KERNELS_OWN.read_text().split())

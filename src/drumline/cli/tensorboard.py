@@ -1,0 +1,155 @@
+"""``drumline tensorboard``: what runs have written for TensorBoard, whether they go on or are over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+
+from drumline.engine.local.claim import claim_port
+from drumline.errors import EngineError, InputError
+from drumline.run.id import parse_target
+from drumline.run.tensorboard import pythons
+from drumline.runtime import tensorboard
+from drumline.runtime.keeper import end_with_parent
+from drumline.store.clock import read_clock
+from drumline.store.folder import find_folder
+from drumline.store.home import cache_of, home_of
+from drumline.store.summaries import has_summaries
+from drumline.view.run import RunDetails, run_details
+from drumline.words import listed
+
+HOST = "127.0.0.1"
+USUAL_PORT, MOST_PORTS = 6006, 100
+_MOMENT_SECONDS = 0.1
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help=f"Where, on this machine; else the first free one from {USUAL_PORT} on.",
+)
+def command(ids: tuple[str, ...], port: int | None) -> None:
+    """Show what runs have written for TensorBoard, until Ctrl-C: runs that go on, and runs that are over.
+
+    Several runs stand side by side, each under its number.
+    """
+    found = _find(ids)
+    folders = {details.run.summary.id: details.output_dir for details in found}
+    own = dict.fromkeys(python for details in found for python in pythons(details.plan))
+    with _claimed_port(port) as claimed, _links(folders) as folder:
+        _serve(folder, claimed, list(folders), [*own, sys.executable])
+
+
+def _find(ids: Sequence[str]) -> list[RunDetails]:
+    """The runs; raise InputError for one that has nothing to show."""
+    found = []
+    for text in dict.fromkeys(ids):
+        target = parse_target(text)
+        if target.role is not None:
+            raise InputError(
+                f"{text}: only whole runs are shown", hint=f"`drumline tensorboard {target.run}` shows all of it"
+            )
+        details = run_details(find_folder(home_of(os.environ), target.run), read_clock())
+        if not has_summaries(details.output_dir, most=sys.maxsize):
+            raise InputError(
+                f"run {target.run} has written no summaries below {details.output_dir}",
+                hint="TensorBoard shows what a script writes below its OUTPUT_DIR, with `tf.summary` for one",
+            )
+        found.append(details)
+    return found
+
+
+@contextmanager
+def _links(folders: dict[str, str]) -> Iterator[str]:
+    """A folder below which every run's output is under its number; gone with all that is beside when the block ends."""
+    scratch = tempfile.mkdtemp(prefix="drumline-tensorboard-")
+    try:
+        folder = Path(scratch, "runs")
+        folder.mkdir()
+        for run, output in folders.items():
+            (folder / run).symlink_to(output)
+        yield str(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _claimed_port(wanted: int | None) -> Iterator[int]:
+    """A port that nobody else gets while TensorBoard comes up; raise InputError if it is taken."""
+    for port in [wanted] if wanted else range(USUAL_PORT, USUAL_PORT + MOST_PORTS):
+        if claim := claim_port(port):
+            try:
+                yield port
+            finally:
+                claim.close()
+            return
+    taken = f"port {wanted} is" if wanted else f"ports {USUAL_PORT} to {USUAL_PORT + MOST_PORTS - 1} are"
+    raise InputError(f"{taken} taken", hint="name a free one with `--port`")
+
+
+def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> None:
+    """Run TensorBoard until somebody ends it, which is the usual end once it answers."""
+    scratch = str(Path(folder).parent)
+    root = str(cache_of(os.environ) / "environments")
+    argv = [sys.executable, "-IS", tensorboard.__file__, folder, HOST, str(port), scratch, root, *own]
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    # In a group of its own: a Ctrl-C is for us, and what becomes of TensorBoard is for us to say.
+    server = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        process_group=0,
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - no threads
+    )
+    answered = False
+    try:
+        while server.poll() is None and not _answers(port):
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(_MOMENT_SECONDS)
+        answered = server.returncode is None
+        if answered:
+            click.echo(f"TensorBoard: http://{HOST}:{port}/")
+            click.echo(f"drumline: run{'s' * (len(runs) > 1)} {listed(list(runs))}; Ctrl-C ends it", err=True)
+        code = server.wait()
+    except KeyboardInterrupt:
+        if not answered:
+            raise
+        return
+    finally:
+        _end(server)
+    if code == tensorboard.NOT_TO_BE_HAD:
+        raise EngineError("there is no TensorBoard here, see above", hint="`pip install tensorboard` helps")
+    raise EngineError(f"TensorBoard ended by itself, with exit code {code}")
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End it with whatever it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(5)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

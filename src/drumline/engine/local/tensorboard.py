@@ -1,0 +1,81 @@
+"""TensorBoard as a process of this machine: on loopback, at a port of its own that stays the same for the whole run."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from drumline.engine.local.environment import complete
+from drumline.engine.local.place import HOST, claim_beside
+from drumline.engine.local.processes import Processes
+from drumline.engine.protocol import Loop, Tell
+from drumline.plan.types import TENSORBOARD, Extended, Launch, LaunchValue, Place, Plan, Replica, Resources
+from drumline.run.event import TensorBoardServed
+from drumline.run.tensorboard import pythons
+from drumline.run.traces import ADDRESS, TRACE, trace_dir
+from drumline.runtime import tensorboard
+from drumline.runtime.lock import is_locked
+
+_FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
+_ENV: Mapping[str, LaunchValue] = {
+    "PYTHONUNBUFFERED": "1",
+    "CUDA_VISIBLE_DEVICES": "",  # beside TensorFlow it would take a part of every GPU
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+_NOWHERE = Place(HOST, 0, "/", "/", "/")
+
+
+class Server:
+    """TensorBoard beside one run; asks for its answer until it comes, or until it has ended."""
+
+    def __init__(self, run_dir: Path, running: Processes, loop: Loop, tell: Tell) -> None:
+        self._folder = run_dir / trace_dir(TENSORBOARD, 0)
+        self._running = running
+        self._loop = loop
+        self._tell = tell
+
+    def resume(self) -> bool:
+        """Take up the one that an earlier supervisor started, whatever has become of its place; False if nobody did."""
+        if not self._running.has_begun(TENSORBOARD, 0):
+            return False
+        # It has begun and will not be again: nobody looks at more than its name.
+        self._begin(Launch(Replica(TENSORBOARD, str(TENSORBOARD), ("true",), {}, Resources()), 0, _NOWHERE, {}))
+        with suppress(OSError, ValueError):  # without its address it is stopped all the same
+            self._look(int((self._folder / ADDRESS).read_text().rpartition(":")[2]), _FIRST_LOOK_SECONDS)
+        return True
+
+    def start(self, plan: Plan, place: Place, root: Path, environ: Mapping[str, str]) -> None:
+        """Start it; its address is told when it answers."""
+        claim = claim_beside(plan)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self._folder / ADDRESS).write_text(f"{HOST}:{claim.port}\n")
+            where = (place.output_dir, HOST, str(claim.port), str(self._folder), str(root))
+            argv = (sys.executable, "-IS", tensorboard.__file__, *where, *pythons(plan), sys.executable)
+            path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
+            replica = Replica(TENSORBOARD, str(TENSORBOARD), argv, {}, Resources())
+            self._begin(Launch(replica, 0, place, {**_ENV, **path}), environ, claim.descriptors)
+        finally:
+            claim.close()
+        self._look(claim.port, _FIRST_LOOK_SECONDS)
+
+    def _begin(self, launch: Launch, environ: Mapping[str, str] = {}, held: Sequence[int] = ()) -> None:
+        self._running.start([launch], partial(complete, environ=environ), {TENSORBOARD: held})
+
+    def _look(self, port: int, pause: float) -> None:
+        if _answers(port):
+            self._tell(TensorBoardServed(f"http://{HOST}:{port}/"))
+        elif is_locked(self._folder / TRACE):
+            later = min(pause * 1.2, _LONGEST_PAUSE_SECONDS)
+            self._loop.call_later(pause, partial(self._look, port, later))
+
+
+def _answers(port: int) -> bool:
+    """Whether somebody listens there; the port is claimed, so nobody else does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.05)
+        return probe.connect_ex((HOST, port)) == 0

@@ -1,0 +1,52 @@
+"""TensorBoard beside the line: when it is wanted, and what its end means, which is never the run's."""
+
+from __future__ import annotations
+
+import re
+
+from drumline.plan.types import TENSORBOARD, Plan
+from drumline.run.action import Action, Serve
+from drumline.run.event import Exit, ReplicaExited
+from drumline.run.failure import describe_exit, reason_of
+from drumline.run.state import Phase, ReplicaState, RunState
+from drumline.run.verdict import ended, judge
+
+# With this it says that it is not installed and cannot be, as sysexits.h has it for a service that is not available.
+NOT_TO_BE_HAD = 69
+
+
+def show(state: RunState) -> tuple[RunState, tuple[Action, ...]]:
+    """Want TensorBoard; once for a run, whatever becomes of it, and not before there is a line."""
+    if state.tensorboard or state.ending or state.phase in (Phase.CREATED, Phase.BUILDING):
+        return state, ()
+    return state.with_helper(TENSORBOARD, ReplicaState()), (Serve(),)
+
+
+def show_no_more(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
+    """What the end of TensorBoard makes of a run: nothing, or a warning if nobody asked for that end."""
+    state = state._replace(tensorboard_address="")
+    if state.ending and not state.anyone_left:
+        return state.with_helper(TENSORBOARD, judge(state.ending, event))
+    if event.exit.ok:
+        return state.with_helper(TENSORBOARD, ended(event, Phase.FINISHED))
+    state = state.with_helper(TENSORBOARD, ended(event, Phase.FAILED, reason_of(event.exit)))
+    return state.with_warning(_describe(plan.run, event.exit))
+
+
+def pythons(plan: Plan) -> tuple[str, ...]:
+    """Where TensorBoard may be installed, if it gets no environment of its own: by what the line runs, or would."""
+    words = (replica.argv[0] for replica in plan.replicas if replica.id == plan.chief)
+    own = (word for word in words if re.fullmatch(r"(.*/)?python[0-9.]*", word))
+    return tuple(dict.fromkeys((*own, "python")))
+
+
+def _describe(run: str, exit_: Exit) -> str:
+    if exit_.code == NOT_TO_BE_HAD:
+        return (
+            "TensorBoard is not installed and could not be; the training goes on without it: `pip install tensorboard`"
+            f" where the training runs, or say `tensorboard: false`; `drumline logs {run}.tensorboard` says more"
+        )
+    return (
+        f"TensorBoard failed ({describe_exit(exit_)}); the training goes on without it:"
+        f" `drumline logs {run}.tensorboard` says why"
+    )

@@ -1,0 +1,253 @@
+"""TensorBoard beside real runs: found, served, taken up, ended with them; and for runs that are over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from boards import write_python, write_wheel
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+from summaries import read_scalars, write_scalars
+from training.line import find_python
+
+WAIT = "until [ -e $HERE/go ]; do sleep 0.01; done"
+SHOWN = [(0, 3.0), (1, 2.0), (2, 1.0)]
+LOSSES = [value for _, value in SHOWN]
+
+
+@pytest.fixture
+def board(house: House) -> House:
+    """A house where TensorBoard is installed."""
+    house.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
+    return house
+
+
+@pytest.fixture
+def quick(house: House) -> House:
+    """A house where something is installed that is as quick to start as TensorBoard is not."""
+    house.env["DRUMLINE_TENSORBOARD"] = str(write_python(house.path))
+    return house
+
+
+def address_of(run: Run) -> str:
+    return wait_until(lambda: run.state.tensorboard_address)
+
+
+def scalars(address: str, *, runs: int = 1) -> Mapping[str, object]:
+    """What it shows of so many runs; it reads files in its own time."""
+    return wait_until(lambda: found if len(found := read_scalars(address, "loss")) == runs else None)
+
+
+def listeners(port: int) -> set[str]:
+    """The addresses at which somebody listens on a port, as the kernel writes them."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    return {words[1].split(":")[0] for words in lines if words[1].endswith(f":{port:04X}") and words[3] == "0A"}
+
+
+def test_summaries_are_shown_from_attempt_to_attempt_whoever_supervises(board: House) -> None:
+    board.write("tensorboard.py", "raise SystemExit('not this one')")
+    run = board.train(f"""
+        framework: tensorflow
+        run: "echo $$ >> $HERE/workers; {WAIT}"
+        restart: 1
+    """)
+    run.wait_for(Phase.RUNNING)
+    assert run.state.tensorboard is None
+    write_scalars(run.path / "output" / "summaries" / "train", "loss", LOSSES)
+    address = address_of(run)
+    assert scalars(address) == {"summaries/train": SHOWN}
+    assert listeners(int(address.strip("/").rpartition(":")[2])) == {"0100007F"}, "on loopback alone"
+    assert f"\nTensorBoard: {address}\n" in board.run("status", run.id).out
+    assert "TensorBoard 2." in board.run("logs", f"{run.id}.tensorboard").out
+    assert board.run("logs", run.id).out.count("TensorBoard") == 1
+    assert "tensorboard" not in board.run("monitor", "--once", run.id).out
+    assert f"{run.id}.tensorboard" in board.run("monitor", "--once", f"{run.id}.tensorboard").out
+    assert f"{run.id}.tensorboard answers at {address}" in board.run("events", f"{run.id}.tensorboard").out
+    pid = run.pid("tensorboard")
+
+    run.kill_supervisor()
+    assert board.run("supervise", run.id).code == 0
+    kill_and_wait(board.wait_numbers("workers", 1)[0])
+    board.wait_numbers("workers", 2)
+    wait_until(lambda: (run.state.attempt, run.state.phase) == (1, Phase.RUNNING))
+    assert run.state.tensorboard_address == address
+    assert scalars(address) == {"summaries/train": SHOWN}
+
+    board.write("go", "")
+    state = run.wait_for(Phase.FINISHED)
+    assert state.tensorboard
+    assert (state.tensorboard.phase, state.warnings) == (Phase.FINISHED, ())
+    assert run.pid("tensorboard") == pid
+    assert not lives(pid)
+    assert listeners(int(address.strip("/").rpartition(":")[2])) == set()
+    assert "TensorBoard 2." in board.run("logs", f"{run.id}.tensorboard").out
+    assert "TensorBoard 2." not in board.run("logs", f"{run.id}.tensorboard", "--attempt", "1").out
+
+
+def test_asked_for_it_is_there_from_the_start_and_train_says_where_once(quick: House) -> None:
+    quick.write_spec("""
+        tensorboard: true
+        run: until grep -q TensorBoardServed $DRUMLINE_HOME/runs/1/events.jsonl; do sleep 0.01; done
+    """)
+    shown = quick.run("train")
+    assert shown.code == 0, shown.err
+    assert shown.out.count("] TensorBoard: http://127.0.0.1:") == 1
+    assert "1.tensorboard" not in shown.out
+
+
+def test_one_that_is_killed_is_warned_of_once_and_the_run_goes_on(quick: House) -> None:
+    run = quick.train(f"tensorboard: true\nrun: '{WAIT}'")
+    address_of(run)
+    kill_and_wait(run.pid("tensorboard"))
+    (warning,) = wait_until(lambda: run.state.warnings)
+    assert "killed by signal 9 (KILL)" in warning
+    assert f"`drumline logs {run.id}.tensorboard`" in warning
+    quick.write("go", "")
+    assert run.wait_for(Phase.FINISHED).warnings == (warning,)
+    assert warning in quick.run("status", run.id).out
+
+
+def test_a_run_that_is_killed_takes_it_along(quick: House) -> None:
+    run = quick.train(f"tensorboard: true\nrun: '{WAIT}'")
+    address_of(run)
+    pid = run.pid("tensorboard")
+    run.kill_supervisor()
+    assert lives(pid)
+    assert quick.run("kill", "--force", run.id).code == 0
+    run.wait_for(Phase.KILLED)
+    assert not lives(pid)
+
+
+def test_one_whose_project_is_gone_is_taken_up_and_ended_with_its_run(quick: House) -> None:
+    (quick.project / "work").mkdir()
+    run = quick.train("tensorboard: true\nworkdir: work\nrun: until [ -e $HERE/go ]; do sleep 0.01; done")
+    address = address_of(run)
+    run.kill_supervisor()
+    (run.trace_dir("tensorboard") / "address").unlink()
+    shutil.rmtree(quick.project / "work")
+    assert quick.run("supervise", run.id).code == 0
+    quick.run("wait", run.id)
+    assert run.trace("tensorboard").over
+    assert listeners(int(address.strip("/").rpartition(":")[2])) == set()
+
+
+def test_where_it_is_not_to_be_had_what_to_do_is_said(house: House) -> None:
+    run = house.train(f"tensorboard: true\nrun: '{WAIT}'")
+    (warning,) = wait_until(lambda: run.state.warnings)
+    assert "`pip install tensorboard`" in warning
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+@pytest.fixture
+def offline(house: House, tmp_path: Path) -> House:
+    """A house from which no package can be fetched but the stand-in, and in which none was ever."""
+    (tmp_path / "wheels").mkdir()
+    house.env |= {
+        "DRUMLINE_TENSORBOARD": "",
+        "PIP_NO_INDEX": "1",
+        "UV_OFFLINE": "1",  # uv does without an index only by an option
+        "PIP_FIND_LINKS": str(tmp_path / "wheels"),
+    }
+    return house
+
+
+def environments(house: House) -> list[Path]:
+    return list(Path(house.env["XDG_CACHE_HOME"], "drumline", "environments").glob("*/bin/python"))
+
+
+def test_an_environment_of_its_own_is_built_while_the_training_runs(offline: House) -> None:
+    write_wheel(Path(offline.env["PIP_FIND_LINKS"]))
+    run = offline.train(f"tensorboard: true\nrun: '{WAIT}'")
+    run.wait_for(Phase.RUNNING)
+    address_of(run)
+    (python,) = environments(offline)
+    assert f"TensorBoard by {python}".encode() in run.log("tensorboard")
+    offline.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    again = offline.train("tensorboard: true\nrun: until grep -q Served $DRUMLINE_HOME/runs/2/events.jsonl; do :; done")
+    again.wait_for(Phase.FINISHED)
+    assert b"building" not in again.log("tensorboard")
+
+
+def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: House) -> None:
+    run = offline.train("""
+        tensorboard: true
+        run: until grep -q building $DRUMLINE_HOME/runs/1/attempts/0/tensorboard/log; do sleep 0.01; done
+    """)
+    run.wait_for(Phase.FINISHED)
+    assert environments(offline) == []
+
+
+def test_where_that_cannot_be_built_the_python_of_the_line_serves(offline: House) -> None:
+    python = find_python("tensorboard")
+    wait = "import os, time\\nwhile not os.path.exists(os.environ['HERE'] + '/go'): time.sleep(0.01)"
+    seen = os.path.relpath(python, offline.project)
+    run = offline.train(f'tensorboard: true\nrun: {{argv: ["{seen}", "-c", "{wait}"]}}')
+    write_scalars(run.path / "output", "loss", LOSSES)
+    assert scalars(address_of(run)) == {".": SHOWN}
+    assert f"TensorBoard by {python}".encode() in run.log("tensorboard")
+    offline.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+# --- drumline tensorboard -------------------------------------------------------------------------------------------
+
+
+def test_runs_that_are_over_are_shown_side_by_side_until_somebody_ends_it(board: House, tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    board.env["TMPDIR"] = str(tmp_path / "tmp")
+    for output in ("", "output: elsewhere, and further"):
+        run = board.train(f"run: 'true'\n{output}")
+        run.wait_for(Phase.FINISHED)
+    write_scalars(board.home / "runs" / "1" / "output" / "summaries", "loss", LOSSES)
+    write_scalars(board.project / "elsewhere, and further", "loss", LOSSES[:1])
+    with board.command("tensorboard", "1", "2", "1") as command:
+        assert command.stdout
+        words, _, address = command.stdout.readline().strip().partition(" ")
+        assert words == "TensorBoard:"
+        assert scalars(address, runs=2) == {"1/summaries": SHOWN, "2": SHOWN[:1]}
+        assert listeners(int(address.strip("/").rpartition(":")[2])) == {"0100007F"}
+        command.send_signal(signal.SIGINT)
+        _, said = command.communicate(timeout=30)
+    assert command.returncode == 0, said
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_what_cannot_be_shown_is_said(board: House) -> None:
+    run = board.train("run: 'true'")
+    run.wait_for(Phase.FINISHED)
+    nothing = board.run("tensorboard", "1")
+    assert (nothing.code, "run 1 has written no summaries below" in nothing.err) == (2, True)
+    missing = board.run("tensorboard", "7")
+    assert (missing.code, "there is no run 7" in missing.err) == (4, True)
+    part = board.run("tensorboard", "1.worker.0")
+    assert (part.code, "only whole runs" in part.err) == (2, True)
+    write_scalars(run.path / "output", "loss", LOSSES)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        answer = board.run("tensorboard", "1", "--port", str(port))
+    assert (answer.code, f"port {port} is taken" in answer.err) == (2, True)
+    without = board.run("tensorboard", "1", env={"DRUMLINE_TENSORBOARD": "/nowhere"})
+    assert (without.code, "there is no TensorBoard here" in without.err) == (3, True)
+
+
+def test_a_command_that_is_killed_takes_its_server_along(quick: House) -> None:
+    run = quick.train("run: 'true'")
+    run.wait_for(Phase.FINISHED)
+    write_scalars(run.path / "output", "loss", LOSSES)
+    with quick.command("tensorboard", "1", env={"TMPDIR": str(quick.path)}) as command:
+        assert command.stdout
+        assert command.stdout.readline().startswith("TensorBoard: ")
+        os.kill(command.pid, signal.SIGKILL)
+    assert command.returncode == -signal.SIGKILL
+    wait_until(lambda: not quick.processes())

@@ -1,0 +1,161 @@
+"""The example for Estimator, trained through `drumline train` in the environment that it asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.run.state import Phase
+from drumline.runtime.environment import is_ready
+from integration.local.runs import House, Run
+from training.examples import open_house, said, train_to_the_end
+from training.line import ROOT, run
+
+STEPS = 48  # of each process: 1152 rows in batches of 32, four times, by three processes
+TRAINING = ("chief.0", "worker.0", "worker.1")
+LINE = (*TRAINING, "ps.0", "ps.1")
+
+# Train as the example does, and tell in the end which rows were taken out of the queue, with every single step.
+WATCHED = """
+import collections, hashlib, json
+import tensorflow as tf
+import issue_summarization as example
+
+class Watching(example.OwnSteps):
+    def begin(self):
+        super().begin()
+        self.rows = collections.Counter()
+        operations = tf.compat.v1.get_default_graph().get_operations()
+        (queue,) = (each for each in operations if each.type.startswith("QueueDequeue"))
+        self.columns = queue.outputs[1:]  # the first is a row's number
+
+    def before_run(self, context):
+        return tf.estimator.SessionRunArgs(self.columns)
+
+    def after_run(self, context, values):
+        self.rows.update(hashlib.sha256(b"".join(map(bytes, row))).hexdigest()[:16] for row in zip(*values.results))
+        super().after_run(context, values)
+
+    def end(self, session):
+        super().end(session)
+        print("rows", json.dumps(self.rows), flush=True)
+
+example.OwnSteps = Watching
+example.main()
+"""
+
+# Look at what others have trained, the numbers of the test data and titles for some of it; and see that real issues
+# are taken where they are.
+READ = """
+import numpy as np, tensorflow as tf
+issues = example.load_issues(1280)
+bodies, titles = zip(*issues)
+words = example.number_words(bodies, example.BODY_WORDS), example.number_words(titles, example.TITLE_WORDS)
+body = example.encode(bodies, words[0], example.BODY_LENGTH)[-128:]
+title = example.encode(titles, words[1], example.TITLE_LENGTH, marks=True)[-128:]
+serve = tf.saved_model.load("{path}").signatures["serving_default"]
+chances = serve(body=tf.constant(body), title=tf.constant(title[:, :-1]))["next_word"]
+print("loss", np.mean(tf.keras.losses.sparse_categorical_crossentropy(title[:, 1:], chances)))
+write_title = example.make_writer("{path}", words[1])
+print("right", sum(write_title(row) == wanted for row, wanted in zip(body[:20], titles[-128:])))
+with open("github_issues.csv", "w") as file:
+    file.write("issue_url,issue_title,body\\nhttp://a,It fails,\\"Since today,\\nit fails\\"\\n")
+print("real", example.load_issues(5))
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with open_house(tmp_path) as place:
+        # Where `scripts/environment --example` built it. The runtime comes with the environment, as for a user.
+        cache = os.environ.get("DRUMLINE_CACHE") or Path.home() / ".cache" / "drumline-dev"
+        place.env["XDG_CACHE_HOME"] = str(Path(cache).absolute())
+        del place.env["PYTHONPATH"]
+        yield place
+
+
+def test_a_master_and_two_workers_each_take_steps_of_their_own_and_the_model_writes_titles(house: House) -> None:
+    trained = train(house)
+    check_rows_and_steps(trained)
+    check_line(trained)
+
+    # One process, the same data, as many steps; and a look at what the line has saved.
+    (path,) = (trained.path / "output" / "saved_model").iterdir()
+    assert f"saved {path}" in said(trained, "chief.0")
+    alone = train_alone(house, WATCHED + READ.format(path=path))
+    assert f"took {3 * STEPS} steps of its own; step {3 * STEPS} of all" in alone
+    assert rows_of(alone) == sum((rows_of(said(trained, each)) for each in TRAINING), Counter())
+    titles = re.findall(r"^'(.*)' is the title for '(.*)'$", alone, re.MULTILINE)
+    assert len(titles) == 3
+    assert all(word in body for title, body in titles for word in title.split())
+    evaluation = evaluated(said(trained, "chief.0"))
+    assert evaluation["global_step"] == 3 * STEPS
+    assert evaluation["accuracy"] > 0.9
+    assert number("loss", alone) == pytest.approx(evaluation["loss"], rel=1e-3)
+    assert number("right", alone) > 10, "titles that could not be told without reading the body"
+    assert "real [('Since today,\\nit fails', 'It fails')]" in alone
+
+
+def train(house: House) -> Run:
+    """Train the example to its end, watched, with nothing else changed."""
+    shutil.copytree(ROOT / "examples" / "estimator", house.project, dirs_exist_ok=True)
+    house.write("watched.py", WATCHED)
+    spec = house.project / "drumline.yml"
+    spec.write_text(spec.read_text().replace("issue_summarization.py", "watched.py"))
+    if not is_ready(str(environment_of(house))):
+        pytest.fail("its environment is not built: run `scripts/environment --example estimator`")
+    return train_to_the_end(house)
+
+
+def environment_of(house: House) -> Path:
+    """Where drumline has, or would build, what the spec asks for."""
+    return Path(json.loads(house.run("render", "-o", "json").out)["build"]["environment"])
+
+
+def train_alone(house: House, code: str) -> str:
+    env = {name: house.env[name] for name in ("PATH", "TMPDIR")}
+    env |= {"PYTHONPATH": str(ROOT / "src"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return run([str(environment_of(house) / "bin" / "python"), "-c", code], house.project, env)
+
+
+def check_rows_and_steps(trained: Run) -> None:
+    """Each process took its steps, on rows of its own; all steps together are the model's."""
+    for replica in TRAINING:
+        assert re.search(rf"^took {STEPS} steps of its own; step \d+ of all$", said(trained, replica), re.MULTILINE)
+        assert rows_of(said(trained, replica)).total() == STEPS * 32
+    assert f"took {STEPS} steps of its own; step {3 * STEPS} of all" in said(trained, "chief.0")
+
+
+def check_line(trained: Run) -> None:
+    """Both ps held variables and were stopped in the end; everybody else ended by himself."""
+    graph = (trained.path / "output" / "checkpoint" / "graph.pbtxt").read_text()
+    handles = [node for node in graph.split("\nnode {") if 'op: "VarHandleOp"' in node]
+    assert {device for node in handles for device in re.findall(r'device: "/job:ps/task:(\d)"', node)} == {"0", "1"}
+    for replica in LINE:
+        assert trained.replica_phase(replica) is Phase.FINISHED
+    assert [trained.exit(replica).code for replica in TRAINING] == [0, 0, 0]
+    assert [trained.exit(replica).signal for replica in ("ps.0", "ps.1")] == [15, 15]
+
+
+def rows_of(text: str) -> Counter[str]:
+    """How often each row was trained on."""
+    (rows,) = re.findall(r"^rows (.*)$", text, re.MULTILINE)
+    return Counter(json.loads(rows))
+
+
+def evaluated(text: str) -> dict[str, float]:
+    """What the last evaluation found."""
+    last = re.findall(r"Saving dict for global step \d+: (.*)$", text, re.MULTILINE)[-1]
+    return {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.e-]+)", last)}
+
+
+def number(name: str, text: str) -> float:
+    (found,) = re.findall(rf"^{name} (.*)$", text, re.MULTILINE)
+    return float(found)

@@ -1,0 +1,175 @@
+"""The examples for PyTorch and JAX, trained by real processes through `drumline train`; the numbers are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drumline.runtime.progress import read_report
+from integration.local.runs import House, Run
+from training.examples import open_house, said, train, train_alone
+from training.line import accuracies, losses
+
+WORKERS = ("worker.0", "worker.1")
+COUNT = 1536  # rows to learn from
+
+# Train as the example does; tell after each epoch which rows went into it, and in the end what still runs.
+WATCHED = """
+import hashlib
+from pathlib import Path
+import {script} as example
+from drumline import runtime
+
+rows, report = [], runtime.report
+
+def tell(step, **values):
+    print("rows", step, *(hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in rows), flush=True)
+    rows.clear()
+    report(step=step, **values)
+
+runtime.report = tell
+{watch}
+example.main()
+print("threads", *((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()))
+"""
+
+# Train alone; go on from where others were; look at what they saved; take the real MNIST where it is.
+ALONE = """
+import os, sys
+import numpy as np
+import {script} as example
+sys.argv = ["{script}.py", "--epochs", "3"]
+example.main()
+images, labels = example.load_digits()[2:]
+{load}
+print("loaded", np.mean(np.asarray(found == labels)))
+os.environ["CHECKPOINT_DIR"] = "{output}/checkpoint"
+print("---")
+example.main()
+white = np.full((8, 28, 28), 255, "uint8")
+np.savez("mnist.npz", x_train=white[:6], y_train=np.arange(6), x_test=white[6:], y_test=np.arange(2))
+mnist = example.load_digits()
+print("mnist", *map(len, mnist), float(mnist[0].mean()))
+"""
+
+
+class Example(NamedTuple):
+    """What differs between the examples."""
+
+    folder: str
+    environment: str
+    script: str
+    model: str
+    watch: str  # note the rows that are trained on
+    load: str  # which digits the saved model finds
+
+
+TORCH = Example(
+    folder="torch_ddp",
+    environment="torch",
+    script="torch_ddp",
+    model="model.pt",
+    watch="""
+import torch
+
+def note(module, inputs):
+    if isinstance(module, example.DistributedDataParallel):
+        rows.extend(inputs[0].numpy())
+
+torch.nn.modules.module.register_module_forward_pre_hook(note)
+""",
+    load="""
+import torch
+model = example.make_model(8)
+model.load_state_dict(torch.load("{output}/model.pt"))
+found = model(images).argmax(1)
+""",
+)
+
+JAX = Example(
+    folder="jax",
+    environment="jax",
+    script="jax_digits",
+    model="model.npz",
+    watch="""
+import numpy as np
+step = example.step
+
+def note(weights, images, labels, lr):
+    rows.extend(row for shard in images.addressable_shards for row in np.asarray(shard.data))
+    return step(weights, images, labels, lr)
+
+example.step = note
+""",
+    load="""
+found = example.predict(dict(np.load("{output}/model.npz")), images)
+""",
+)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with open_house(tmp_path) as place:
+        yield place
+
+
+@pytest.mark.parametrize("example", [TORCH, JAX], ids=lambda example: example.folder)
+def test_two_workers_share_every_row_and_come_to_the_numbers_of_one_process(house: House, example: Example) -> None:
+    script = WATCHED.format(script=example.script, watch=example.watch)
+    trained = train(house, example.folder, example.environment, "-p", "epochs=2", script=script)
+    first, second = (said(trained, replica) for replica in WORKERS)
+    assert list(losses(first)) == [1, 2]
+    assert losses(second) == losses(first)
+    assert accuracies(second) == accuracies(first)
+    check_rows(first, second)
+    check_output(trained, example)
+
+    # One process, whole batches, no drumline but its runtime.
+    output = trained.path / "output"
+    code = ALONE.format(script=example.script, load=example.load.format(output=output), output=output)
+    alone, resumed = train_alone(house, example.environment, code).split("---\n")
+    expected = losses(alone)
+    assert list(expected) == [1, 2, 3]
+    assert expected[3] < expected[2] < expected[1]
+    assert losses(first) == pytest.approx({1: expected[1], 2: expected[2]}, rel=1e-4)
+    assert accuracies(first)[2] == pytest.approx(accuracies(alone)[2], abs=0.005)
+    (loaded,) = re.findall(r"^loaded (.*)$", alone, re.MULTILINE)
+    assert float(loaded) == pytest.approx(accuracies(first)[2], abs=1e-4)
+    # What the line has saved is all that it takes to go on.
+    assert resumed.startswith("resumed after epoch 2\n")
+    assert losses(resumed) == pytest.approx({3: expected[3]}, rel=1e-3)
+    assert "mnist 6 6 2 2 1.0" in resumed
+
+
+def check_rows(first: str, second: str) -> None:
+    """Every row is seen once in an epoch, by one worker, and in another order in the next."""
+    mine, yours = (
+        [rows.split() for rows in re.findall(r"^rows \d (.*)$", text, re.MULTILINE)] for text in (first, second)
+    )
+    assert len(mine) == len(yours) == 2
+    for one, other in zip(mine, yours, strict=True):
+        assert len(one) == len(other) == COUNT / 2
+        assert len({*one, *other}) == COUNT
+    assert mine[0] != mine[1]
+
+
+def check_output(trained: Run, example: Example) -> None:
+    """The chief saved; the others left nothing, nothing was left half, and nothing ran on."""
+    output = trained.path / "output"
+    assert {path.name for path in output.iterdir()} == {"checkpoint", example.model}
+    assert [path.stem for path in (output / "checkpoint").iterdir()] == ["last"]
+    first, second = (said(trained, replica) for replica in WORKERS)
+    assert f"saved {output / example.model}" in first
+    assert "saved" not in second
+    for replica, text in zip(WORKERS, (first, second), strict=True):
+        (threads,) = re.findall(r"^threads (.*)$", text, re.MULTILINE)
+        # One that lets go of a tensor of PyTorch while Python ends aborts the process, now and then.
+        assert example is JAX or "gloo" not in threads
+        report = read_report(trained.trace_dir(replica) / "report")
+        assert report is not None
+        assert report.step == 2
+        assert report.values == pytest.approx({"loss": losses(first)[2], "accuracy": accuracies(first)[2]}, abs=1e-4)

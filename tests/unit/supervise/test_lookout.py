@@ -1,0 +1,62 @@
+"""The lookout: it looks seldom, more seldom with time, and no more once there is something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clockwork import Clockwork
+from drumline.run.event import Event, SummariesFound
+from drumline.supervise.lookout import Lookout
+from summaries import write_scalars
+
+
+class Scene:
+    """A lookout by a clock of its own, and when it looked."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.loop = Clockwork()
+        self.folder = folder
+        self.looks: list[float] = []
+        self.told: list[Event] = []
+        Lookout(self.loop, self._asks, self.told.append).look()
+
+    def _asks(self) -> str | None:
+        self.looks.append(self.loop.now())
+        return self.folder
+
+
+def test_it_looks_every_other_second_and_later_twice_a_minute(tmp_path: Path) -> None:
+    scene = Scene(str(tmp_path))
+    scene.loop.pass_time(21)
+    assert len(scene.looks) == 11
+    scene.loop.pass_time(3600)
+    before = len(scene.looks)
+    scene.loop.pass_time(3600)
+    assert len(scene.looks) - before == 120
+    assert scene.told == []
+
+
+def test_it_tells_once_and_looks_no_more(tmp_path: Path) -> None:
+    scene = Scene(str(tmp_path))
+    scene.loop.pass_time(5)
+    write_scalars(tmp_path / "summaries", "loss", [1.0])
+    scene.loop.pass_time(2)
+    assert scene.told == [SummariesFound()]
+    assert not scene.loop.turn()
+
+
+def test_where_there_is_no_folder_yet_it_waits_for_one(tmp_path: Path) -> None:
+    scene = Scene("")
+    scene.loop.pass_time(5)
+    write_scalars(tmp_path, "loss", [1.0])
+    scene.folder = str(tmp_path)
+    scene.loop.pass_time(2)
+    assert scene.told == [SummariesFound()]
+
+
+def test_it_leaves_when_nobody_asks_any_more(tmp_path: Path) -> None:
+    scene = Scene(str(tmp_path))
+    scene.folder = None
+    scene.loop.pass_time(5)
+    assert scene.told == []
+    assert not scene.loop.turn()
