@@ -1,9 +1,9 @@
 """The warm process: imports a framework once, and forks replicas that have it already.
 
-Run as `python [OPTIONS] warm.py FRAMEWORK MODULE…` by the interpreter of an environment, with a listening socket as
-descriptor 3. Whoever connects says hello, and then sends one order for each replica, with its open descriptors. A
-keeper is forked for each, as a supervisor forks it, and the replica from that: it becomes its script without starting
-an interpreter or importing anything. The warm process itself never runs what its user wrote.
+Run as `python [OPTIONS] warm.py FOLDER FRAMEWORK MODULE…` by the interpreter of an environment, with a socket that
+listens in the folder as descriptor 3. Whoever connects says hello, and then sends one order for each replica, with its
+open descriptors. A keeper is forked for each, as a supervisor forks it, and the replica from that: it becomes its
+script without starting an interpreter or importing anything. The warm process never runs what its user wrote.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import struct  # noqa: E402
 import time  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Mapping, Sequence  # noqa: E402
+from contextlib import suppress  # noqa: E402
 from types import ModuleType  # noqa: E402
 from typing import TYPE_CHECKING, Any, NoReturn  # noqa: E402
 
@@ -60,7 +61,8 @@ _LONGEST_CHATTER = 65536
 class WarmProcess:
     """Serves whoever connects; owns the listening socket and every connection."""
 
-    def __init__(self, listener: socket.socket, framework: str, unfit: str, chatter: bytes) -> None:
+    def __init__(self, folder: str, listener: socket.socket, framework: str, unfit: str, chatter: bytes) -> None:
+        self._folder = folder
         self._listener = listener
         self._framework = framework
         self._unfit = unfit
@@ -84,7 +86,7 @@ class WarmProcess:
                 elif script := self._answer(key.fileobj):
                     return script
             if self._is_over():
-                _leave()
+                self._leave()
 
     def _patience(self) -> float:
         if self._connections:
@@ -93,7 +95,19 @@ class WarmProcess:
 
     def _is_over(self) -> bool:
         idle = not self._connections and time.monotonic() >= self._idle_since + self._keep_seconds
-        return idle or fit.is_memory_short()
+        found = os.path.exists(f"{self._folder}/socket")  # noqa: PTH110
+        return idle or not found or fit.is_memory_short()
+
+    def _leave(self, connection: socket.socket | None = None, answer: Mapping[str, Any] | None = None) -> NoReturn:
+        """End, and leave nothing; whoever comes next, perhaps upon this answer, begins another in the same place."""
+        for name in ("socket", "log", "lock"):
+            with suppress(OSError):
+                os.unlink(f"{self._folder}/{name}")  # noqa: PTH108
+        with suppress(OSError):
+            os.rmdir(self._folder)  # noqa: PTH106
+        if connection and answer:
+            self._send(connection, answer)
+        os._exit(0)  # nothing here was ever used, so there is nothing to tidy up
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -111,16 +125,14 @@ class WarmProcess:
             self._forget(connection)
             return None
         try:
-            match request["do"]:
-                case "hello":
-                    self._hello(connection, request)
-                case "start":
-                    return self._start(connection, request, descriptors)
-                case "status":
-                    self._send(connection, self._status())
-                case "stop":
-                    self._send(connection, {"pid": os.getpid()})
-                    _leave()
+            if request["do"] == "hello":
+                self._hello(connection, request)
+            elif request["do"] == "start":
+                return self._start(connection, request, descriptors)
+            elif request["do"] == "status":
+                self._send(connection, self._status())
+            elif request["do"] == "stop":
+                self._leave(connection, {"pid": os.getpid()})
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -130,9 +142,10 @@ class WarmProcess:
         """Say what is here; if the environment has changed since, somebody else had better be here."""
         changed = self._files.changed()
         self._keep_seconds = request["keep"]
-        self._send(connection, {"pid": os.getpid(), "unfit": self._unfit, "changed": changed, "names": self._names})
+        answer = {"pid": os.getpid(), "unfit": self._unfit, "changed": changed, "names": self._names}
         if changed:
-            _leave()
+            self._leave(connection, answer)
+        self._send(connection, answer)
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -193,10 +206,6 @@ class WarmProcess:
             self._idle_since = time.monotonic()
 
 
-def _leave() -> NoReturn:
-    os._exit(0)  # nothing here was ever used, so there is nothing to tidy up
-
-
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Read one request and the descriptors that came with it; raise ConnectionError when there will be no more."""
     data, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, MOST_DESCRIPTORS)
@@ -226,7 +235,7 @@ def _user_of(connection: socket.socket) -> int:
     return int(uid)
 
 
-def start(framework: str, modules: Sequence[str]) -> fork.Script:
+def start(folder: str, framework: str, modules: Sequence[str]) -> fork.Script:
     """Be a warm process; returns only in a replica."""
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
@@ -242,7 +251,7 @@ def start(framework: str, modules: Sequence[str]) -> fork.Script:
     gc.collect()
     gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
     gc.disable()
-    return WarmProcess(listener, framework, unfit, _chatter()).serve()
+    return WarmProcess(folder, listener, framework, unfit, _chatter()).serve()
 
 
 def _chatter() -> bytes:
@@ -252,7 +261,7 @@ def _chatter() -> bytes:
 
 
 if __name__ == "__main__":
-    _script = start(sys.argv[1], sys.argv[2:])
+    _script = start(sys.argv[1], sys.argv[2], sys.argv[3:])
     _main = fork.main_module(_script, _NATIVE)
     for _name in [name for name, module in sys.modules.items() if module is sys.modules["__main__"]]:
         sys.modules[_name] = _main  # multiprocessing has a second name for it

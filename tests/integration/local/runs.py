@@ -16,6 +16,7 @@ from typing import IO, NamedTuple, TypeVar
 import pytest
 
 from drumline.engine.local.trace import Trace, read_trace
+from drumline.engine.local.warm.known import stop_warm_processes
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.machine import fold
@@ -194,7 +195,8 @@ class House:
         return str(Path(f"/proc/{pid}/cwd").readlink())
 
     def leave(self) -> None:
-        """Assert that nothing is left; end what is."""
+        """Assert that nothing is left, when what may stay for the next run has been told to go; end what is."""
+        stop_warm_processes(self.home)
         try:
             wait_until(lambda: not self.processes(), 10)
         except AssertionError:
@@ -209,6 +211,7 @@ class House:
 
     def clear(self) -> None:
         """End everything, however it was left."""
+        stop_warm_processes(self.home)
         while left := self.processes():
             for pid in left:
                 with suppress(ProcessLookupError):

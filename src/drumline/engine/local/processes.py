@@ -56,6 +56,7 @@ class Processes:
         self._memory = Limits(run_dir, tell)
         self._starter = Starter(run_dir, boot=boot, file_limits=file_limits, loop=loop, tell=tell, memory=self._memory)
         self._warm: WarmProcesses | None = None
+        self._early: dict[Life, Trace] = {}  # starts that were heard of before the warm process spoke of their keepers
         keeper.become_subreaper()
 
     def start(
@@ -90,12 +91,17 @@ class Processes:
             self._conclude_adopted()
 
     def _began(self, life: Life, pid: int) -> None:
+        early = self._early.pop(life, None)
         if life not in self._kept:  # whoever stops it may have found it first
             self._watch(_Kept(life, life.folder(self._run_dir) / TRACE), pid)
+        if early:
+            self._told_start(self._kept[life], early)
 
     def _heard(self, life: Life, trace: Trace) -> None:
         if life in self._kept:
             self._told_start(self._kept[life], trace)
+        else:
+            self._early[life] = trace
 
     def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
         """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""

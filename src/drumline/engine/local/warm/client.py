@@ -175,7 +175,9 @@ class _WarmProcess:
 
     def _spawn(self, listener: socket.socket) -> int:
         command = self._wish.command
-        argv = [command.interpreter, *command.options, WARM_FILE, self._kind.framework, *self._kind.modules]
+        kind = self._kind
+        words = [str(self._folder), kind.framework, *kind.modules]
+        argv = [command.interpreter, *command.options, WARM_FILE, *words]
         listening = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1)
         log = str(self._folder / "log")
         try:
@@ -214,6 +216,9 @@ class _WarmProcess:
             data = self._connection.recv(1 << 20)
         except OSError:
             data = b""
+        if not data and self._names is None and self.pid is None and self._tries == 1:
+            self._begin_anew()  # it was about to leave when we came
+            return
         if not data:
             self._lose(f"the warm process has ended{self._last_word()}", gone=True)
             return
@@ -231,9 +236,8 @@ class _WarmProcess:
                 self._answer()
 
     def _begin_anew(self) -> None:
-        """Its environment has changed, so it leaves; another takes its place."""
+        """It leaves; another takes its place."""
         self.close()
-        (self._folder / "socket").unlink(missing_ok=True)
         self._connect()
 
     def _answer(self) -> None:
