@@ -29,6 +29,12 @@ class Block(NamedTuple):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
+def framework_of(page: Path) -> str | None:
+    """The framework that a page's commands need, if it says so."""
+    found = re.search(r"^<!-- framework: (\w+) -->$", page.read_text("utf-8"), re.MULTILINE)
+    return found[1] if found else None
+
+
 def read_blocks(page: Path) -> Iterator[Block]:
     """Every fenced block of a page, in order."""
     marks: dict[str, str] = {}

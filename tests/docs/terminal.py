@@ -14,12 +14,14 @@ from typing import NamedTuple
 from training.line import find_python
 
 COMMAND_SECONDS = 60
+SOURCES = Path(__file__).parents[2] / "src"
 
 # What differs from one time to the next, and what stands for it while texts are compared.
 _CHANGING = (
     (re.compile(r"(\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\dZ?"), "TIME"),
     (re.compile(r"(127\.0\.0\.1:|MASTER_PORT=)\d+"), r"\1PORT"),
     (re.compile(r"process \d+"), "process PID"),
+    (re.compile(r"\d+\.\d{4,}"), "FIGURE"),  # losses differ a little from machine to machine
     (re.compile(r"(?<![\w.])(\d+(\.\d+)?(ms|s|m|h|d))+(?![\w.])"), "DURATION"),
     (re.compile(r"drumline \d+\.\d+\.\d+\S*"), "drumline VERSION"),
     (re.compile(r"_THREADS=\d+"), "_THREADS=CORES"),
@@ -56,14 +58,15 @@ def read_commands(block: str) -> Iterator[Command]:
 class Terminal:
     """Keeps folder, variables and the last exit code from one command to the next, as a shell does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, framework: str | None = None) -> None:
         self._home = folder / "home" / "you"
         self._home.mkdir(parents=True)
+        programs = Path(sys.executable).parent if framework is None else _install(framework, folder / "bin")
         self._state = folder / "state"
         self._state.write_text(f"cd {shlex.quote(str(self._home))}\n")
         self._code = 0
         self._env = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{programs}:{os.environ['PATH']}",
             "HOME": str(self._home),
             "DRUMLINE_HOME": str(self._home / ".local" / "share" / "drumline"),
             "DRUMLINE_GPUS": "",
@@ -100,6 +103,17 @@ class Terminal:
         runs = sorted((self._home / ".local" / "share" / "drumline" / "runs").glob("*"))
         if runs:
             self.type("drumline kill --force " + " ".join(run.name for run in runs))
+            self.type("drumline warm stop")
+
+
+def _install(framework: str, folder: Path) -> Path:
+    """The commands of somebody who has installed drumline into the environment of a framework."""
+    folder.mkdir()
+    python = find_python(framework)
+    for name, words in {"python": "", "drumline": "-m drumline"}.items():
+        (folder / name).write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {python} {words} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
 
 
 def differences(shown: str, printed: str) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
 import pytest
 
-from docs.pages import PAGES, ROOT, Block, read_blocks, sections
+from docs.pages import PAGES, ROOT, Block, framework_of, read_blocks, sections
 from docs.terminal import Terminal, differences, read_commands
 from drumline.cli import COMMANDS, group
 
@@ -16,16 +17,10 @@ from drumline.cli import COMMANDS, group
 MOST_NOT_RUN = 4
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, terminal: Terminal) -> None:
-    wrong = [line for block in read_blocks(page) for line in try_block(block, terminal)]
+def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+    with closing(Terminal(tmp_path, framework_of(page))) as terminal:
+        wrong = [line for block in read_blocks(page) for line in try_block(block, terminal)]
     assert not wrong, "\n".join(wrong)
 
 

@@ -36,6 +36,9 @@ def left_early(replica: ReplicaId) -> bool:
 def may_linger(plan: Plan, role: str) -> bool:
     """Whether a role is given time to end by itself after the success.
 
-    A ps never would; an evaluator may still have a last checkpoint to look at where one replica decided for all.
+    A ps never would, nor would a worker that serves the chief of a line with ps; an evaluator may still have a last
+    checkpoint to look at where one replica decided for all.
     """
+    if role == "worker" and plan.success == "chief":
+        return not plan.replicas_of("ps")
     return role in COMPUTING or (role == "evaluator" and plan.success in _DECIDER)
