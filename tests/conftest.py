@@ -1,11 +1,14 @@
 """How properties are tried everywhere: briefly in the usual run, and at length with DRUMLINE_FUZZ=1.
 
-Tests see none of this machine's GPUs, unless they make some up.
+Tests see none of this machine's GPUs, unless they make some up. Ctrl-C and a terminal that closes are heard, also where
+whoever started the tests ignores both, as a shell does for what it runs in the background.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +19,9 @@ settings.load_profile("long" if os.environ.get("DRUMLINE_FUZZ") else "usual")
 
 os.environ["DRUMLINE_GPUS"] = ""
 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+
+with suppress(ValueError):  # where this is not the main thread, nobody changed anything either
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
