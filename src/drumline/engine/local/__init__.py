@@ -259,7 +259,7 @@ def get_ready() -> None:
 
 def make_engine(site: Site) -> Engine:
     """Return the engine for this machine."""
-    return LocalEngine(site, os.environ)
+    return LocalEngine(site, dict(os.environ))  # a plain one, since it is copied for every replica
 
 
 def _too_long(launches: Sequence[Launch]) -> Iterator[str]:

@@ -65,7 +65,7 @@ def read_trace(path: Path) -> Trace:
         data = path.read_bytes()
     except FileNotFoundError:
         return Trace()
-    for line in data.split(b"\n")[:-1]:
+    for line in data.strip(b"\n").split(b"\n"):
         try:
             known.update(json.loads(line))
         except (ValueError, TypeError):
