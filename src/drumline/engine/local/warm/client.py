@@ -26,6 +26,7 @@ from drumline.runtime.unix import connect, listen
 
 WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
 _LISTENER = 3
+_MOST_UNDER_WAY = 32
 _HEADER = struct.Struct("!I")
 
 # Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
@@ -134,6 +135,8 @@ class _WarmProcess:
             "limits": {name: _soft(name) for name in limit_names() if name != "RLIMIT_NOFILE"},
             "affinity": sorted(os.sched_getaffinity(0)),
         }
+        while len(self._starting) >= _MOST_UNDER_WAY and self._connection:
+            self._hear()  # if both only spoke and nobody listened, both would wait for ever
         self._starting[order.name] = done
         self._send(request, [hands.trace, hands.log, hands.news, *hands.held, *hands.enter])
 
