@@ -44,12 +44,14 @@ raise SystemExit(int((here / f"go-{run}-{attempt}").read_text()))
 """
 
 
-def peers(house: House, *, port: int = 2222, workers: int = 2, network: str = PRIVATE, more: str = "") -> Run:
-    """A line of which each has met all the others."""
-    house.write("peer.py", PEER)
+def peers(
+    house: House, *, port: int = 2222, workers: int = 2, network: str = PRIVATE, more: str = "", python: str = ""
+) -> Run:
+    """A line of which each has met all the others; with a Python of one's own, they say that they use TensorFlow."""
+    house.write("peer.py", f"import tensorflow\n{PEER}" if python else PEER)
     run = house.train(f"""
 framework: tensorflow
-run: {{argv: [{python_for(house)}, peer.py]}}
+run: {{argv: [{python or python_for(house)}, peer.py]}}
 port: {port}
 roles: {{worker: {workers}}}
 timeouts: {{grace: 1}}
