@@ -47,9 +47,12 @@ def install(folder: str, python: str, requirements: Sequence[str], lock: int) ->
     environ |= {"PYTHONUNBUFFERED": "1", "PIP_USER": "0", "UV_PYTHON_DOWNLOADS": "never"}
     own = f"{folder}/bin/python"
     if uv:
-        environ |= _settings_for_uv(python, environ)
+        settings = _settings_for_uv(python, environ)
+        # uv has no variable for this one.
+        alone = ["--no-index"] if settings.pop("UV_NO_INDEX", "").lower() in ("1", "true", "yes", "on") else []
+        environ |= settings
         make = [uv, "venv", "--no-project", "--allow-existing", "--python", python, folder]
-        words = [uv, "pip", "install", "--python", own]
+        words = [uv, "pip", "install", "--python", own, *alone]
     else:
         # From 22.3 on, the pip that is there installs elsewhere, too: another would be a second of work and 20 MB.
         outside = not subprocess.run(
