@@ -33,7 +33,7 @@ def test_parameter_servers_serve_until_the_last_worker_has_ended(house: House) -
     run = house.train("""
         roles:
           chief: {run: "until [ -e $HERE/go ]; do sleep 0.01; done"}
-          worker: {replicas: 2, run: "until [ -e $HERE/go$DRUMLINE_INDEX ]; do sleep 0.01; done"}
+          worker: {replicas: 2, run: "trap '' TERM; until [ -e $HERE/go$DRUMLINE_INDEX ]; do sleep 0.01; done"}
           ps: {replicas: 2, run: "echo $$ >> $HERE/up; exec sleep 1000"}
         timeouts: {grace: 1h}
     """)

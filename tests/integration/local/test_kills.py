@@ -23,7 +23,7 @@ LINGERING = """
 roles:
   chief: {run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
   worker: {replicas: 2, run: echo $$ >> $HERE/up; exec sleep 1000}
-  ps: {run: exec sleep 1000}
+  evaluator: {run: exec sleep 1000}
 timeouts: {grace: 1}
 """
 # Replicas that do not heed TERM, and say when they were asked.
