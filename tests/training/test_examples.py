@@ -13,6 +13,7 @@ from drumline.run.state import Phase
 from drumline.runtime.progress import read_report
 from integration.local.runs import House, Run, wait_until
 from summaries import read_scalars
+from training.examples import open_house
 from training.line import LINE_SECONDS, ROOT, accuracies, find_python, losses, run
 
 EXAMPLES = ("keras_mnist", "custom_training_mnist")
@@ -82,16 +83,8 @@ for batches in (
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    place = House(tmp_path / "house")
-    place.env["PYTHONPATH"] = str(ROOT / "src")
-    place.env["TMPDIR"] = str(tmp_path / "tmp")
-    (tmp_path / "tmp").mkdir()
-    try:
+    with open_house(tmp_path) as place:
         yield place
-        place.leave()
-        assert list((tmp_path / "tmp").glob("private-*")) == []
-    finally:
-        place.clear()
 
 
 def train(house: House, example: str, *words: str, script: str = "") -> Run:

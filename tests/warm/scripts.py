@@ -67,8 +67,8 @@ SCRIPTS: dict[str, str] = {
         for thread in threads: thread.start(); thread.join()
     """,
     "thread left": """
-        import threading, time
-        threading.Thread(target=lambda: (time.sleep(0.2), print("the last"))).start()
+        import threading
+        threading.Thread(target=lambda: (threading.main_thread().join(), print("the last"))).start()
         print("the script is over")
     """,
     "thread fails": """
@@ -173,10 +173,10 @@ SCRIPTS: dict[str, str] = {
             print(child.exitcode)
     """,
     "daemon": """
-        import os, time
+        import os, signal
         if os.fork() == 0:
             os.setsid()
-            if os.fork() == 0: time.sleep(1000)
+            if os.fork() == 0: signal.pause()
             os._exit(0)
         os.wait(); print("a daemon is left")
     """,

@@ -121,7 +121,7 @@ def test_a_supervisor_that_comes_back_finds_them(house: House) -> None:
 def test_whoever_kills_a_run_that_waits_for_a_warm_process_need_not_wait(house: House) -> None:
     slow = house.project / "slow"
     slow.mkdir()
-    (slow / "sluggish.py").write_text("import os, time; open(os.environ['HERE'] + '/begun', 'w'); time.sleep(1000)")
+    (slow / "sluggish.py").write_text("import os, signal; open(os.environ['HERE'] + '/begun', 'w'); signal.pause()")
     house.write("wait.py", SCRIPT)
     run = house.train(f"run: {sys.executable} wait.py\nwarm: {{import: [sluggish]}}", env={"PYTHONPATH": str(slow)})
     wait_until(lambda: house.exists("begun"))

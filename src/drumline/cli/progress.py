@@ -38,7 +38,7 @@ def epoch_cell(standing: Standing) -> str:
 
 def step_cell(standing: Standing) -> str:
     """`20/100`, and whether others are well ahead."""
-    return f"{_step(standing)} (behind)" if standing.is_behind else _step(standing)
+    return f"{_step(standing)} (behind)".strip() if standing.is_behind else _step(standing)
 
 
 def spell_loss(standing: Standing) -> str:
@@ -76,7 +76,10 @@ def progress_data(standing: Standing | None) -> dict[str, object]:
 
 
 def _step(standing: Standing) -> str:
-    return _of(standing.progress.step, standing.progress.steps)
+    """A script that reports its epochs as steps has said no more than its epoch."""
+    progress = standing.progress
+    says_more = progress.step != progress.epoch or progress.steps is not None
+    return _of(progress.step, progress.steps) if says_more else ""
 
 
 def _of(now: int | None, whole: int | None) -> str:

@@ -1,10 +1,23 @@
-"""Sockets with a name in a folder, however long the folder's own name is."""
+"""Sockets with a name in a folder, however long the folder's own name is; who is at the other end; long requests."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+HEADER = struct.Struct("!I")  # of a request: the length of what follows
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a connection, and its user."""
+
+    pid: int
+    uid: int
 
 
 class short_name:  # noqa: N801
@@ -46,3 +59,39 @@ def connect(path: Path) -> socket.socket | None:
         connection.close()
         return None
     return connection
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Who connected, or who listens."""
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return Peer(pid, uid)
+
+
+def send_request(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """Send a request, with open descriptors; they go with the header, which is read whole or not at all."""
+    data = json.dumps(request).encode()
+    socket.send_fds(connection, [HEADER.pack(len(data))], list(descriptors))
+    connection.sendall(data)
+
+
+def receive_request(connection: socket.socket, most_descriptors: int) -> tuple[dict[str, Any], list[int]]:
+    """Read one request and the descriptors that came with it; raise ConnectionError when there will be no more."""
+    data, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, most_descriptors)
+    try:
+        (length,) = HEADER.unpack(data + _exactly(connection, HEADER.size - len(data)))
+        request: dict[str, Any] = json.loads(_exactly(connection, length))
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    return request, list(descriptors)
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        piece = connection.recv(length - len(data))
+        if not piece:
+            raise ConnectionError
+        data += piece
+    return data

@@ -24,7 +24,6 @@ import resource  # noqa: E402
 import selectors  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
-import struct  # noqa: E402
 import time  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Mapping, Sequence  # noqa: E402
@@ -45,12 +44,11 @@ def _beside(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from drumline.runtime import fit, fork, keeper
+    from drumline.runtime import fit, fork, keeper, unix
 else:
-    fit, fork, keeper = map(_beside, ("fit", "fork", "keeper"))
+    fit, fork, keeper, unix = map(_beside, ("fit", "fork", "keeper", "unix"))
 
 LISTENER = 3
-HEADER = struct.Struct("!I")  # of a request: its length
 MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
 
 _TICK_SECONDS = 10.0
@@ -111,7 +109,7 @@ class WarmProcess:
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
-        if _user_of(connection) not in (os.geteuid(), 0):
+        if unix.peer_of(connection).uid not in (os.geteuid(), 0):
             connection.close()
             return
         connection.settimeout(_HALF_A_REQUEST_SECONDS)
@@ -120,7 +118,7 @@ class WarmProcess:
 
     def _answer(self, connection: Any) -> fork.Script | None:
         try:
-            request, descriptors = _receive(connection)
+            request, descriptors = unix.receive_request(connection, MOST_DESCRIPTORS)
         except (OSError, ValueError):
             self._forget(connection)
             return None
@@ -204,35 +202,6 @@ class WarmProcess:
             self._selector.unregister(connection)
             connection.close()
             self._idle_since = time.monotonic()
-
-
-def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Read one request and the descriptors that came with it; raise ConnectionError when there will be no more."""
-    data, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, MOST_DESCRIPTORS)
-    try:
-        (length,) = HEADER.unpack(data + _exactly(connection, HEADER.size - len(data)))
-        request: dict[str, Any] = json.loads(_exactly(connection, length))
-    except BaseException:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise
-    return request, list(descriptors)
-
-
-def _exactly(connection: socket.socket, length: int) -> bytes:
-    data = b""
-    while len(data) < length:
-        piece = connection.recv(length - len(data))
-        if not piece:
-            raise ConnectionError
-        data += piece
-    return data
-
-
-def _user_of(connection: socket.socket) -> int:
-    """The user at the other end."""
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return int(uid)
 
 
 def start(folder: str, framework: str, modules: Sequence[str]) -> fork.Script:

@@ -9,7 +9,6 @@ import resource
 import shutil
 import signal
 import socket
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,12 +21,11 @@ from drumline.engine.local.warm.study import check_shadows, study
 from drumline.engine.protocol import Loop
 from drumline.runtime.keeper import Hands, Order
 from drumline.runtime.lock import is_locked
-from drumline.runtime.unix import connect, listen
+from drumline.runtime.unix import connect, listen, send_request
 
 WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
 _LISTENER = 3
 _MOST_UNDER_WAY = 32
-_HEADER = struct.Struct("!I")
 
 # Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
 PATIENCE_SECONDS = 120.0
@@ -204,11 +202,8 @@ class _WarmProcess:
     def _send(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         if self._connection is None:
             return
-        data = json.dumps(request).encode()
         try:
-            # The header alone carries the descriptors: it is read whole or not at all.
-            socket.send_fds(self._connection, [_HEADER.pack(len(data))], list(descriptors))
-            self._connection.sendall(data)
+            send_request(self._connection, request, descriptors)
         except OSError:
             self._loop.call_later(0.0, partial(self._lose, "the warm process has ended"))
 

@@ -7,7 +7,6 @@ import os
 import select
 import shutil
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +14,8 @@ from typing import Any, NamedTuple
 
 from drumline.engine.local.proc import proportional_bytes
 from drumline.engine.local.warm.client import warm_folder
-from drumline.runtime.unix import connect
+from drumline.runtime.unix import connect, peer_of, send_request
 
-_HEADER = struct.Struct("!I")
 _PATIENCE_SECONDS = 5.0
 
 
@@ -91,10 +89,9 @@ class _reach:  # noqa: N801
 
 
 def _ask(connection: socket.socket, what: str) -> dict[str, Any] | None:
-    data = json.dumps({"do": what}).encode()
     with suppress(OSError, ValueError):
         connection.settimeout(_PATIENCE_SECONDS)
-        connection.sendall(_HEADER.pack(len(data)) + data)
+        send_request(connection, {"do": what})
         answer: dict[str, Any] = json.loads(connection.makefile("rb").readline())
         return answer
     return None
@@ -102,7 +99,7 @@ def _ask(connection: socket.socket, what: str) -> dict[str, Any] | None:
 
 def _end(connection: socket.socket) -> bool:
     """End whoever is at the other end: by asking, and by force if it does not hear."""
-    pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    pid = peer_of(connection).pid
     if pid == os.getpid():
         return False  # we have just begun it, and it has not come so far
     with suppress(ProcessLookupError, PermissionError):

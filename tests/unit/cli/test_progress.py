@@ -1,0 +1,30 @@
+"""How far a training is, in words and cells."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.cli.progress import epoch_cell, step_cell
+from drumline.run.progress import Progress
+from drumline.view.progress import Standing
+
+
+@pytest.mark.parametrize(
+    ("progress", "epoch", "step"),
+    [
+        (Progress(epoch=4, step=4), "4", ""),
+        (Progress(epoch=4, epochs=10, step=4), "4/10", ""),
+        (Progress(epoch=1, step=1, steps=16), "1", "1/16"),
+        (Progress(epoch=4, step=64), "4", "64"),
+        (Progress(step=4), "", "4"),
+        (Progress(epoch=4), "4", ""),
+    ],
+)
+def test_epochs_that_are_reported_as_steps_are_not_shown_as_steps(progress: Progress, epoch: str, step: str) -> None:
+    standing = Standing(progress)
+    assert (epoch_cell(standing), step_cell(standing)) == (epoch, step)
+
+
+def test_who_is_behind_is_marked_whatever_it_counts() -> None:
+    assert step_cell(Standing(Progress(epoch=4, step=4), is_behind=True)) == "(behind)"
+    assert step_cell(Standing(Progress(step=9), is_behind=True)) == "9 (behind)"
