@@ -42,6 +42,7 @@ bench: $(READY) ## Measure, as ratios side by side in one run
 	$(BIN)/python -m bench.monitor
 	scripts/environment tensorflow
 	$(BIN)/python -m bench.start
+	$(BIN)/python -m bench.training
 	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch
 
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types

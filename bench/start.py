@@ -9,24 +9,21 @@ have taken their step, shared pages counted once, keepers and the warm process i
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.hand import ROOT, environment, typed
 from drumline.engine.local.warm.known import known_warm_processes
 from drumline.runtime.keeper import descendants
 
-ROOT = Path(__file__).parents[1]
 REPETITIONS = 3
 
 TENSORFLOW = """
@@ -158,14 +155,8 @@ class Bench:
         if self.case.framework == "torch":
             torchrun = [str(self.python.with_name("torchrun")), "--standalone", f"--nproc-per-node={self.case.workers}"]
             return self._measure(lambda: [self._start([*torchrun, "train.py"], {})])
-        hosts = [f"127.0.0.1:{port}" for port in free_ports(self.case.workers)]
-        tasks = [
-            json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
-            for index in range(self.case.workers)
-        ]
-        return self._measure(
-            lambda: [self._start([str(self.python), "train.py"], {"TF_CONFIG": task}) for task in tasks]
-        )
+        words = typed(self.case.framework, self.case.workers)
+        return self._measure(lambda: [self._start([str(self.python), "train.py"], each) for each in words])
 
     def drumline(self, *words: str) -> Figures:
         """With one command."""
@@ -215,28 +206,6 @@ def pss(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-
-
-def environment(name: str) -> Path:
-    command = [str(ROOT / "scripts" / "environment"), "--path", name]
-    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
-
-
-@contextmanager
-def _sockets(count: int) -> Iterator[list[socket.socket]]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        yield sockets
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def free_ports(count: int) -> list[int]:
-    with _sockets(count) as sockets:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 if __name__ == "__main__":
