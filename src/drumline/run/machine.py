@@ -219,7 +219,7 @@ def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
 
 def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
     match event.timer:
-        case "delay" if state.phase is Phase.RESTARTING:
+        case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
             return _begin(plan, state)
         case "linger" if state.lingering:
             return _wind_up(plan, state)
