@@ -24,6 +24,7 @@ from drumline.run.event import (
     EngineWarned,
     Event,
     Exit,
+    FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
@@ -104,6 +105,8 @@ class Telling:
                 yield DelayChosen(int(other or attempt), float(timer))
             case "engine", _:
                 yield EngineFailed(attempt, rest)
+            case "stepped", _:
+                yield FirstStepTaken(int(rest or attempt), self.plan.replicas[0].id, 1, 0.0)
             case "summaries", "":
                 yield SummariesFound()
             case "served", _:

@@ -19,6 +19,7 @@ from drumline.run.event import (
     EngineFailed,
     EngineWarned,
     Event,
+    FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
@@ -80,6 +81,9 @@ def _words(event: Event) -> str:
             return f"{started}, {event.note}" if event.note else started
         case ReplicaExited():
             return f"exited: {describe_exit(event.exit)}"
+        case FirstStepTaken():
+            step = "its first step" if event.step is None else f"step {event.step}, the first"
+            return f"took {step} of attempt {event.attempt}, says {event.replica}"
         case StopRequested():
             return "was asked to stop at once" if event.force else "was asked to stop"
         case TimerFired():

@@ -71,6 +71,15 @@ class ReplicaExited(NamedTuple):
     at_seconds: float
 
 
+class FirstStepTaken(NamedTuple):
+    """An attempt has taken a step, by what one of its replicas said; which, if it said that, and when it was there."""
+
+    attempt: int
+    replica: ReplicaId
+    step: int | None
+    at_seconds: float
+
+
 class StopRequested(NamedTuple):
     """The user wants the run to end; what came before that is decided before it, whenever it is told."""
 
@@ -127,6 +136,7 @@ Event = (
     | RoomFound
     | ReplicaStarted
     | ReplicaExited
+    | FirstStepTaken
     | StopRequested
     | TimerFired
     | DelayChosen

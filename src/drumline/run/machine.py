@@ -15,6 +15,7 @@ from drumline.run.event import (
     EngineWarned,
     Event,
     Exit,
+    FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
@@ -62,6 +63,8 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return _started(plan, state, event)
         case ReplicaExited():
             return _exited(plan, state, event)
+        case FirstStepTaken():
+            return state._replace(stepped=True), ()
         case StopRequested():
             return _asked_to_stop(plan, state, event)
         case TimerFired():
@@ -216,7 +219,7 @@ def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
 
 def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
     match event.timer:
-        case "delay" if state.phase is Phase.RESTARTING:
+        case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
             return _begin(plan, state)
         case "linger" if state.lingering:
             return _wind_up(plan, state)
@@ -290,6 +293,7 @@ def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
         causes=(*state.causes, cause),
         restarts={**state.restarts, cause.failure: state.restarts.get(cause.failure, 0) + 1},
         delay_seconds=None,
+        stepped=False,
     )
     return _begin(plan, state) if about_seconds == 0 else (state, (wait(plan, state),))
 

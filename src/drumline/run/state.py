@@ -14,6 +14,7 @@ from drumline.run.event import (
     EngineWarned,
     Event,
     Exit,
+    FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
@@ -86,6 +87,7 @@ class RunState(NamedTuple):
     tensorboard: ReplicaState | None = None  # beside the line, whatever the attempt; None while nobody wants it
     tensorboard_address: str = ""  # once it answers
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
+    stepped: bool = False  # this attempt has taken a step, as far as anybody can tell
     lingering: bool = False  # succeeded; the others may end by themselves for a while
     forced: bool = False  # the user wants no grace
     out_of_time: bool = False  # the run's time limit is over
@@ -163,6 +165,8 @@ def is_past(state: RunState, event: Event) -> bool:
                 return False
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
+            return event.attempt != state.attempt
+        case FirstStepTaken():
             return event.attempt != state.attempt
         case TensorBoardServed():
             return not state.shows

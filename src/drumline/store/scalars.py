@@ -10,6 +10,7 @@ from typing import NamedTuple
 from drumline.run.scalars import Scalar, read_scalars
 
 TAIL_BYTES = 1 << 16
+BY_KERAS = "train"  # the folder in which its callback writes what is of the training
 MOST_ENTRIES = 2_000  # are looked at, those of a folder before those below it
 
 # When it was made, by which host and, but for old ones, by which process.

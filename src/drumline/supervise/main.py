@@ -10,11 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Engine
 from drumline.engine.registry import get_ready, open_engine
-from drumline.plan.types import Plan
 from drumline.run.event import StopRequested
 from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import take_lock
@@ -24,14 +21,9 @@ from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
 from drumline.supervise.detach import Acknowledge
 from drumline.supervise.loop import EventLoop
-from drumline.supervise.marks import Marker
+from drumline.supervise.rounds import Rounds
 from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from drumline.supervise.sample import Sampler
-
-TICK_SECONDS = 0.25
 
 # For so long replicas that come up have the cores for themselves: what nobody waits for can wait.
 SETTLED_SECONDS = 1.0
@@ -76,37 +68,24 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
     supervisor.begin()
     acknowledge("ok")
     gc.enable()
-    marker = Marker(returned=not supervisor.is_new)
-    sampler: Sampler | None = None
-    settled = False
+    rounds = Rounds(folder, engine, supervisor, control, loop)
 
     def settle_down() -> None:
-        nonlocal settled
-        settled = True
+        rounds.settled = True
         if supervisor.is_new:
             _aside(partial(_note_revision, folder, site.directory))
 
-    def tick() -> None:
-        nonlocal sampler
-        marker.mark(engine.traces())
-        if sampler is None and (control.is_watched or (settled and not supervisor.state.waiting)):
-            sampler = _make_sampler(folder, plan, engine, loop)
-        if sampler and sampler.look(watched=control.is_watched):
-            control.tell_watchers()
-        loop.call_later(TICK_SECONDS, tick)
-
     loop.call_later(SETTLED_SECONDS, settle_down)
-    tick()
+    rounds.make()
     while supervisor.ending is None:
         loop.turn()
         supervisor.settle()
     engine.release()  # first: somebody may wait for it
-    marker.mark(engine.traces())
-    (sampler or _make_sampler(folder, plan, engine, loop)).write()
+    rounds.finish()
     supervisor.leave()
     control.close()
     journal.close()
-    if supervisor.is_new and not settled:
+    if supervisor.is_new and not rounds.settled:
         _note_revision(folder, site.directory)
     _record(folder)
 
@@ -119,13 +98,6 @@ def _settle_down(folder: RunFolder) -> None:
         os.dup2(log, 2)
         os.close(log)
     os.chdir("/")
-
-
-def _make_sampler(folder: RunFolder, plan: Plan, engine: Engine, loop: EventLoop) -> Sampler:
-    """Loaded only when somebody runs: before there was nobody to measure, and everybody waited."""
-    from drumline.supervise.sample import Sampler  # noqa: PLC0415
-
-    return Sampler(folder.path, plan, engine, tick_seconds=TICK_SECONDS, clock=loop.now)
 
 
 def _aside(call: Callable[[], None]) -> None:

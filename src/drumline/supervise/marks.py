@@ -24,16 +24,21 @@ class Marker:
         self._sizes: dict[Path, int] = {}
         self._late = returned
 
-    def mark(self, folders: Iterable[Path]) -> None:
-        """Look at each log once. A log whose mark cannot be written keeps its lines; only their time is less exact."""
-        at = time.time()
+    def mark(self, folders: Iterable[Path]) -> list[Path]:
+        """Look at each log once; say which have grown.
+
+        A log whose mark cannot be written keeps its lines; only their time is less exact.
+        """
+        at, grown = time.time(), []
         for folder in folders:
             with suppress(OSError):
                 size = os.stat(folder / LOG).st_size  # noqa: PTH116
                 if size > self._sizes.get(folder, 0):
+                    grown.append(folder)
                     _append(folder / MARKS, -at if self._late else at, size)
                     self._sizes[folder] = size
         self._late = False
+        return grown
 
 
 def _append(path: Path, at: float, size: int) -> None:

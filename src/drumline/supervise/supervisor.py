@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import assert_never
@@ -14,7 +14,7 @@ from typing import assert_never
 from drumline.engine.protocol import Engine, Loop, MustWait
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.bind import bind
-from drumline.plan.types import TENSORBOARD, Placement, Plan
+from drumline.plan.types import TENSORBOARD, Placement, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.event import (
     AttemptDelayed,
@@ -49,7 +49,8 @@ class Supervisor:
         self._loop = loop
         self._news: deque[Event] = deque()
         self._addresses: dict[int, tuple[str, ...]] = {}
-        self._output_dir = ""  # of the attempt that was placed last
+        self.output_dir = ""  # of the attempt that was placed last
+        self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()  # before ends are judged
         self._trouble = ""  # why the journal cannot be kept
         history = list(history)
         self._began = loop.now() - _seconds_lived(history, journal.boot, loop.now())
@@ -73,6 +74,8 @@ class Supervisor:
         """Write down and act upon everything that has happened, and upon what follows from that."""
         while self._news:
             events = [self._news.popleft() for _ in range(len(self._news))]  # a signal may add to them at any moment
+            if exited := [event.replica for event in events if isinstance(event, ReplicaExited)]:
+                events = [*self.last_look(exited), *events]
             self._write_down(events)
             orders: list[Action] = []
             for event in events:
@@ -144,7 +147,7 @@ class Supervisor:
         from drumline.supervise.lookout import Lookout  # noqa: PLC0415 - nobody waits for it
 
         def folder() -> str | None:
-            return None if self.state.tensorboard else "" if self.state.ending else self._output_dir
+            return None if self.state.tensorboard else "" if self.state.ending else self.output_dir
 
         Lookout(self._loop, folder, self.take).look()
 
@@ -175,7 +178,7 @@ class Supervisor:
             self.state, actions = step(self.plan, self.state, placed)
             for action in actions:
                 self._perform(action)
-        self._output_dir = placement[self.plan.replicas[0].id].output_dir
+        self.output_dir = placement[self.plan.replicas[0].id].output_dir
         return placement
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.progress import Progress
 from drumline.run.scalars import progress_in
-from drumline.run.traces import TRACE
 from drumline.store.folder import RunFolder
-from drumline.store.scalars import EventFile, find_event_files, last_scalars
+from drumline.store.scalars import BY_KERAS, EventFile, find_event_files, last_scalars
+from drumline.store.writers import pid_of, session_of
 from drumline.view.life import Life
 
 _MOST_FILES = 4  # of each replica
-_PID = re.compile(rb'"pid": (\d+)')
-_BY_KERAS = "train"  # the folder in which its callback writes what is of the training
 
 
 def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
@@ -37,7 +34,7 @@ def read_written(
         return {}
     found: dict[ReplicaId, tuple[Progress, float]] = {}
     for name, own in _writers(files, lives, chief).items():
-        said = [progress_in(last_scalars(file), by_keras=file.folder == _BY_KERAS) for file in own[:_MOST_FILES]]
+        said = [progress_in(last_scalars(file), by_keras=file.folder == BY_KERAS) for file in own[:_MOST_FILES]]
         if known := [each for each in said if each]:
             found[name] = max(known, key=lambda each: each[1])
     return found
@@ -51,13 +48,13 @@ def _writers(
     That one is taken for the chief's in the run's own folder, if there is one such and nobody else to be the chief's.
     A file that was made before a life is of another run in the same folder, or of another attempt.
     """
-    pids = {pid: name for name, life in lives.items() if (pid := _pid(life)) is not None}
+    pids = {pid: name for name, life in lives.items() if (pid := pid_of(life.folder)) is not None}
     by_writer: dict[ReplicaId, list[EventFile]] = {}
     strangers: set[int | None] = set()
     of_strangers: list[EventFile] = []
     of_chief = lives.get(chief) if chief else None
     for file in files:
-        session = None if file.pid is None else _session_of(file.pid)
+        session = None if file.pid is None else session_of(file.pid)
         name = pids.get(file.pid or 0) or pids.get(session or 0)
         if name:
             if _is_of(file, lives[name]):
@@ -75,23 +72,5 @@ def _writers(
     return by_writer
 
 
-def _session_of(pid: int) -> int | None:
-    """Whose child a process is at the most; None if it is gone."""
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
-    except OSError:
-        return 0  # it lives, and not for us
-
-
 def _is_of(file: EventFile, life: Life) -> bool:
     return int(life.started_at) <= file.made_at and (life.ended_at is None or file.made_at <= life.ended_at)
-
-
-def _pid(life: Life) -> int | None:
-    try:
-        found = _PID.search((life.folder / TRACE).read_bytes())
-    except OSError:
-        return None
-    return int(found[1]) if found else None

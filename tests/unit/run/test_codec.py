@@ -20,6 +20,7 @@ from drumline.run.event import (
     EngineWarned,
     Event,
     Exit,
+    FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
@@ -45,6 +46,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     RoomFound: st.builds(RoomFound, numbers),
     ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),
     ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds),
+    FirstStepTaken: st.builds(FirstStepTaken, numbers, replicas, st.none() | numbers, seconds),
     StopRequested: st.builds(StopRequested, st.booleans(), seconds),
     TimerFired: st.builds(TimerFired, texts, numbers),
     DelayChosen: st.builds(DelayChosen, numbers, seconds),
@@ -148,6 +150,8 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         SummariesFound(),
         ReplicaStarted(TENSORBOARD, 0, 0, 4712),
         TensorBoardServed("http://127.0.0.1:20003/"),
+        FirstStepTaken(0, worker, 60, 99.5),
+        FirstStepTaken(1, worker, None, 150.0),
     ]
     assert [(type(event), event) for event in events] == [(type(event), event) for event in expected]
     assert {type(event) for event in events} == set(KINDS)

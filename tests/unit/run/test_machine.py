@@ -65,6 +65,12 @@ def test_what_the_engine_warns_of_is_kept_once_and_changes_nothing_else() -> Non
     assert tell("running; warned no limit; warned no limit", plan="worker*2") == before.with_warning("no limit")
 
 
+def test_a_step_is_of_its_attempt_and_of_no_other() -> None:
+    assert tell("running; stepped", plan="worker").stepped
+    assert not tell("running; stepped; worker.0 exits 1; stepped 0", plan="worker crash=1").stepped
+    assert tell("running; stepped; worker.0 exits 1; running; stepped", plan="worker crash=1").stepped
+
+
 def test_a_delay_grows_from_restart_to_restart_whatever_the_class() -> None:
     telling = Telling(line("worker crash=2 lost=2 backoff_initial_seconds=5 backoff_factor=3"))
     telling.tell("running")

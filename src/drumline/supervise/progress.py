@@ -1,0 +1,150 @@
+"""Progress: notices the first step that an attempt takes, by what its replicas print, report or write for TensorBoard.
+
+Nothing is read that has not grown, nothing is read twice, and nothing at all once the step is known. What understands
+a line is loaded when there is a line to understand.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from drumline.plan.types import COMPUTING, Plan, ReplicaId
+from drumline.run.event import FirstStepTaken
+from drumline.run.state import RunState
+from drumline.run.traces import LOG, REPORT, trace_dir
+
+_MOST_BYTES = 1 << 16  # of a log at a look; who writes more between two has said enough in its end
+_MOST_FILES = 4
+_PAUSES_PER_LOOK = 200
+_WORDS = (b"loss", b"%|")  # no line that tells of a step is without one of these
+
+# Whose steps are only in TensorBoard's files is not in a hurry.
+_FILES_PAUSE_SECONDS, _FILES_LONGEST_SECONDS, _FILES_PAUSES_PER_AGE = 2.0, 30.0, 20
+
+
+class ProgressWatch:
+    """Looks for the first step of the attempt that a state is in; remembers how much of each log it has read."""
+
+    def __init__(self, run_dir: Path, plan: Plan, output_dir: Callable[[], str], clock: Callable[[], float]) -> None:
+        self._run_dir = run_dir
+        self._computing = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING]
+        self._output_dir = output_dir
+        self._clock = clock
+        self._began(RunState())
+
+    def _began(self, state: RunState) -> None:
+        lives = ((name, state.replicas[name].incarnation) for name in self._computing if name in state.replicas)
+        self._lives = {self._run_dir / trace_dir(name, state.attempt, life): name for name, life in lives}
+        self._attempt = state.attempt if self._lives else None
+        self._read = dict.fromkeys(self._lives, 0)
+        self._unread = set(self._lives)
+        self._since = self._next_look = self._clock()
+        self._next_files = self._since + _FILES_PAUSE_SECONDS
+
+    def look(
+        self, state: RunState, grown: Iterable[Path] = (), *, exited: Collection[ReplicaId] = ()
+    ) -> tuple[FirstStepTaken, ...]:
+        """The first step, if there is one now; called at every tick with the folders whose logs have grown.
+
+        Also with those who have `exited`, before that is judged: what is decided may depend on what they said last.
+        """
+        if state.stepped or not state.replicas:
+            return ()
+        if state.attempt != self._attempt:
+            self._began(state)
+        self._unread.update(folder for folder in grown if folder in self._lives)
+        began = self._clock()
+        folders = {folder for folder, name in self._lives.items() if name in exited} if exited else set()
+        if began >= self._next_look:
+            folders |= self._lives.keys() if exited else self._unread
+        elif not exited:
+            return ()
+        self._unread -= folders
+        found = [step for folder in self._lives if (step := self._reported(folder))]
+        found += [step for folder in folders if (step := self._printed(folder))]
+        if not found and began >= self._next_files:
+            found = self._written(began)
+        self._next_look = max(self._next_look, began + _PAUSES_PER_LOOK * (self._clock() - began))
+        return (min(found, key=lambda step: (step.at_seconds, step.replica)),) if found else ()
+
+    def _taken(self, name: ReplicaId, step: int | None, at: float | None) -> FirstStepTaken:
+        """A step that was there at this time of the clock on the wall, or by now."""
+        ago = 0.0 if at is None else max(0.0, time.time() - at)
+        return FirstStepTaken(self._attempt or 0, name, step, round(self._clock() - ago, 3))
+
+    def _reported(self, folder: Path) -> FirstStepTaken | None:
+        path = folder / REPORT
+        if not os.path.exists(path):  # noqa: PTH110 - at every tick
+            return None
+        from drumline.runtime.progress import read_report  # noqa: PLC0415 - only where a script reports
+
+        report = read_report(path)
+        if report is None:
+            return None
+        if report.since_step is None:
+            return self._taken(self._lives[folder], report.step, report.at_seconds)
+        return self._taken(self._lives[folder], report.since_step, report.since_seconds)
+
+    def _printed(self, folder: Path) -> FirstStepTaken | None:
+        data, start = _read_on(folder / LOG, self._read[folder])
+        if not any(word in data.lower() for word in _WORDS):
+            self._read[folder] = start + _whole(data)
+            return None
+        from drumline.run.progress import newest_first, read_piece, read_progress  # noqa: PLC0415 - see above
+        from drumline.store.logs import times_of  # noqa: PLC0415
+
+        is_cut = start > self._read[folder]
+        self._read[folder] = start + _whole(data)
+        # The oldest that is there whole; else what is being drawn.
+        first, end = read_progress(data, is_cut=is_cut), len(data)
+        for piece in newest_first(data, is_cut=is_cut):
+            said = read_piece(piece)
+            if said and (said.step is not None or said.loss is not None):
+                first, end = said, piece.end
+        if first.step is None and (first.loss is None or first.epoch is None):
+            return None  # an epoch that is announced has not been done
+        (at,) = times_of(folder, (start + end - 1,))
+        return self._taken(self._lives[folder], first.step, at)
+
+    def _written(self, now: float) -> list[FirstStepTaken]:
+        """Steps in TensorBoard's files that were made since the attempt began, by one of the line or by who is gone."""
+        from drumline.run.scalars import progress_in  # noqa: PLC0415 - see above
+        from drumline.store.scalars import BY_KERAS, find_event_files, last_scalars  # noqa: PLC0415
+        from drumline.store.writers import pid_of, session_of  # noqa: PLC0415
+
+        pause = min(max(_FILES_PAUSE_SECONDS, (now - self._since) / _FILES_PAUSES_PER_AGE), _FILES_LONGEST_SECONDS)
+        self._next_files = now + pause
+        files = find_event_files(folder) if (folder := self._output_dir()) else []
+        if not files:
+            return []
+        found, pids = [], {pid: name for folder, name in self._lives.items() if (pid := pid_of(folder)) is not None}
+        since = int(next(iter(self._lives)).parent.stat().st_mtime)
+        for file in files[:_MOST_FILES]:
+            session = None if file.pid is None else session_of(file.pid)
+            own = session is None and self._run_dir in Path(file.path).parents
+            name = pids.get(file.pid or 0) or pids.get(session or 0) or (self._computing[0] if own else None)
+            if name and file.made_at >= since:
+                said = progress_in(last_scalars(file), by_keras=file.folder == BY_KERAS)
+                found += [self._taken(name, said[0].step, said[1])] if said else []
+        return found
+
+
+def _read_on(path: Path, offset: int) -> tuple[bytes, int]:
+    """What a log has from this byte on, and where that begins: later, if there is too much of it."""
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            start = max(offset, os.fstat(file).st_size - _MOST_BYTES)
+            return os.pread(file, _MOST_BYTES, start), start
+        finally:
+            os.close(file)
+    return b"", offset
+
+
+def _whole(data: bytes) -> int:
+    """How many bytes of it are whole lines."""
+    return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1

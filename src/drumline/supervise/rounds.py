@@ -1,0 +1,76 @@
+"""Rounds: what a supervisor looks at four times a second, each part loaded when there is something for it to see."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from drumline.engine.protocol import Engine, Loop
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Event
+from drumline.store.folder import RunFolder
+from drumline.supervise.control import ControlServer
+from drumline.supervise.marks import Marker
+from drumline.supervise.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from drumline.supervise.progress import ProgressWatch
+    from drumline.supervise.sample import Sampler
+
+TICK_SECONDS = 0.25
+
+
+class Rounds:
+    """Marks logs, measures replicas and notices their steps; until it is `settled` only what cannot wait."""
+
+    def __init__(
+        self, folder: RunFolder, engine: Engine, supervisor: Supervisor, control: ControlServer, loop: Loop
+    ) -> None:
+        self.settled = False
+        self._folder = folder
+        self._engine = engine
+        self._supervisor = supervisor
+        self._control = control
+        self._loop = loop
+        self._marker = Marker(returned=not supervisor.is_new)
+        self._sampler: Sampler | None = None
+        self._progress: ProgressWatch | None = None
+        supervisor.last_look = self._last_look
+
+    def make(self) -> None:
+        """Look at everything that is due, and again after a while."""
+        grown = self._marker.mark(self._engine.traces())
+        is_up = self.settled and not self._supervisor.state.waiting
+        if is_up:
+            for step in self._open_progress().look(self._supervisor.state, grown):
+                self._supervisor.take(step)
+        watched = self._control.is_watched
+        if (watched or is_up or self._sampler) and self._open_sampler().look(watched=watched):
+            self._control.tell_watchers()
+        self._loop.call_later(TICK_SECONDS, self.make)
+
+    def finish(self) -> None:
+        """Look at everything for the last time."""
+        self._marker.mark(self._engine.traces())
+        self._open_sampler().write()
+
+    def _last_look(self, exited: Collection[ReplicaId]) -> Collection[Event]:
+        return self._open_progress().look(self._supervisor.state, exited=exited)
+
+    def _open_sampler(self) -> Sampler:
+        if self._sampler is None:
+            from drumline.supervise.sample import Sampler  # noqa: PLC0415 - before there was nobody to measure
+
+            path, plan = self._folder.path, self._supervisor.plan
+            self._sampler = Sampler(path, plan, self._engine, tick_seconds=TICK_SECONDS, clock=self._loop.now)
+        return self._sampler
+
+    def _open_progress(self) -> ProgressWatch:
+        if self._progress is None:
+            from drumline.supervise.progress import ProgressWatch  # noqa: PLC0415 - before there were no steps
+
+            supervisor = self._supervisor
+            self._progress = ProgressWatch(
+                self._folder.path, supervisor.plan, lambda: supervisor.output_dir, self._loop.now
+            )
+        return self._progress

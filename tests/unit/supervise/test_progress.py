@@ -1,0 +1,195 @@
+"""The first step of an attempt: seen in a log, a report or a file, dated by the marks, and looked for at no cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from clockwork import Clockwork
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.event import AttemptPlaced, FirstStepTaken, ReplicaStarted, RunAccepted
+from drumline.run.machine import fold, step
+from drumline.run.state import RunState
+from drumline.run.traces import trace_dir
+from drumline.runtime import TRACE_DIR
+from drumline.runtime.progress import write_report
+from drumline.supervise.marks import MARK, Marker
+from drumline.supervise.progress import ProgressWatch
+from lines import line
+
+CHIEF, WORKER, EVALUATOR = ReplicaId("chief", 0), ReplicaId("worker", 0), ReplicaId("evaluator", 0)
+WRITTEN = Path(__file__).parents[1] / "run" / "scalars"
+
+
+class Scene:
+    """A line that runs, its logs, and a watch by a clock of its own."""
+
+    def __init__(self, run: Path, *, attempt: int = 0, plan: Plan | None = None) -> None:
+        self.plan = plan or line("chief worker evaluator")
+        self.run = run
+        self.loop = Clockwork()
+        self.marker = Marker()
+        self.state = self._running(attempt)
+        for replica in self.plan.replicas:
+            self.folder(replica.id).mkdir(parents=True)
+        self.look_takes = 0.0
+        self.watch = ProgressWatch(run, self.plan, lambda: str(run / "output"), self._now)
+
+    def _now(self) -> float:
+        self.loop.pass_time(self.look_takes)
+        return self.loop.now()
+
+    def _running(self, attempt: int) -> RunState:
+        started = [ReplicaStarted(replica.id, 0) for replica in self.plan.replicas]
+        return fold(self.plan, [RunAccepted(), AttemptPlaced(0, ()), *started])._replace(attempt=attempt)
+
+    def folder(self, replica: ReplicaId) -> Path:
+        return self.run / trace_dir(replica, self.state.attempt)
+
+    def say(self, replica: ReplicaId, text: str) -> None:
+        with (self.folder(replica) / "log").open("a") as log:
+            log.write(text)
+
+    def look(self, *exited: ReplicaId) -> list[FirstStepTaken]:
+        """A tick, a second after the one before; or a look at who has exited, at once."""
+        if exited:
+            return list(self.watch.look(self.state, exited=exited))
+        self.loop.pass_time(1)
+        folders = [self.folder(replica.id) for replica in self.plan.replicas]
+        found = self.watch.look(self.state, self.marker.mark(folders))
+        for event in found:
+            self.state, actions = step(self.plan, self.state, event)
+            assert not actions
+        return list(found)
+
+
+def _earlier(marks: bytes, seconds: float) -> bytes:
+    return b"".join(MARK.pack(at - seconds, size) for at, size in MARK.iter_unpack(marks))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("step 0 loss 2.3\n", 0),
+        ("hello\nstep 61: loss=0.5\nstep 62: loss=0.4\n", 61),
+        ("Epoch 1/2\n 1/10 ━━ 3s - loss: 0.7\r 2/10 ━━ 3s - loss: 0.6", 1),
+        (" 1/10 ━━ 3s - loss: 0.7", 1),
+        ("epoch 3 loss 0.3\n", None),
+        ("train:  10%|█  | 3/30 [00:01<00:09,  3.00it/s]", 3),
+    ],
+)
+def test_a_line_that_tells_of_a_step_is_one(tmp_path: Path, text: str, number: int | None) -> None:
+    scene = Scene(tmp_path)
+    scene.say(WORKER, text)
+    (taken,) = scene.look()
+    assert (taken.attempt, taken.replica, taken.step) == (0, WORKER, number)
+    assert scene.state.stepped
+
+
+@pytest.mark.parametrize("text", ["Epoch 1/2\n", "the loss is a mean\n", "resumed at step 60\n", "100%|\n", "\x1b[2J"])
+def test_what_only_sounds_like_a_step_is_none(tmp_path: Path, text: str) -> None:
+    scene = Scene(tmp_path)
+    scene.say(CHIEF, text)
+    assert scene.look() == []
+
+
+def test_what_an_evaluator_says_is_not_a_step_of_the_training(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.say(EVALUATOR, "step 100 loss 0.3\n")
+    assert scene.look() == []
+
+
+def test_a_line_that_comes_in_pieces_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.say(WORKER, "step 5 lo")
+    assert scene.look() == []
+    scene.say(WORKER, "ss 0.25\n")
+    assert [taken.step for taken in scene.look()] == [5]
+
+
+def test_it_is_told_once_and_then_nothing_is_read(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.say(WORKER, "step 1 loss 0.3\n")
+    assert scene.look()
+    scene.say(CHIEF, "step 2 loss 0.3\n")
+    assert scene.look() == []
+    assert scene.look(CHIEF) == []
+
+
+def test_the_next_attempt_has_a_first_step_of_its_own(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.say(WORKER, "step 1 loss 0.3\n")
+    assert scene.look()
+    scene.state = scene.state._replace(attempt=1, stepped=False)
+    scene.folder(WORKER).mkdir(parents=True)
+    assert scene.look() == []
+    scene.say(WORKER, "step 60 loss 0.3\n")
+    (taken,) = scene.watch.look(scene.state, [scene.folder(WORKER)])
+    assert (taken.attempt, taken.step) == (1, 60)
+
+
+def test_a_step_that_is_found_late_has_the_time_of_its_mark(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.say(WORKER, "step 1 loss 0.3\n")
+    scene.marker.mark([scene.folder(WORKER)])
+    marks = scene.folder(WORKER) / "marks"
+    marks.write_bytes(_earlier(marks.read_bytes(), 30.0))
+    scene.loop.pass_time(40)
+    (taken,) = scene.look(WORKER)
+    assert scene.loop.now() - 31.0 < taken.at_seconds < scene.loop.now() - 29.0
+
+
+def test_the_oldest_of_several_is_the_first(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.say(WORKER, "step 7 loss 0.3\n")
+    scene.say(CHIEF, "step 3 loss 0.3\n")
+    for replica, ago in ((WORKER, 20.0), (CHIEF, 50.0)):
+        scene.marker.mark([scene.folder(replica)])
+        marks = scene.folder(replica) / "marks"
+        marks.write_bytes(_earlier(marks.read_bytes(), ago))
+    assert [taken.replica for taken in scene.look(WORKER, CHIEF)] == [CHIEF]
+
+
+def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(tmp_path)
+    monkeypatch.setenv(TRACE_DIR, str(scene.folder(WORKER)))
+    write_report(12, {}, now=lambda: time.time() - 10)
+    write_report(13, {})
+    (taken,) = scene.look()
+    assert (taken.replica, taken.step) == (WORKER, 12)
+    assert scene.loop.now() - 11 < taken.at_seconds < scene.loop.now() - 9
+
+
+def test_a_file_for_tensorboard_is_a_step_of_whoever_wrote_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    trace = json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n"
+    (scene.folder(WORKER) / "keeper").write_text(trace)
+    output = tmp_path / "output"
+    output.mkdir()
+    old, new = (output / f"events.out.tfevents.{int(at)}.host.{os.getpid()}.0.v2" for at in (1e9, time.time() + 1))
+    old.write_bytes((WRITTEN / "script").read_bytes())
+    scene.loop.pass_time(60)
+    assert scene.look() == []  # of another attempt
+    new.write_bytes((WRITTEN / "script").read_bytes())
+    scene.loop.pass_time(60)
+    assert [taken.replica for taken in scene.look()] == [WORKER]
+
+
+def test_who_writes_much_that_tells_nothing_is_read_in_its_end(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.say(WORKER, "step 1 loss 0.3\n" + "noise\n" * 100_000 + "step 9 loss 0.3\n")
+    assert [taken.step for taken in scene.look()] == [9]
+
+
+def test_who_exits_is_read_before_that_is_judged_however_seldom_it_is_looked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.look_takes = 10.0
+    assert scene.look() == []
+    scene.say(WORKER, "step 1 loss 0.3\n")
+    assert scene.look() == []
+    assert scene.look(CHIEF) == []
+    assert [taken.step for taken in scene.look(WORKER)] == [1]
