@@ -168,7 +168,7 @@ def account(timeline: Timeline, steps: Mapping[int, Steps], restarts: Sequence[i
         recomputed_seconds=fsum(recomputed) if known or not timeline.stretches else None,
         down_seconds=fsum(down),
         recomputed_steps=again if counted and (steps or not timeline.stretches) else None,
-        restarts=tuple(Loss(attempt, _lost(steps, attempt)) for attempt in restarts),
+        restarts=tuple(Loss(attempt, steps_lost(steps.get(attempt - 1), steps.get(attempt))) for attempt in restarts),
     )
 
 
@@ -194,9 +194,8 @@ def _order(point: Point) -> tuple[int, int]:
     return point.order
 
 
-def _lost(steps: Mapping[int, Steps], attempt: int) -> int | None:
-    """How many steps an attempt has to take again that the one before it had taken."""
-    before, seen = steps.get(attempt - 1), steps.get(attempt)
+def steps_lost(before: Steps | None, seen: Steps | None) -> int | None:
+    """How many steps have to be taken again that had been taken before; None if nobody knows, or not yet."""
     if before is None:
         return 0 if seen else None  # it fell before its first step
     return _count(seen, before.last) if seen else None

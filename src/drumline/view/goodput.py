@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.plan.types import COMPUTING, Plan, ReplicaId
+from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaStarted
 from drumline.run.goodput import Goodput, Happening, Point, Steps, Stretch, Timeline, account, divide
 from drumline.run.progress import read_progress
@@ -18,11 +18,11 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.logs import read_end, written_by
 from drumline.store.summary import History, moment_of
+from drumline.view.sight import leaders
 
 _PIECE_BYTES = 1 << 16
 _MOST_BYTES = 1 << 20  # of a log; what is regained later than that is not known
 _TAIL_BYTES = 1 << 14
-_MOST_ASKED = 4  # replicas whose logs are looked at for steps
 _FEW = 20  # steps that tell the stride
 
 
@@ -47,7 +47,7 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
     timeline = divide(history.plan, happenings, end)
     restarts = sorted({stretch.attempt for stretch in timeline.stretches if stretch.attempt})
     steps: dict[int, Steps] = {}
-    for replica in _leaders(history.plan):
+    for replica in leaders(history.plan):
         steps = _steps_of(folder, replica, timeline, history.records, happenings)
         if steps:
             break
@@ -61,11 +61,6 @@ def _happenings(records: Sequence[Record]) -> list[Happening]:
         passed += moment_of(record).seconds_since(moment_of(before))
         found.append(Happening(passed, record.since_boot, record.event))
     return found
-
-
-def _leaders(plan: Plan) -> Iterable[ReplicaId]:
-    """Whose steps may count, the chief's before others'."""
-    return [replica.id for replica in plan.replicas if replica.id.role in COMPUTING][:_MOST_ASKED]
 
 
 def _steps_of(
