@@ -29,6 +29,7 @@ COMMANDS = {
     "tensorboard": "Show what runs have written for TensorBoard",
     "kill": "End runs, to the last process",
     "wait": "Wait until a run is over",
+    "drill": "Hurt a replica on purpose, and see how the run recovers",
     "events": "Show what happened to a run, one line each",
     "rm": "Forget runs that are over, and their files",
     "environments": "List the environments that were built for runs, or remove them",

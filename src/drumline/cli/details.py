@@ -7,6 +7,7 @@ from shlex import quote
 from signal import Signals
 
 from drumline.cli.frame import Frame, as_json, clean
+from drumline.cli.goodput import describe_goodput, goodput_data
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
 from drumline.cli.status import note, run_data
 from drumline.cli.text import span, table, utc
@@ -47,6 +48,7 @@ def _head(details: RunDetails, now: Moment) -> str:
         "State": state,
         "Started": f"{utc(run.started_at)}, {span(now.at - run.started_at, parts=1)} ago" if run.started_at else "",
         "Duration": "" if duration is None else span(duration),
+        "Goodput": describe_goodput(details.goodput),
         "Parameters": parameters,
         "Python": str(details.plan.environment) if details.plan.environment else "",
         "Directory": run.directory,
@@ -149,6 +151,7 @@ def _data(details: RunDetails) -> dict[str, object]:
             }
             for cause in details.causes
         ],
+        "goodput": goodput_data(details.goodput),
         "warnings": list(details.warnings),
         "tensorboard": details.tensorboard
         and {"state": details.tensorboard.phase.value, "address": details.tensorboard.address or None},

@@ -14,6 +14,7 @@ import click
 
 from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
 from drumline.cli.text import warn
+from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
 from drumline.plan.bind import bind
@@ -66,17 +67,8 @@ def command(
         show_plan(loaded)
         return
     show_warnings(loaded)
-    _require_secrets(loaded.plan)
     engine = open_engine(loaded.plan.engine, loaded.site)
-    launches = bind(loaded.plan, engine.place(loaded.plan))  # what cannot be placed is refused before there is a run
-    engine.close()
-    shortages = listed(list(engine.shortages(loaded.plan)))
-    if shortages and not oversubscribe:
-        raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
-    if shortages:
-        warn(shortages)
-    for objection in engine.objections(launches):
-        raise EngineError(objection)
+    require_launchable(engine, loaded.plan, oversubscribe=oversubscribe)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
@@ -121,6 +113,20 @@ def _watch(folder: RunFolder) -> int:
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
     follow(feed, Screen(ids), folder)
     return 0 if feed.state.phase is Phase.FINISHED else 1
+
+
+def require_launchable(engine: Engine, plan: Plan, *, oversubscribe: bool = False) -> None:
+    """Refuse what cannot be placed or started here before there is a run."""
+    _require_secrets(plan)
+    launches = bind(plan, engine.place(plan))
+    engine.close()
+    shortages = listed(list(engine.shortages(plan)))
+    if shortages and not oversubscribe:
+        raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
+    if shortages:
+        warn(shortages)
+    for objection in engine.objections(launches):
+        raise EngineError(objection)
 
 
 def _require_secrets(plan: Plan) -> None:

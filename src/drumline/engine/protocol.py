@@ -10,6 +10,7 @@ from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.run.event import Event
 
 if TYPE_CHECKING:
+    from drumline.run.drill import Harm
     from drumline.run.usage import Usage  # nobody waits for it who only starts a line
 
 
@@ -64,6 +65,22 @@ class Loop(Protocol):
 
 
 Tell = Callable[[Event], None]
+
+
+class Saboteur(Protocol):
+    """Hurts replicas from outside, on purpose, so that their supervisor has to notice by itself: for drills."""
+
+    def objection(self, plan: Plan, harm: Harm) -> str | None:
+        """Why nobody of this line can be hurt so; None if that can be done."""
+        ...
+
+    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Do this to the life with these traces; raise EngineError if it does not live."""
+        ...
+
+    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Undo that, as far as it can be undone and somebody is there."""
+        ...
 
 
 class Engine(Protocol):
@@ -145,6 +162,10 @@ class Engine(Protocol):
 
     def release(self) -> None:
         """Give back everything that was claimed for the run; it is over."""
+        ...
+
+    def saboteur(self) -> Saboteur | None:
+        """Who can hurt replicas of this engine; None if nobody can. Comes without `watch`."""
         ...
 
     def traces(self) -> Iterator[Path]:

@@ -20,7 +20,7 @@ from drumline.runtime import TRACE_DIR
 REPORT = "report"
 SIZE_BYTES = 512
 
-_RECENT_SECONDS = 60.0
+RECENT_SECONDS = 60.0
 
 
 class _Counts(NamedTuple):
@@ -84,7 +84,7 @@ def _count(step: int, at: float) -> tuple[int, float]:
     folder = os.environ.get(TRACE_DIR, "")
     if _counts is None or _counts.folder != folder or step < _counts.last or at < _counts.recent[1]:
         _counts = _Counts(folder, step, (step, at), (step, at))  # begun anew, or a clock was set
-    elif at - _counts.recent[1] > _RECENT_SECONDS:
+    elif at - _counts.recent[1] > RECENT_SECONDS:
         _counts = _Counts(folder, step, _counts.recent, (step, at))
     else:
         _counts = _counts._replace(last=step)

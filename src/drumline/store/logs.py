@@ -141,6 +141,27 @@ def times_of(folder: Path, offsets: Iterable[int]) -> list[float | None]:
     return found
 
 
+def written_by(folder: Path, offset: int, *, exactly: bool = True) -> float | None:
+    """By when this byte of a log was there, of however many marks; None where nobody saw it, or not exactly."""
+    try:
+        with (folder / MARKS).open("rb") as marks:
+            low, high = 0, marks.seek(0, os.SEEK_END) // MARK.size
+            at: float | None = None
+            while low < high:
+                middle = (low + high) // 2
+                marks.seek(middle * MARK.size)
+                when, size = MARK.unpack(marks.read(MARK.size))
+                if size > offset:
+                    at, high = when, middle
+                else:
+                    low = middle + 1
+    except (OSError, struct.error):
+        return None
+    if at is None or abs(at) > _LATEST or (exactly and at < 0):
+        return None
+    return abs(at)
+
+
 def read_tail(path: Path, size: int) -> tuple[bytes, bool]:
     """The end of a log, and whether it may begin within a line.
 

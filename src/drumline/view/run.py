@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.goodput import Goodput
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import ERROR, trace_dir
 from drumline.runtime.errors import Error, read_error
@@ -15,6 +16,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.launch import read_facts
 from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
+from drumline.view.goodput import read_goodput
 from drumline.view.life import Life
 from drumline.view.progress import Standing, read_standings
 from drumline.view.runs import RunRow, make_row
@@ -60,6 +62,7 @@ class RunDetails(NamedTuple):
     folder: str
     chief_standing: Standing = Standing()
     tensorboard: TensorBoardRow | None = None  # None if there was none
+    goodput: Goodput | None = None  # None before anybody looks after it
 
 
 class TensorBoardRow(NamedTuple):
@@ -105,6 +108,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         folder=str(folder.path),
         chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
+        goodput=read_goodput(folder, history, now),
     )
 
 

@@ -141,6 +141,17 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
         "revision": None,
         "dirty": None,
         "causes": [],
+        "goodput": {
+            "seconds": 30.0,
+            "productive": None,
+            "productive_seconds": None,
+            "waiting_seconds": 0.0,
+            "starting_seconds": None,
+            "recomputed_seconds": None,
+            "down_seconds": 0.0,
+            "recomputed_steps": None,
+            "restarts": [],
+        },
         "warnings": [],
         "tensorboard": None,
         "replicas": [

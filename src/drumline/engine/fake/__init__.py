@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 
 from drumline.engine.fake.act import Act, act_of, acts_of, command_of
 from drumline.engine.fake.life import End, Life, read_notes
-from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import from_data, to_data
@@ -156,6 +156,10 @@ class FakeEngine:
                 life.measured = life.told_end
                 at = life.end().at_seconds if life.told_end else self._stage.loop.now()
                 yield Usage(life.replica, life.attempt, 0, at, life.started, cpu_seconds=0.0, memory_bytes=0)
+
+    def saboteur(self) -> Saboteur | None:
+        """Nobody can be hurt who only plays."""
+        return None
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""

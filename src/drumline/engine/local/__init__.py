@@ -15,7 +15,7 @@ from drumline.engine.local.claim import PortClaim
 from drumline.engine.local.environment import complete
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.room import Room
-from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.parameters import variable_name
@@ -206,6 +206,12 @@ class LocalEngine:
         self._room.release()
         if self._warm:
             self._warm.close()
+
+    def saboteur(self) -> Saboteur:
+        """Who sends signals, and pulls cables."""
+        from drumline.engine.local.sabotage import LocalSaboteur  # noqa: PLC0415 - only in a drill
+
+        return LocalSaboteur()
 
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""

@@ -1,0 +1,210 @@
+"""``drumline drill``: hurt somebody on purpose, and see whether the run comes back."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from drumline.cli.drilled import Bounds, show_report
+from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, load, show_warnings
+from drumline.cli.rehearsal import Moment, Rehearsal
+from drumline.cli.text import warn
+from drumline.cli.train import require_launchable
+from drumline.engine.protocol import Saboteur
+from drumline.engine.registry import open_engine
+from drumline.errors import InputError
+from drumline.plan.types import Plan, ReplicaId, Restart
+from drumline.run.drill import Harm, default_victim
+from drumline.run.id import Target, parse_target
+from drumline.runtime.lock import is_locked
+from drumline.spec.document import printable
+from drumline.spec.quantity import parse_seconds
+from drumline.store.folder import RunFolder, create_folder, find_folder
+from drumline.store.home import home_of
+from drumline.store.launch import write_launch
+from drumline.supervise.detach import Spare, held_interrupts, take_up
+from drumline.supervise.reach import read_state, stop_run, supervisor_gone
+from drumline.supervise.site import site_of_run
+from drumline.words import listed
+
+_CLASSES = ("crash", "lost", "preempted", "hang", "rendezvous")
+
+
+class _Seconds(click.ParamType[float]):
+    """A time, as specs have it."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_seconds(str(value))
+        except ValueError as error:
+            self.fail(f"expected {error}", param, ctx)
+
+
+SECONDS = _Seconds()
+
+
+@click.command()
+@click.argument("what", required=False, metavar="[ID|FILE]")
+@click.option("--kill", metavar="REPLICA", help="KILL this one, as from outside: worker.1, or ps for one of them.")
+@click.option("--term", metavar="REPLICA", help="Ask this one to leave, as a host does that is taken away.")
+@click.option("--pause", metavar="REPLICA", help="Stop this one: it lives, and does nothing any more.")
+@click.option("--net-cut", metavar="REPLICA", help="Cut this one's network; only where the line has a private one.")
+@click.option("--at-step", type=click.IntRange(min=0), metavar="N", help="Once somebody has taken this step.")
+@click.option("--at-start", is_flag=True, help="As soon as its process runs, before anybody has found the others.")
+@click.option("--after", type=SECONDS, metavar="TIME", help="So long after everybody runs: 10s.")
+@click.option("--within", type=SECONDS, metavar="TIME", help="Fail if the first new step takes longer than this.")
+@click.option("--steps-lost", type=click.IntRange(min=0), metavar="N", help="Fail if more steps are lost than these.")
+@PARAMETER_OPTION
+@ON_OPTION
+@click.option("--keep", is_flag=True, help="Let a run go on that was started for the drill.")
+@click.option("--yes", is_flag=True, help="Hurt a run that goes on.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    what: str | None,
+    *,
+    at_step: int | None,
+    at_start: bool,
+    after: float | None,
+    within: float | None,
+    steps_lost: int | None,
+    given: tuple[str, ...],
+    on: str | None,
+    keep: bool,
+    yes: bool,
+    form: str,
+    **harms: str | None,
+) -> None:
+    """Hurt one replica on purpose, and report how the run recovers.
+
+    FILE (drumline.yml unless given) is started for the drill, and ended behind it. A run ID that goes on is hurt only
+    with --yes. Unless said otherwise, a worker that is not the chief is killed once a step has been taken. The exit
+    code is 0 if the run came back, named the right cause, and kept the bounds; else 1.
+    """
+    moment = _moment(at_step, after, at_start=at_start)
+    harm, who = _harm(harms)
+    target = _target(what)
+    spare = ctx.obj
+    if target:
+        folder, victim, saboteur = _take_running(target, who, harm, yes=yes)
+    else:
+        folder, victim, saboteur = _start(what, given, on, who, harm, spare=spare)
+    is_own = target is None
+    rehearsal = Rehearsal(folder, victim, harm, saboteur)
+    passed = False
+    try:
+        if rehearsal.wait(moment):
+            reached = rehearsal.hurt()
+            where = "" if reached is None else f" at step {reached}"
+            click.echo(f"drumline: {_DONE[harm]} {folder.id}.{victim}{where}", err=True)
+            report = rehearsal.see(within)
+            passed = show_report(folder, report, Bounds(within, steps_lost), form)
+        else:
+            state = read_state(folder)
+            click.echo(f"drumline: run {folder.id} was {state.phase} before the moment came; nobody was hurt", err=True)
+    finally:
+        if is_own and not keep and not read_state(folder).phase.is_final:
+            stop_run(folder, force=True)
+            click.echo(f"drumline: run {folder.id} was for the drill, and is ended", err=True)
+    ctx.exit(0 if passed else 1)
+
+
+_DONE = {Harm.KILL: "killed", Harm.TERM: "sent TERM to", Harm.PAUSE: "paused", Harm.CUT: "cut off"}
+
+
+def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
+    if sum((step is not None, after is not None, at_start)) > 1:
+        raise InputError("more than one moment", hint="choose one of `--at-step`, `--at-start` and `--after`")
+    if after is not None:
+        return Moment(after_seconds=after)
+    return Moment(at_start=True) if at_start else Moment(step=0 if step is None else step)
+
+
+def _harm(harms: dict[str, str | None]) -> tuple[Harm, str | None]:
+    named = [(Harm(name.replace("_", "-")), who) for name, who in harms.items() if who is not None]
+    if len(named) > 1:
+        raise InputError(f"more than one harm: --{named[0][0]} and --{named[1][0]}", hint="a drill does one at a time")
+    return named[0] if named else (Harm.KILL, None)
+
+
+def _target(what: str | None) -> Target | None:
+    """The run that is meant, if it is one and no file."""
+    return parse_target(what) if what and what[0].isdecimal() and not os.path.lexists(what) else None
+
+
+def _take_running(target: Target, who: str | None, harm: Harm, *, yes: bool) -> tuple[RunFolder, ReplicaId, Saboteur]:
+    folder = find_folder(home_of(os.environ), target.run)
+    plan, state = folder.plan(), read_state(folder)
+    if state.phase.is_final:
+        raise InputError(f"run {folder.id} is over: {state.phase}", hint="name one that goes on, or a spec")
+    if not is_locked(folder.lock_file):
+        raise supervisor_gone(folder)
+    named = who or (f"{target.role}.{target.number}" if target.number is not None else target.role)
+    victim, saboteur = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)).saboteur())
+    if not yes:
+        raise InputError(
+            f"{folder.id}.{victim} is at work, and a drill hurts it", hint="say `--yes`, or drill a spec instead"
+        )
+    return folder, victim, saboteur
+
+
+def _start(
+    file: str | None, given: tuple[str, ...], on: str | None, who: str | None, harm: Harm, *, spare: Spare | None
+) -> tuple[RunFolder, ReplicaId, Saboteur]:
+    """Start a spec as a run of its own, with a restart to prove if it has none."""
+    loaded = load(file, given=given, on=on)
+    engine = open_engine(loaded.plan.engine, loaded.site)
+    victim, saboteur = _prepare(loaded.plan, who, harm, engine.saboteur())
+    show_warnings(loaded)
+    require_launchable(engine, loaded.plan)
+    with held_interrupts():
+        folder = create_folder(loaded.site.home)
+        plan = loaded.plan_as(folder.id)
+        write_launch(folder, _restarting(plan), spec=loaded.data, directory=loaded.site.directory, at=time.time())
+        take_up(folder, spare=spare)
+    if plan.restart != _restarting(plan).restart:
+        warn("the spec allows no restart; the drill allows one, to see what it would be worth")
+    click.echo(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)
+    return folder, victim, saboteur
+
+
+def _prepare(plan: Plan, who: str | None, harm: Harm, saboteur: Saboteur | None) -> tuple[ReplicaId, Saboteur]:
+    """Whom to hurt, and who does it; raise InputError if that cannot be."""
+    victim = _victim(plan, who)
+    objection = saboteur.objection(plan, harm) if saboteur else f"nobody can be hurt on {plan.engine}"
+    if saboteur is None or objection:
+        raise InputError(f"--{harm} {victim}: {objection}")
+    if harm is Harm.PAUSE and plan.timeouts.progress_seconds is None:
+        raise InputError(
+            f"--pause {victim}: nobody would notice, since the spec has no time for it",
+            hint="say how long nobody may make progress: `timeouts: {progress: 2m}`",
+        )
+    return victim, saboteur
+
+
+def _victim(plan: Plan, who: str | None) -> ReplicaId:
+    """Who is named; of a role the last that is not chief."""
+    if who is None:
+        return default_victim(plan)
+    if who in ("chief", "chief.0", "master") and plan.chief:
+        return plan.chief  # whoever is, under any name
+    line = [replica.id for replica in plan.replicas]
+    meant = [each for each in line if who in (str(each), each.role)]
+    if not meant:
+        known = listed([str(each) for each in line[:12]]) + ("…" if len(line) > 12 else "")
+        raise InputError(f"the line has no {printable(who)}", hint=f"it has {known}")
+    return next((each for each in reversed(meant) if each != plan.chief), meant[0])
+
+
+def _restarting(plan: Plan) -> Plan:
+    """The same plan, with one restart of each kind at least."""
+    own = plan.restart
+    if any(getattr(own, name) for name in _CLASSES):
+        return plan
+    return plan._replace(restart=Restart(**{**own._asdict(), **dict.fromkeys(_CLASSES, 1)}))

@@ -1,0 +1,126 @@
+"""The report of a drill, in words and for programs, and whether it has shown what was expected."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from drumline.cli.frame import as_json
+from drumline.cli.rehearsal import Report
+from drumline.cli.text import span
+from drumline.store.folder import RunFolder
+from drumline.store.summary import describe_cause
+from drumline.words import count
+
+
+class Bounds(NamedTuple):
+    """What the user expects of a recovery."""
+
+    within_seconds: float | None = None  # to the first new step
+    steps_lost: int | None = None
+
+
+def show_report(folder: RunFolder, report: Report, bounds: Bounds, form: str) -> bool:
+    """Print what a drill has shown; return whether it has passed."""
+    exceeded = failures(report, bounds)
+    passed = report.came_back and not report.wrong and not exceeded
+    if form == "json":
+        click.echo(as_json(_data(folder, report, bounds, exceeded, passed=passed)))
+        return passed
+    facts = {
+        "Hurt": _hurt(folder, report),
+        "Noticed": _after(report.notice_seconds) or "never",
+        "Torn down": _after(report.teardown_seconds, "later") or "nothing was",
+        "First step": _first_step(report),
+        "Steps lost": "not known" if report.steps_lost is None else str(report.steps_lost),
+        "Verdict": _verdict(folder, report),
+    }
+    for word, text in facts.items():
+        click.echo(f"{f'{word}:':<11} {text}")
+    for each in exceeded:
+        click.echo(f"{'Exceeded:':<11} {each}")
+    click.echo(f"{'Drill:':<11} {'passed' if passed else 'FAILED'}")
+    return passed
+
+
+def failures(report: Report, bounds: Bounds) -> list[str]:
+    """Which bounds were not kept; one that nobody can tell about was not."""
+    found = []
+    within, most = bounds.within_seconds, bounds.steps_lost
+    if within is not None and report.first_step_seconds is None:
+        found.append(f"no new step was seen within {span(within)}")
+    elif within is not None and report.first_step_seconds is not None and report.first_step_seconds > within:
+        found.append(f"the first new step took {span(report.first_step_seconds)}, more than {span(within)}")
+    if most is not None and report.steps_lost is None:
+        found.append("nobody can tell how many steps were lost")
+    elif most is not None and report.steps_lost is not None and report.steps_lost > most:
+        found.append(f"{count(report.steps_lost, 'step')} lost, more than {most}")
+    return found
+
+
+def _hurt(folder: RunFolder, report: Report) -> str:
+    at = "" if report.step is None else f", at step {report.step}"
+    return f"{folder.id}.{report.replica} ({report.harm}), attempt {report.attempt}{at}"
+
+
+def _first_step(report: Report) -> str:
+    if report.first_step_seconds is not None:
+        return f"{_after(report.first_step_seconds)}, in attempt {report.outcome.attempt}"
+    if report.came_back:
+        return f"not known: no step can be read; attempt {report.outcome.attempt} runs"
+    if report.outcome.is_over:
+        return f"never: the run did not come back, it is {report.outcome.phase}"
+    return f"none yet: the run is {report.outcome.phase}"
+
+
+def _verdict(folder: RunFolder, report: Report) -> str:
+    cause = report.outcome.cause
+    named = describe_cause(folder.id, cause) if cause else ""
+    if report.wrong:
+        return f"wrong: {report.wrong}" + (f" ({named})" if named else "")
+    return f"right: {named}"
+
+
+def _after(seconds: float | None, word: str = "") -> str:
+    return "" if seconds is None else f"{spell(seconds)} {word}".strip()
+
+
+def spell(seconds: float) -> str:
+    """`0.024s`, `1.3s`, `2m5s`: what takes less than a second is worth its thousandths."""
+    return f"{seconds:.3f}s" if seconds < 1 else span(seconds)
+
+
+def _data(folder: RunFolder, report: Report, bounds: Bounds, exceeded: list[str], *, passed: bool) -> dict[str, object]:
+    cause = report.outcome.cause
+    return {
+        "run": folder.id,
+        "replica": f"{folder.id}.{report.replica}",
+        "harm": report.harm.value,
+        "attempt": report.attempt,
+        "step": report.step,
+        "notice_seconds": _rounded(report.notice_seconds),
+        "teardown_seconds": _rounded(report.teardown_seconds),
+        "first_step_seconds": _rounded(report.first_step_seconds),
+        "steps_lost": report.steps_lost,
+        "came_back": report.came_back,
+        "next_attempt": report.outcome.attempt,
+        "state": report.outcome.phase.value,
+        "cause": cause
+        and {
+            "replica": f"{folder.id}.{cause.replica}" if cause.replica else None,
+            "failure": cause.failure,
+            "reason": cause.reason,
+            "message": describe_cause(folder.id, cause),
+        },
+        "verdict": "wrong" if report.wrong else "right",
+        "wrong_because": report.wrong or None,
+        "within_seconds": bounds.within_seconds,
+        "most_steps_lost": bounds.steps_lost,
+        "exceeded": exceeded,
+        "passed": passed,
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

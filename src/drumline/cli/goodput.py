@@ -1,0 +1,67 @@
+"""Where the time of a run went, in one line and for programs; what is not known is said to be, or is null."""
+
+from __future__ import annotations
+
+from drumline.cli.text import span
+from drumline.run.goodput import Goodput
+from drumline.words import count
+
+_LONG_SECONDS = 60.0  # before that a run without a restart is all start, and says nothing
+
+
+def describe_goodput(goodput: Goodput | None) -> str:
+    """`83 % productive (41s of 49s): 3.1s starting, 2.0s recomputed (12 steps), 3.3s down; 1 restart lost 12 steps`.
+
+    Empty where there is nothing to say: no step can be read, or the run is short and was not restarted.
+    """
+    if goodput is None or goodput.starting_seconds is None:
+        return ""
+    if not goodput.restarts and goodput.seconds < _LONG_SECONDS:
+        return ""
+    if goodput.productive_seconds is None or goodput.share is None:
+        head = f"not known of {span(goodput.seconds)}, since nobody can tell when the lost steps were regained"
+    else:
+        whole = f"{span(goodput.productive_seconds)} of {span(goodput.seconds)}"
+        head = f"{goodput.share:.0%} productive ({whole})".replace("%", " %", 1)
+    steps = f" ({count(goodput.recomputed_steps, 'step')})" if goodput.recomputed_steps else ""
+    parts = {
+        "waiting": goodput.waiting_seconds,
+        "starting": goodput.starting_seconds,
+        f"recomputed{steps}": goodput.recomputed_seconds,
+        "down": goodput.down_seconds,
+    }
+    spent = ", ".join(f"{span(seconds)} {word}" for word, seconds in parts.items() if seconds and seconds >= 0.05)
+    return "; ".join(part for part in (f"{head}: {spent}" if spent else head, _restarts(goodput)) if part)
+
+
+def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
+    """The same as what JSON knows."""
+    if goodput is None:
+        return None
+    return {
+        "seconds": round(goodput.seconds, 3),
+        "productive": None if goodput.share is None else round(goodput.share, 4),
+        "productive_seconds": _rounded(goodput.productive_seconds),
+        "waiting_seconds": _rounded(goodput.waiting_seconds),
+        "starting_seconds": _rounded(goodput.starting_seconds),
+        "recomputed_seconds": _rounded(goodput.recomputed_seconds),
+        "down_seconds": _rounded(goodput.down_seconds),
+        "recomputed_steps": goodput.recomputed_steps,
+        "restarts": [{"attempt": loss.attempt, "steps_lost": loss.steps} for loss in goodput.restarts],
+    }
+
+
+def _restarts(goodput: Goodput) -> str:
+    """`2 restarts lost 12 and 3 steps`, as far as that is known."""
+    losses = goodput.restarts
+    if not losses:
+        return ""
+    known = [loss.steps for loss in losses if loss.steps is not None]
+    restarts = count(len(losses), "restart")
+    if len(known) < len(losses):
+        return restarts
+    return f"{restarts} lost {count(sum(known), 'step')}"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

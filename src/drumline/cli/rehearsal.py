@@ -1,0 +1,175 @@
+"""A drill as it goes: wait for the moment, hurt somebody, and see whether and how the run comes back."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.protocol import Saboteur
+from drumline.plan.types import ReplicaId
+from drumline.run.drill import Harm, Outcome, Seen, follow, verdict
+from drumline.run.event import Event
+from drumline.run.goodput import Steps, steps_lost
+from drumline.run.machine import step
+from drumline.run.state import Phase, RunState
+from drumline.run.traces import trace_dir
+from drumline.runtime.keeper import now
+from drumline.runtime.lock import is_locked
+from drumline.store.folder import RunFolder
+from drumline.store.journal import read_records
+from drumline.supervise.reach import supervisor_gone
+from drumline.view.sight import Sight
+
+_MOMENT_SECONDS = 0.01
+
+
+class Moment(NamedTuple):
+    """When somebody is to be hurt: at a step, as soon as its process runs, or so long after everybody does."""
+
+    step: int | None = None
+    at_start: bool = False
+    after_seconds: float = 0.0
+
+
+class Report(NamedTuple):
+    """What a drill has shown; seconds are counted from the harm unless it says otherwise, None is not known."""
+
+    replica: ReplicaId
+    harm: Harm
+    attempt: int
+    step: int | None  # the last that was taken before
+    outcome: Outcome
+    wrong: str  # what is wrong with the verdict; empty if nothing is
+    notice_seconds: float | None
+    teardown_seconds: float | None  # from the notice until nothing was left of what had to go
+    first_step_seconds: float | None
+    steps_lost: int | None
+    came_back: bool
+    has_steps: bool  # whether any could be read
+
+
+class Rehearsal:
+    """One drill of one run; whoever was hurt and lives on is healed when it is over."""
+
+    def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Harm, saboteur: Saboteur) -> None:
+        self._folder = folder
+        self._plan = folder.plan()
+        self._victim = victim
+        self._harm = harm
+        self._saboteur = saboteur
+        self._sight = Sight(folder, self._plan, now)
+        self._offset = 0
+        self._state = RunState()
+        self._before = RunState()  # when it was hurt
+        self._since: list[Seen] = []  # what happened from then on
+        self._hurt_at: float | None = None
+        self._step: int | None = None
+        self._is_early = False  # hurt when nobody could have taken a step
+
+    def wait(self, moment: Moment) -> bool:
+        """Return when the moment has come; False if the run is over, or falls, before it does."""
+        running_at: float | None = None
+        self._is_early = moment.at_start
+        while True:
+            self._look()
+            own = self._state.replicas.get(self._victim)
+            if self._state.phase.is_final or (own and own.phase.is_final):
+                return False
+            is_up = own is not None and own.phase is Phase.RUNNING
+            if is_up and running_at is None and self._state.phase is Phase.RUNNING:
+                running_at = now()
+            if is_up and self._has_come(moment, running_at):
+                return True
+            self._pause()
+
+    def hurt(self) -> int | None:
+        """Hurt the victim; return the step that the run has reached."""
+        self._before, self._since = self._state, []
+        self._step = self._sight.furthest(self._state.attempt)
+        self._hurt_at = now()
+        self._saboteur.hurt(self._traces, self._victim, self._harm)
+        return self._step
+
+    def see(self, within_seconds: float | None) -> Report:
+        """Return when the run has come back, has ended, or should have come back by now."""
+        hurt_at = self._hurt_at or now()
+        try:
+            while True:
+                self._look()
+                report = self._report(hurt_at)
+                late = within_seconds is not None and now() - hurt_at > within_seconds
+                if report.came_back or report.outcome.is_over or late:
+                    return report
+                self._pause()
+        finally:
+            self._saboteur.heal(self._traces, self._victim, self._harm)
+
+    def _report(self, hurt_at: float) -> Report:
+        attempt = self._before.attempt
+        outcome = follow(self._plan, self._before, self._victim, self._since)
+        is_other = outcome.attempt != attempt
+        before = self._sight.steps(attempt, until=math.inf if is_other else outcome.noticed_at or math.inf)
+        again = self._again(outcome)
+        has_steps = before is not None or again is not None
+        return Report(
+            replica=self._victim,
+            harm=self._harm,
+            attempt=attempt,
+            step=self._step,
+            outcome=outcome,
+            wrong=verdict(outcome, self._victim, self._harm),
+            notice_seconds=_after(hurt_at, outcome.noticed_at),
+            teardown_seconds=_after(outcome.noticed_at, outcome.cleared_at),
+            first_step_seconds=again.first.at - hurt_at if again else None,
+            steps_lost=steps_lost(before, again) if has_steps else None,
+            came_back=again is not None or (not has_steps and self._goes_on(outcome)),
+            has_steps=has_steps,
+        )
+
+    def _goes_on(self, outcome: Outcome) -> bool:
+        """Whether a run without a step to be seen is back: all are up, if they had time for a step before, or done."""
+        return outcome.phase is Phase.FINISHED or (outcome.is_running and not self._is_early)
+
+    def _again(self, outcome: Outcome) -> Steps | None:
+        """The steps that were taken after the recovery."""
+        if outcome.noticed_at is None:
+            return None
+        since = 0.0 if outcome.attempt != self._before.attempt else outcome.noticed_at
+        return self._sight.steps(outcome.attempt, since=since) if since == 0.0 or outcome.is_running else None
+
+    def _has_come(self, moment: Moment, running_at: float | None) -> bool:
+        if moment.at_start:
+            return True
+        if moment.step is not None:
+            reached = self._sight.furthest(self._state.attempt)
+            return reached is not None and reached >= moment.step
+        return running_at is not None and now() - running_at >= moment.after_seconds
+
+    @property
+    def _traces(self) -> Path:
+        """Of the life that was hurt, or is to be."""
+        state = self._state if self._hurt_at is None else self._before
+        return self._folder.path / trace_dir(self._victim, state.attempt, state.replicas[self._victim].incarnation)
+
+    def _look(self) -> None:
+        records, self._offset = read_records(self._folder.journal_file, self._offset)
+        for record in records:
+            self._take(record.since_boot, record.event)
+        self._sight.look(self._state)
+
+    def _take(self, at_seconds: float, event: Event) -> None:
+        self._state, _ = step(self._plan, self._state, event)
+        self._since.append(Seen(at_seconds, event))
+
+    def _pause(self) -> None:
+        if not self._state.phase.is_final and not is_locked(self._folder.lock_file):
+            self._look()  # it writes before it leaves
+            if not self._state.phase.is_final:
+                raise supervisor_gone(self._folder)
+        time.sleep(_MOMENT_SECONDS)
+
+
+def _after(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else max(0.0, end - start)

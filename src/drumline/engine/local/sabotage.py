@@ -1,0 +1,96 @@
+"""Hurting a replica from outside, on purpose, and undoing what can be undone: for drills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from drumline.engine.local.netlink import Netlink
+from drumline.engine.local.network import borrow_hub
+from drumline.engine.local.trace import Trace, read_trace
+from drumline.errors import EngineError
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.drill import Harm
+from drumline.run.traces import TRACE
+from drumline.runtime.keeper import boot_id, close_all_but, enter_namespace, start_ticks
+
+_SIGNALS = {Harm.KILL: signal.SIGKILL, Harm.TERM: signal.SIGTERM, Harm.PAUSE: signal.SIGSTOP}
+
+
+class LocalSaboteur:
+    """Sends signals to processes of this machine, and pulls the cables of private networks."""
+
+    def objection(self, plan: Plan, harm: Harm) -> str | None:
+        """Only a network of the line's own can be cut without harm to others."""
+        if harm is Harm.CUT and not plan.private_network:
+            return "a network can be cut only where the line has one of its own: `engine: {local: {network: private}}`"
+        return None
+
+    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Do this to the life with these traces; raise EngineError if it does not live."""
+        trace = read_trace(traces / TRACE)
+        if not _lives(trace):
+            raise EngineError(f"{replica} has no process that could be hurt")
+        if harm is Harm.CUT:
+            _switch(trace, replica, on=False)
+        else:
+            _signal(trace, replica, _SIGNALS[harm])
+
+    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Let it go on, or plug it in again, if it lives."""
+        trace = read_trace(traces / TRACE)
+        if _lives(trace):
+            with suppress(EngineError):  # it has just ended
+                if harm is Harm.PAUSE:
+                    _signal(trace, replica, signal.SIGCONT)
+                elif harm is Harm.CUT:
+                    _switch(trace, replica, on=True)
+
+
+def _lives(trace: Trace) -> bool:
+    return (
+        trace.pid is not None
+        and trace.exit is None
+        and trace.boot == boot_id()
+        and start_ticks(trace.pid) == trace.ticks
+    )
+
+
+def _signal(trace: Trace, replica: ReplicaId, number: int) -> None:
+    if trace.pid is None:
+        raise AssertionError("who lives has a process")
+    try:
+        os.killpg(trace.pid, number)
+    except (ProcessLookupError, PermissionError) as error:
+        raise EngineError(f"{replica} cannot be hurt: {error.strerror}") from None
+
+
+def _switch(trace: Trace, replica: ReplicaId, *, on: bool) -> None:
+    """Switch a replica's cable off or on, where it is plugged in: in the network that its keeper holds."""
+    hub = borrow_hub(trace.keeper) if trace.keeper else None
+    if hub is None:
+        raise EngineError(f"{replica} is in no network of its own")
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            close_all_but(write, *hub)
+            enter_namespace(hub.user)
+            enter_namespace(hub.network)
+            with Netlink() as wires:
+                wires.switch(socket.if_nametoindex(str(replica)), on=on)
+        except OSError as error:
+            os.write(write, (error.strerror or str(error)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    for descriptor in hub:
+        os.close(descriptor)
+    with os.fdopen(read, "rb") as answer:
+        refused = answer.read().decode()
+    os.waitpid(pid, 0)
+    if refused:
+        raise EngineError(f"the network of {replica} cannot be switched: {refused}")

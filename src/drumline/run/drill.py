@@ -1,0 +1,99 @@
+"""A drill: somebody of a line is hurt on purpose, and it is seen what becomes of the run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from signal import Signals
+from typing import NamedTuple
+
+from drumline.plan.types import COMPUTING, Plan, ReplicaId, Restart
+from drumline.run.event import Event, ReplicaExited
+from drumline.run.failure import failure_class
+from drumline.run.machine import step
+from drumline.run.state import Cause, Phase, RunState
+
+
+class Harm(StrEnum):
+    """What can be done to a replica from outside."""
+
+    KILL = "kill"  # it is gone at once, as after the kernel's or an administrator's KILL
+    TERM = "term"  # it is asked to leave, as a host does that is taken away
+    PAUSE = "pause"  # it does nothing any more, and does not end
+    CUT = "net-cut"  # it computes, and reaches nobody
+
+
+class Seen(NamedTuple):
+    """An event and when it was written down, by the clock that events go by."""
+
+    at_seconds: float
+    event: Event
+
+
+class Outcome(NamedTuple):
+    """What became of a run after somebody of it was hurt, as far as it is known; times by the clock of events."""
+
+    noticed_at: float | None = None  # somebody knew that something is wrong
+    cleared_at: float | None = None  # nothing was left of what had to go
+    cause: Cause | None = None  # as the run names it
+    attempt: int = 0  # that is under way now
+    phase: Phase = Phase.RUNNING
+    is_running: bool = False  # everybody whom the run needs is up again
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.phase.is_final
+
+
+def default_victim(plan: Plan) -> ReplicaId:
+    """Who is hurt if nobody is named: the last worker that is not chief, else whoever is the last of the line."""
+    workers = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING and replica.id != plan.chief]
+    return workers[-1] if workers else plan.replicas[-1].id
+
+
+def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[Seen]) -> Outcome:
+    """What these events make of a run that stood like this when the victim was hurt."""
+    without_restart = plan._replace(restart=Restart())
+    state, found = before, Outcome(attempt=before.attempt, phase=before.phase)
+    for at_seconds, event in events:
+        earlier = state
+        state, _ = step(plan, earlier, event)
+        restarted = state.attempt != earlier.attempt
+        # The end that leads to a restart is of the attempt before: look at it as if there were none.
+        own = step(without_restart, earlier, event)[0] if restarted else state
+        is_victims = isinstance(event, ReplicaExited) and event.replica == victim and event.attempt == before.attempt
+        if found.noticed_at is None and (own.ending or is_victims):
+            found = found._replace(noticed_at=at_seconds)
+        if found.cleared_at is None and (restarted or state.phase.is_final):
+            found = found._replace(cleared_at=at_seconds)
+        if found.cause is None or not restarted:
+            found = found._replace(cause=_cause(state, before) or found.cause)
+    return found._replace(
+        attempt=state.attempt,
+        phase=state.phase,
+        is_running=found.noticed_at is not None and state.phase is Phase.RUNNING and state.ending is None,
+    )
+
+
+def verdict(outcome: Outcome, victim: ReplicaId, harm: Harm) -> str:
+    """What is wrong with the cause that the run names; empty if it names who was hurt, and how."""
+    cause = outcome.cause
+    if cause is None:
+        return f"nobody is named, and it was {victim}"
+    if cause.replica != victim:
+        return f"{cause.replica or 'nobody'} is named, and it was {victim}"
+    wanted = {
+        Harm.KILL: cause.exit.signal == Signals.SIGKILL and not cause.exit.out_of_memory,
+        Harm.TERM: failure_class(cause.exit) == "preempted",
+        Harm.PAUSE: cause.failure == "hang",
+        Harm.CUT: cause.failure in ("lost", "hang"),
+    }
+    return "" if wanted[harm] else f"{victim} is named for another reason ({cause.failure})"
+
+
+def _cause(state: RunState, before: RunState) -> Cause | None:
+    """The first cause that has been named since."""
+    if len(state.causes) > len(before.causes):
+        return state.causes[len(before.causes)]
+    return state.ending.cause if state.ending else None

@@ -1,0 +1,218 @@
+"""Where the time of a run went: every second of its life is of exactly one kind, and they add up to it.
+
+Waiting: for room, for what is built, for the end of a backoff. Starting: from a placement to the first step that was
+seen of it. Recomputed: spent on steps that had been taken before. Productive: the rest until the training fell or was
+done. Down: from then on, until the next attempt may begin or the run is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+from typing import NamedTuple
+
+from drumline.plan.types import Plan, Restart
+from drumline.run.event import Event
+from drumline.run.machine import step
+from drumline.run.state import Phase, RunState
+
+
+class Happening(NamedTuple):
+    """An event, when in the run's life it was written down (seconds), and when by the clock that events go by."""
+
+    at: float
+    since_boot: float
+    event: Event
+
+
+class Stretch(NamedTuple):
+    """A time in which a line was up: from its placement to its fall, or to where it is now."""
+
+    attempt: int
+    start: float
+    end: float
+    is_hung: bool = False  # what came behind its last step was no training
+
+
+class Timeline(NamedTuple):
+    """A run's life in pieces; what a stretch was good for only its steps can tell."""
+
+    seconds: float
+    waiting_seconds: float
+    down_seconds: float
+    stretches: tuple[Stretch, ...]
+
+
+class Point(NamedTuple):
+    """A step that was seen, and when in the run's life; steps may begin anew with each epoch."""
+
+    at: float
+    step: int | None
+    epoch: int | None = None
+    steps: int | None = None  # of an epoch
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """How far it is; a later one has more."""
+        return self.epoch or 0, self.step or 0
+
+
+class Steps(NamedTuple):
+    """The steps of one stretch, as far as they were seen."""
+
+    first: Point
+    last: Point
+    regained: Point | None = None  # the first that is not behind what was reached before
+    is_known: bool = True  # whether that `regained` is None says that there was none
+    stride: int = 1  # how many steps lie between two that are seen
+
+
+class Loss(NamedTuple):
+    """What a restart cost: how many steps its attempt has to take again; None if nobody can tell, or not yet."""
+
+    attempt: int
+    steps: int | None
+
+
+class Goodput(NamedTuple):
+    """Where the time went, in seconds; None is what cannot be told, since no steps can be read."""
+
+    seconds: float
+    waiting_seconds: float
+    starting_seconds: float | None
+    productive_seconds: float | None
+    recomputed_seconds: float | None
+    down_seconds: float
+    recomputed_steps: int | None
+    restarts: tuple[Loss, ...]
+
+    @property
+    def share(self) -> float | None:
+        """How much of the time was productive: 1.0 is all of it."""
+        return None if self.productive_seconds is None or not self.seconds else self.productive_seconds / self.seconds
+
+
+class _Kind:
+    WAITING, UP, DOWN = "waiting", "up", "down"
+
+
+def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
+    """Cut a run's life, up to its end or to now, where it was placed, where it fell and where it could go on."""
+    without_restart = plan._replace(restart=Restart())
+    state, kind, since = RunState(), _Kind.WAITING, 0.0
+    spent = {_Kind.WAITING: [0.0], _Kind.UP: [0.0], _Kind.DOWN: [0.0]}
+    stretches: list[Stretch] = []
+    for happening in happenings:
+        before = state
+        state, _ = step(plan, before, happening.event)
+        restarted = state.attempt != before.attempt
+        # The end that leads to a restart is of the attempt before: look at it as if there were none.
+        own = step(without_restart, before, happening.event)[0] if restarted else state
+        at = max(since, happening.at)
+        if kind is _Kind.UP and own.ending:
+            fell = _moment(happening, own.ending.at_seconds, since)
+            is_hung = own.ending.cause is not None and own.ending.cause.failure == "hang"
+            stretches.append(Stretch(before.attempt, since, fell, is_hung))
+            kind, since = _Kind.DOWN, fell
+        after = _kind_of(state)
+        if after != kind or restarted:
+            # A placement that nobody came to use was a wait.
+            spent[_Kind.WAITING if kind is _Kind.UP else kind].append(at - since)
+            kind, since = after, at
+        if state.phase.is_final:
+            now = at
+            break
+    if kind is _Kind.UP:
+        stretches.append(Stretch(state.attempt, since, max(since, now)))
+    else:
+        spent[kind].append(max(0.0, now - since))
+    return Timeline(max(since, now), fsum(spent[_Kind.WAITING]), fsum(spent[_Kind.DOWN]), tuple(stretches))
+
+
+def account(timeline: Timeline, steps: Mapping[int, Steps], restarts: Sequence[int]) -> Goodput:
+    """Say what each stretch was good for, by the steps that were seen of its attempt.
+
+    `restarts` are the attempts that were begun because one before them fell. An attempt without steps fell before its
+    first, if others have some; if none has, nobody knows.
+    """
+    starting, recomputed, productive, down = [0.0], [0.0], [0.0], [timeline.down_seconds]
+    known, again = bool(steps), 0
+    reached: Point | None = None
+    counted = True
+    for stretch in timeline.stretches:
+        seen = steps.get(stretch.attempt)
+        if seen is None:
+            starting.append(stretch.end - stretch.start)
+            continue
+        first, end = _within(seen.first.at, stretch), stretch.end
+        if stretch.is_hung:
+            end = max(first, _within(seen.last.at, stretch))
+            down.append(stretch.end - end)
+        starting.append(first - stretch.start)
+        if reached is None or seen.first.order > reached.order:
+            productive.append(end - first)
+        elif seen.regained or seen.is_known:
+            regained = min(end, max(first, _within(seen.regained.at, stretch))) if seen.regained else end
+            recomputed.append(regained - first)
+            productive.append(end - regained)
+            taken = _count(seen, min(reached, seen.last, key=_order))
+            counted, again = counted and taken is not None, again + (taken or 0)
+        else:
+            known = False
+        reached = seen.last if reached is None else max(reached, seen.last, key=_order)
+    return Goodput(
+        seconds=timeline.seconds,
+        waiting_seconds=timeline.waiting_seconds,
+        starting_seconds=fsum(starting) if steps or not timeline.stretches else None,
+        productive_seconds=fsum(productive) if known or not timeline.stretches else None,
+        recomputed_seconds=fsum(recomputed) if known or not timeline.stretches else None,
+        down_seconds=fsum(down),
+        recomputed_steps=again if counted and (steps or not timeline.stretches) else None,
+        restarts=tuple(Loss(attempt, steps_lost(steps.get(attempt - 1), steps.get(attempt))) for attempt in restarts),
+    )
+
+
+def _kind_of(state: RunState) -> str:
+    if state.ending:
+        return _Kind.DOWN
+    return _Kind.UP if state.phase in (Phase.STARTING, Phase.RUNNING) else _Kind.WAITING
+
+
+def _moment(happening: Happening, at_seconds: float | None, since: float) -> float:
+    """When something came to pass that was written down later; a stamp that cannot be is not believed."""
+    if at_seconds is None:
+        return max(since, happening.at)
+    came = happening.at - (happening.since_boot - at_seconds)
+    return came if since <= came <= happening.at else max(since, happening.at)
+
+
+def _within(at: float, stretch: Stretch) -> float:
+    return min(stretch.end, max(stretch.start, at))
+
+
+def _order(point: Point) -> tuple[int, int]:
+    return point.order
+
+
+def steps_lost(before: Steps | None, seen: Steps | None) -> int | None:
+    """How many steps have to be taken again that had been taken before; None if nobody knows, or not yet."""
+    if before is None:
+        return 0 if seen else None  # it fell before its first step
+    return _count(seen, before.last) if seen else None
+
+
+def _count(seen: Steps, until: Point) -> int | None:
+    """How many steps of a stretch are not behind this one; it began one stride before the first that was seen."""
+    between = _distance(seen.first, until)
+    return None if between is None else max(0, between + seen.stride)
+
+
+def _distance(low: Point, high: Point) -> int | None:
+    """How many steps lie between two; None where that depends on how many an epoch has, which nobody said."""
+    if low.step is None or high.step is None:
+        return None
+    if low.epoch == high.epoch:
+        return high.step - low.step
+    if low.epoch is None or high.epoch is None or low.steps is None or low.steps != high.steps:
+        return None
+    return (high.epoch - low.epoch) * low.steps + high.step - low.step

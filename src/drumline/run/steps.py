@@ -1,0 +1,65 @@
+"""The steps that a log counts, in the order in which it does: each with the byte by which it was said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from drumline.run.progress import newest_first, read_piece
+
+
+class Counted(NamedTuple):
+    """A step that a log says to have been taken, by one of its bytes; or an epoch, of one that knows no steps."""
+
+    end: int
+    step: int | None
+    epoch: int | None = None
+    steps: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """How far it is; a later one has more."""
+        return self.epoch or 0, self.step or 0
+
+
+class StepReader:
+    """Reads a log piece by piece from its beginning; an epoch that was announced holds for the bar below it."""
+
+    def __init__(self) -> None:
+        self._epoch: int | None = None
+        self._names_epochs = False
+        self._rest = b""
+        self._offset = 0
+
+    def read(self, data: bytes) -> Iterator[Counted]:
+        """Go on with these bytes; a last piece that may go on is kept for the next time."""
+        data = self._rest + data
+        whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._rest = data[whole:]
+        start, self._offset = self._offset, self._offset + whole
+        for piece in reversed(list(newest_first(data[:whole], is_cut=False))):
+            found = read_piece(piece)
+            if found is None:
+                continue
+            if found.step is None and found.loss is None:  # an epoch is announced, and nothing of it is done
+                self._epoch, self._names_epochs = found.epoch, True
+                continue
+            epoch = found.epoch if found.epoch is not None else self._epoch
+            if epoch is None and self._names_epochs:
+                continue  # behind the end of an epoch: an evaluation
+            yield Counted(start + piece.end, found.step, epoch, found.steps)
+            if found.epoch is None and found.step == found.steps and piece.ends_line:
+                self._epoch = None
+
+
+def usual_stride(counted: Iterable[Counted]) -> int:
+    """How many steps lie between two that a log names, most often; 1 if it names too few to tell."""
+    gaps: Counter[int] = Counter()
+    before: Counted | None = None
+    for each in counted:
+        if before and each.epoch == before.epoch and each.step is not None and before.step is not None:
+            gaps[each.step - before.step] += 1
+        before = each
+    common = [gap for gap, _ in gaps.most_common() if gap > 0]
+    return common[0] if common else 1

@@ -1,0 +1,147 @@
+"""Where the time of a run went: its journal, and the steps that its logs and reports show, with their times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Event, ReplicaStarted
+from drumline.run.goodput import Goodput, Happening, Point, Steps, Stretch, Timeline, account, divide
+from drumline.run.progress import read_progress
+from drumline.run.steps import Counted, StepReader, usual_stride
+from drumline.run.traces import LOG, REPORT, trace_dir
+from drumline.runtime.progress import RECENT_SECONDS, read_report
+from drumline.store.clock import Moment
+from drumline.store.folder import RunFolder
+from drumline.store.journal import Record
+from drumline.store.logs import read_end, written_by
+from drumline.store.summary import History, moment_of
+from drumline.view.sight import leaders
+
+_PIECE_BYTES = 1 << 16
+_MOST_BYTES = 1 << 20  # of a log; what is regained later than that is not known
+_TAIL_BYTES = 1 << 14
+_FEW = 20  # steps that tell the stride
+
+
+class _Life(NamedTuple):
+    """One life of the replica whose steps count: its traces, when it began on the wall and in the run's life."""
+
+    folder: Path
+    began_at: float
+    began: float
+
+    def point(self, counted: Counted, at: float) -> Point:
+        """A step at this time on the wall."""
+        return Point(self.began + max(0.0, at - self.began_at), counted.step, counted.epoch, counted.steps)
+
+
+def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | None:
+    """Account for a run's life so far; None for one that nobody has begun to look after."""
+    if not history.records:
+        return None
+    happenings = _happenings(history.records)
+    end = happenings[-1].at + now.seconds_since(moment_of(history.records[-1]))
+    timeline = divide(history.plan, happenings, end)
+    restarts = sorted({stretch.attempt for stretch in timeline.stretches if stretch.attempt})
+    steps: dict[int, Steps] = {}
+    for replica in leaders(history.plan):
+        steps = _steps_of(folder, replica, timeline, history.records, happenings)
+        if steps:
+            break
+    return account(timeline, steps, restarts)
+
+
+def _happenings(records: Sequence[Record]) -> list[Happening]:
+    """The journal by the clock of the run's own life, which begins with it and never goes back."""
+    passed, found = 0.0, []
+    for before, record in zip((records[0], *records[:-1]), records, strict=True):
+        passed += moment_of(record).seconds_since(moment_of(before))
+        found.append(Happening(passed, record.since_boot, record.event))
+    return found
+
+
+def _steps_of(
+    folder: RunFolder,
+    replica: ReplicaId,
+    timeline: Timeline,
+    records: Sequence[Record],
+    happenings: Sequence[Happening],
+) -> dict[int, Steps]:
+    """What one replica showed of its steps in each attempt."""
+    found: dict[int, Steps] = {}
+    reached: Point | None = None
+    for stretch in timeline.stretches:
+        life = _life(folder, replica, stretch, records, happenings)
+        steps = life and (_read_log(life, reached) or _read_report(life, reached))
+        if steps:
+            found[stretch.attempt] = steps
+            reached = max((steps.last, reached or steps.last), key=lambda point: point.order)
+    return found
+
+
+def _life(
+    folder: RunFolder, replica: ReplicaId, stretch: Stretch, records: Sequence[Record], happenings: Sequence[Happening]
+) -> _Life | None:
+    def is_start(event: Event) -> bool:
+        return isinstance(event, ReplicaStarted) and (event.replica, event.attempt) == (replica, stretch.attempt)
+
+    for record, happening in zip(records, happenings, strict=True):
+        if is_start(record.event):
+            return _Life(folder.path / trace_dir(replica, stretch.attempt), record.at, happening.at)
+    return None
+
+
+def _read_log(life: _Life, reached: Point | None) -> Steps | None:
+    """The first step that a log shows, the last, and the first that is not behind what was reached before."""
+    reader, seen = StepReader(), list[Counted]()
+    regained: Counted | None = None
+    is_whole = False
+    try:
+        with (life.folder / LOG).open("rb") as log:
+            while log.tell() < _MOST_BYTES and not (regained and len(seen) >= _FEW):
+                data = log.read(_PIECE_BYTES)
+                if is_whole := not data:
+                    break
+                for counted in reader.read(data):
+                    seen.append(counted)
+                    if regained is None and (reached is None or counted.order >= reached.order):
+                        regained = counted
+    except OSError:
+        return None
+    if not seen:
+        return None
+    last = seen[-1] if is_whole else _last(life.folder, seen[-1])
+    first_at, regained_at = (each and written_by(life.folder, each.end) for each in (seen[0], regained))
+    if first_at is None:
+        return None  # nobody saw when
+    return Steps(
+        first=life.point(seen[0], first_at),
+        last=life.point(last, written_by(life.folder, last.end, exactly=False) or first_at),
+        regained=life.point(regained, regained_at) if regained and regained_at is not None else None,
+        is_known=regained_at is not None if regained else is_whole,
+        stride=usual_stride(seen),
+    )
+
+
+def _last(folder: Path, before: Counted) -> Counted:
+    """The last step of a log that is longer than what was read of it."""
+    tail, start = read_end(folder / LOG, _TAIL_BYTES)
+    progress = read_progress(tail, is_cut=start > 0)
+    if progress.step is None and progress.epoch is None:
+        return before
+    found = Counted(start + len(tail) - 1, progress.step, progress.epoch, progress.steps)
+    return found if found.order > before.order else before
+
+
+def _read_report(life: _Life, reached: Point | None) -> Steps | None:
+    """What a script reported: its last step, and of a short life its first."""
+    report = read_report(life.folder / REPORT)
+    if report is None or report.since_step is None or report.at_seconds - report.since_seconds > RECENT_SECONDS:
+        return None
+    first = Point(life.began + max(0.0, report.since_seconds - life.began_at), report.since_step)
+    last = Point(life.began + max(0.0, report.at_seconds - life.began_at), report.step)
+    behind = reached is not None and first.order <= reached.order
+    return Steps(first, last, is_known=not behind or last.order < (reached or last).order)

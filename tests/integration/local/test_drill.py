@@ -1,0 +1,175 @@
+"""Drills of real runs: somebody is hurt, and the report says what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.peers import PRIVATE
+from integration.local.runs import Answer, House, wait_until
+from integration.local.test_network_ends import KNOCKER
+
+# Takes a step every few moments, saves every tenth, and goes on where it was.
+SCRIPT = """
+import itertools, os, sys, time
+from pathlib import Path
+saved = Path(os.environ["CHECKPOINT_DIR"], os.environ["DRUMLINE_INDEX"])
+for step in itertools.count(int(saved.read_text()) + 1 if saved.exists() else 1):
+    time.sleep(0.005)
+    print(f"step {step} loss {1 / step:.4f}", flush=True)
+    if step % 10 == 0:
+        saved.write_text(str(step))
+"""
+LINE = "run: python steps.py\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n"
+
+
+@pytest.fixture
+def project(house: House) -> House:
+    house.write("steps.py", SCRIPT)
+    house.write_spec(LINE)
+    return house
+
+
+def report_of(answer: Answer) -> Any:
+    return json.loads(answer.out)
+
+
+def test_a_spec_is_started_hurt_seen_to_come_back_and_ended(project: House) -> None:
+    answer = project.run("drill", "--kill", "worker.1", "--at-step", "25", "--steps-lost", "200", "-o", "json")
+    report = report_of(answer)
+    assert answer.code == 0, answer
+    assert (report["replica"], report["harm"], report["attempt"], report["next_attempt"]) == (
+        "1.worker.1",
+        "kill",
+        0,
+        1,
+    )
+    assert report["step"] >= 25
+    assert 0 <= report["notice_seconds"] < report["first_step_seconds"]
+    assert report["teardown_seconds"] >= 0
+    assert 0 <= report["steps_lost"] <= 200
+    assert (report["came_back"], report["verdict"], report["passed"]) == (True, "right", True)
+    assert report["cause"]["message"] == "1.worker.1: killed by signal 9 (KILL)"
+    (run,) = project.runs()
+    assert run.state.phase is Phase.KILLED
+    assert "was for the drill" in answer.err
+
+
+def test_a_bound_that_is_not_kept_fails_the_drill(project: House) -> None:
+    answer = project.run("drill", "--at-step", "5", "--within", "0.001s", "--steps-lost", "0")
+    assert answer.code == 1
+    assert "Exceeded:   no new step was seen within" in answer.out
+    assert answer.out.endswith("Drill:      FAILED\n")
+
+
+def test_a_run_that_goes_on_is_hurt_only_if_that_is_meant_and_is_left_going_on(project: House) -> None:
+    run = project.train(LINE)
+    run.wait_for(Phase.RUNNING)
+    refused = project.run("drill", run.id)
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert not run.state.causes
+    answer = project.run("drill", f"{run.id}.worker.1", "--yes", "-o", "json")
+    assert answer.code == 0, answer
+    assert (run.state.phase, run.state.attempt) == (Phase.RUNNING, 1)
+    assert (
+        project.run("drill", run.id, "--yes", "--term", "chief").code == 0
+    )  # who is asked to leave has its own budget
+    assert [cause.failure for cause in run.state.causes][1:] == ["preempted"]
+    assert project.run("kill", run.id).code == 0
+
+
+def test_without_a_budget_a_run_does_not_come_back_and_the_verdict_is_right(project: House) -> None:
+    run = project.train(LINE.replace("restart: 1", "restart: 0"))
+    run.wait_for(Phase.RUNNING)
+    answer = project.run("drill", run.id, "--yes", "--kill", "worker.0")
+    assert answer.code == 1
+    assert "First step: never: the run did not come back, it is FAILED" in answer.out
+    assert "Verdict:    right: 1.worker.0: killed by signal 9 (KILL)" in answer.out
+    run.wait_for(Phase.FAILED)
+
+
+def test_a_spec_without_a_budget_gets_one_for_the_drill_and_is_told_so(project: House) -> None:
+    project.write_spec(LINE.replace("restart: 1", ""))
+    answer = project.run("drill", "--at-start")
+    assert answer.code == 0, answer
+    assert "the spec allows no restart; the drill allows one" in answer.err
+    assert "Steps lost: 0" in answer.out
+
+
+def test_a_run_without_steps_that_can_be_read_comes_back_as_far_as_anybody_knows(project: House) -> None:
+    project.write_spec('run: "sleep 1000"\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n')
+    answer = project.run("drill", "--after", "10ms", "-o", "json")
+    assert answer.code == 0, answer
+    assert (report_of(answer)["first_step_seconds"], report_of(answer)["steps_lost"]) == (None, None)
+    assert project.run("drill", "--after", "10ms", "--steps-lost", "5").code == 1
+
+
+def test_a_run_that_is_over_before_its_moment_is_not_hurt(project: House) -> None:
+    project.write_spec("run: echo step 1 loss 0.5\nroles: {worker: 2}\n")
+    answer = project.run("drill", "--at-step", "100")
+    assert answer.code == 1
+    assert "was FINISHED before the moment came; nobody was hurt" in answer.err
+
+
+def test_a_drill_that_is_interrupted_ends_what_it_began_and_heals_whom_it_hurt(project: House) -> None:
+    project.write_spec(f"{LINE.replace('grace: 1', 'grace: 1, progress: 1h')}")
+    drill = project.command("drill", "--pause", "worker.1", "--at-step", "1")
+    assert drill.stderr
+    assert any("paused" in line for line in drill.stderr)
+    drill.send_signal(signal.SIGINT)
+    drill.communicate()
+    assert drill.returncode == 130
+    (run,) = project.runs()
+    run.wait_for(Phase.KILLED)
+
+
+@pytest.mark.usefixtures("private_networks")
+def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(house: House) -> None:
+    house.write("knocker.py", KNOCKER)
+    run = house.train(f"framework: tensorflow\nrun: python knocker.py\nroles: {{worker: 2}}\n{PRIVATE}")
+    wait_until(lambda: house.exists("there"))
+    drill = house.command("drill", run.id, "--yes", "--net-cut", "worker.1", "--after", "0s", "--within", "1s")
+    wait_until(lambda: house.exists("away"))
+    out, _ = drill.communicate()
+    assert drill.returncode == 1
+    assert "Noticed:    never" in out
+    assert "wrong: nobody is named, and it was worker.1" in out
+    (house.project / "there").unlink(missing_ok=True)
+    (house.project / "away").unlink()
+    wait_until(lambda: house.exists("there") and not house.exists("away"))
+    assert house.run("kill", run.id).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--net-cut", "worker.1"), "only where the line has one of its own"),
+        (("--pause", "worker.1"), "nobody would notice"),
+        (("--kill", "ps.0"), "the line has no ps.0"),
+        (("--kill", "worker.1", "--term", "worker.0"), "more than one harm"),
+        (("--at-step", "1", "--at-start"), "more than one moment"),
+        (("--within", "soon"), "a time such as 30s"),
+        (("7",), "there is no run 7"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_started(
+    project: House, words: tuple[str, ...], said: str
+) -> None:
+    answer = project.run("drill", *words)
+    assert answer.code in (2, 4)
+    assert said in answer.err
+    assert project.runs() == []
+
+
+def test_a_run_that_is_over_or_alone_cannot_be_drilled(project: House) -> None:
+    run = project.train(LINE)
+    run.wait_for(Phase.RUNNING)
+    run.kill_supervisor()
+    assert "supervisor of run 1 is gone" in project.run("drill", "1", "--yes").err
+    assert project.run("kill", "1").code == 0
+    wait_until(lambda: run.state.phase is Phase.KILLED)
+    assert "run 1 is over: KILLED" in project.run("drill", "1", "--yes").err

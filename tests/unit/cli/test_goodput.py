@@ -1,0 +1,53 @@
+"""Where the time went, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.cli.goodput import describe_goodput, goodput_data
+from drumline.run.goodput import Goodput, Loss
+
+RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (Loss(1, 12),))
+
+
+@pytest.mark.parametrize(
+    ("goodput", "words"),
+    [
+        (None, ""),
+        (
+            RESTARTED,
+            ("83 % productive (41s of 50s): 3.1s starting, 2.0s recomputed (12 steps), 3.3s down;"
+            " 1 restart lost 12 steps"),
+        ),
+        (RESTARTED._replace(restarts=()), ""),
+        (Goodput(90, 0, None, None, None, 3, None, (Loss(1, None),)), ""),
+        (Goodput(100, 0, 0, 100, 0, 0, 0, ()), "100 % productive (1m40s of 1m40s)"),
+        (Goodput(100, 10, 5, 85, 0, 0, 0, ()), "85 % productive (1m25s of 1m40s): 10s waiting, 5.0s starting"),
+        (
+            Goodput(20, 0, 4, None, None, 3, 2, (Loss(1, 2), Loss(2, None))),
+            ("not known of 20s, since nobody can tell when the lost steps were regained: 4.0s starting, 3.0s down;"
+            " 2 restarts"),
+        ),
+        (
+            Goodput(20, 0, 2, 18, 0, 0, 0, (Loss(1, 0), Loss(2, 1))),
+            "90 % productive (18s of 20s): 2.0s starting; 2 restarts lost 1 step",
+        ),
+    ],
+)  # fmt: skip
+def test_it_is_said_in_one_line_if_there_is_something_to_say(goodput: Goodput | None, words: str) -> None:
+    assert describe_goodput(goodput) == words
+
+
+def test_programs_get_all_of_it_and_null_for_what_is_not_known() -> None:
+    assert goodput_data(None) is None
+    assert goodput_data(RESTARTED._replace(productive_seconds=None, restarts=(Loss(1, None),))) == {
+        "seconds": 49.6,
+        "productive": None,
+        "productive_seconds": None,
+        "waiting_seconds": 0.0,
+        "starting_seconds": 3.1,
+        "recomputed_seconds": 2.0,
+        "down_seconds": 3.3,
+        "recomputed_steps": 12,
+        "restarts": [{"attempt": 1, "steps_lost": None}],
+    }

@@ -1,0 +1,97 @@
+"""What a drill makes of what it sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.plan.types import ReplicaId
+from drumline.run.drill import Harm, Outcome, Seen, default_victim, follow, verdict
+from drumline.run.event import Exit
+from drumline.run.failure import failure_class
+from drumline.run.state import Cause, Phase
+from lines import line
+from stories import Telling
+
+WORKER, CHIEF = ReplicaId("worker", 1), ReplicaId("worker", 0)
+KILLED = Exit(signal=9)
+
+
+def seen(text: str, *happened: str, victim: ReplicaId = WORKER) -> Outcome:
+    """What becomes of a line that runs when this happens, one thing a second."""
+    telling = Telling(line(text))
+    telling.tell("running")
+    before = telling.state
+    events: list[Seen] = []
+    for second, words in enumerate(happened, 1):
+        told = len(telling.events)
+        telling.tell(words)
+        events += [Seen(float(second), event) for event in telling.events[told:]]
+    return follow(telling.plan, before, victim, events)
+
+
+def test_a_run_that_comes_back_has_been_noticed_torn_down_and_started_again() -> None:
+    outcome = seen("worker*2 crash=1", "worker.1 signal 9", "worker.0 signal 15", "placed 1", "everybody starts")
+    assert (outcome.noticed_at, outcome.cleared_at) == (1, 2)
+    assert (outcome.attempt, outcome.phase, outcome.is_running, outcome.is_over) == (1, Phase.RUNNING, True, False)
+    assert outcome.cause
+    assert outcome.cause.replica == WORKER
+    assert verdict(outcome, WORKER, Harm.KILL) == ""
+
+
+def test_a_run_without_a_budget_does_not_come_back_and_still_names_its_cause() -> None:
+    outcome = seen("worker*2", "worker.1 signal 9", "worker.0 signal 15")
+    assert (outcome.noticed_at, outcome.cleared_at, outcome.phase) == (1, 2, Phase.FAILED)
+    assert (outcome.is_over, outcome.is_running) == (True, False)
+    assert verdict(outcome, WORKER, Harm.KILL) == ""
+
+
+def test_who_is_named_though_another_was_hurt_is_wrong() -> None:
+    outcome = seen("worker*2 crash=1", "worker.0 exits 1", "worker.1 signal 9")
+    assert verdict(outcome, WORKER, Harm.KILL) == "worker.0 is named, and it was worker.1"
+
+
+def test_a_harm_that_nobody_noticed_names_nobody() -> None:
+    outcome = seen("worker*2 crash=1")
+    assert outcome.noticed_at is None
+    assert not outcome.is_running
+    assert verdict(outcome, WORKER, Harm.PAUSE) == "nobody is named, and it was worker.1"
+
+
+def test_the_first_cause_since_counts_and_not_one_of_before_or_after() -> None:
+    both = seen("worker*2 crash=2", "worker.1 signal 9", "worker.0 signal 15", "running", "worker.0 exits 1")
+    assert both.cause
+    assert both.cause.replica == WORKER
+
+
+@pytest.mark.parametrize(
+    ("harm", "exit_", "failure", "is_right"),
+    [
+        (Harm.KILL, KILLED, None, True),
+        (Harm.KILL, Exit(code=1), None, False),
+        (Harm.KILL, KILLED._replace(out_of_memory=True), None, False),
+        (Harm.TERM, Exit(signal=15), None, True),
+        (Harm.TERM, Exit(code=42), None, True),
+        (Harm.TERM, KILLED, None, False),
+        (Harm.PAUSE, KILLED, "hang", True),
+        (Harm.PAUSE, KILLED, None, False),
+        (Harm.CUT, Exit(), None, True),
+        (Harm.CUT, Exit(code=1), None, False),
+    ],
+)
+def test_the_cause_has_to_be_what_was_done(harm: Harm, exit_: Exit, failure: str | None, *, is_right: bool) -> None:
+    cause = Cause(WORKER, 0, exit_, failure or failure_class(exit_), "")
+    assert (verdict(Outcome(cause=cause), WORKER, harm) == "") is is_right
+
+
+@pytest.mark.parametrize(
+    ("text", "victim"),
+    [
+        ("worker*3", "worker.2"),
+        ("worker", "worker.0"),
+        ("chief worker*2 ps", "worker.1"),
+        ("chief evaluator", "evaluator.0"),
+        ("chief", "chief.0"),
+    ],
+)
+def test_a_worker_is_hurt_that_is_not_chief_unless_there_is_none(text: str, victim: str) -> None:
+    assert str(default_victim(line(text))) == victim

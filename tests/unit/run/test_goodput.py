@@ -1,0 +1,190 @@
+"""Where the time of a run went: told by tables, and held for any history."""
+
+from __future__ import annotations
+
+from math import isclose
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.event import (
+    AttemptDelayed,
+    AttemptPlaced,
+    DelayChosen,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    TimerFired,
+)
+from drumline.run.goodput import Goodput, Happening, Point, Steps, account, divide
+from lines import line
+from unit.run.test_machine_properties import lines, live
+from world import World
+
+FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
+PLACED, BACK = AttemptPlaced(0, ("a:1",)), AttemptPlaced(1, ("a:1",))
+
+
+def exits(at: float, exit_: Exit, attempt: int = 0, replica: ReplicaId = FIRST) -> ReplicaExited:
+    return ReplicaExited(replica, attempt, 0, exit_, at)
+
+
+def told(plan: Plan, events: list[tuple[float, Event]], now: float, steps: dict[int, Steps] | None = None) -> Goodput:
+    """The account of events that were written down at these seconds."""
+    timeline = divide(plan, [Happening(at, at, event) for at, event in events], now)
+    restarts = sorted({each.attempt for each in timeline.stretches if each.attempt})
+    return account(timeline, steps or {}, restarts)
+
+
+def seen(*points: tuple[float, int], regained: float | None = None, stride: int = 1) -> Steps:
+    (at, first), (last_at, last) = points[0], points[-1]
+    again = None if regained is None else Point(regained, 0)
+    return Steps(Point(at, first), Point(last_at, last), again, stride=stride)
+
+
+# Placed after 2 s; falls at 20, which is known at 21; the next attempt ends at 40.
+RESTARTED: list[tuple[float, Event]] = [
+    (0, RunAccepted()),
+    (2, PLACED),
+    (3, ReplicaStarted(FIRST, 0)),
+    (3, ReplicaStarted(SECOND, 0)),
+    (21, exits(20, Exit(1))),
+    (24, exits(24, Exit(signal=15), replica=SECOND)),
+    (25, BACK),
+    (26, ReplicaStarted(FIRST, 1)),
+    (26, ReplicaStarted(SECOND, 1)),
+    (40, exits(40, Exit(0), 1)),
+    (40, exits(40, Exit(0), 1, SECOND)),
+]
+TWO = line("worker*2 crash=1")
+
+
+def test_a_restart_costs_what_is_torn_down_started_and_computed_again() -> None:
+    steps = {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 60), regained=31)}
+    goodput = told(TWO, RESTARTED, 40, steps)
+    assert goodput.seconds == 40
+    assert goodput.waiting_seconds == 2 + 1
+    assert goodput.starting_seconds == 3 + 3
+    assert goodput.down_seconds == 4
+    assert goodput.recomputed_seconds == 3
+    assert goodput.productive_seconds == 15 + 9
+    assert goodput.recomputed_steps == 10
+    assert goodput.restarts == ((1, 10),)
+    assert goodput.share == 24 / 40
+
+
+def test_without_steps_only_what_the_journal_knows_is_said() -> None:
+    goodput = told(TWO, RESTARTED, 40)
+    assert (goodput.waiting_seconds, goodput.down_seconds) == (3, 4)
+    assert (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds) == (None, None, None)
+    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, ((1, None),), None)
+
+
+def test_an_attempt_without_a_step_was_all_start_if_others_have_some() -> None:
+    goodput = told(TWO, RESTARTED, 40, {1: seen((28, 1), (39, 60))})
+    assert goodput.starting_seconds == 18 + 3
+    assert (goodput.recomputed_steps, goodput.restarts) == (0, ((1, 0),))
+    fell_again = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30))})
+    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, ((1, None),))
+
+
+def test_an_attempt_that_never_got_as_far_as_the_one_before_was_all_recomputed() -> None:
+    goodput = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 25))})
+    assert (goodput.recomputed_seconds, goodput.productive_seconds) == (12, 15)
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 10),))
+
+
+def test_when_it_cannot_be_told_since_when_steps_are_new_nothing_is_called_productive() -> None:
+    steps = {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 60))._replace(is_known=False)}
+    goodput = told(TWO, RESTARTED, 40, steps)
+    assert (goodput.recomputed_seconds, goodput.productive_seconds) == (None, None)
+    assert (goodput.starting_seconds, goodput.restarts) == (6, ((1, 10),))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        (Point(19, 90), Steps(Point(28, 60), Point(39, 99), stride=10), 40),
+        (Point(19, 5, 2, 100), Steps(Point(28, 1, 2, 100), Point(39, 9, 2, 100)), 5),
+        (Point(19, 5, 3, 100), Steps(Point(28, 1, 2, 100), Point(39, 9, 4, 100)), 105),
+        (Point(19, 5, 3), Steps(Point(28, 1, 2), Point(39, 9, 4)), None),
+        (Point(19, None, 3), Steps(Point(28, None, 3), Point(39, None, 4)), None),
+        (Point(19, 5), Steps(Point(28, 6), Point(39, 9)), 0),
+    ],
+    ids=["every tenth", "in an epoch", "over an epoch", "of unknown length", "only epochs", "nothing lost"],
+)
+def test_steps_are_counted_over_epochs_where_their_length_is_known(
+    before: Point, after: Steps, lost: int | None
+) -> None:
+    goodput = told(TWO, RESTARTED, 40, {0: Steps(before._replace(at=5), before), 1: after})
+    assert goodput.restarts == ((1, lost),)
+
+
+def test_waiting_is_for_room_and_for_the_end_of_a_backoff() -> None:
+    events: list[tuple[float, Event]] = [
+        (0, RunAccepted()),
+        (1, AttemptDelayed(0, "for room")),
+        (10, PLACED),
+        (10, ReplicaStarted(FIRST, 0)),
+        (11, exits(11, Exit(1))),
+        (11, BACK),
+        (11, ReplicaStarted(FIRST, 1)),
+        (12, exits(12, Exit(1), 1)),
+        (12, DelayChosen(2, 5.0)),
+        (17, TimerFired("delay", 2)),
+        (18, AttemptPlaced(2, ("a:1",))),
+        (18, ReplicaStarted(FIRST, 2)),
+    ]
+    goodput = told(line("worker crash=2"), events, 30)
+    assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 10 + 6, 0)
+
+
+def test_a_placement_that_nobody_came_to_use_was_a_wait() -> None:
+    delayed = AttemptDelayed(0, "for room")
+    events: list[tuple[float, Event]] = [(0, RunAccepted()), (1, PLACED), (3, delayed), (9, PLACED)]
+    assert told(line("worker"), events, 9).waiting_seconds == 9
+
+
+def test_a_run_that_has_not_been_placed_has_only_waited() -> None:
+    goodput = told(line("worker"), [(0, RunAccepted())], 7)
+    assert goodput == Goodput(7, 7, 0, 0, 0, 0, 0, ())
+
+
+def test_a_fall_that_nobody_was_there_to_write_down_counts_from_when_it_came() -> None:
+    events: list[tuple[float, Event]] = [(0, RunAccepted()), (0, PLACED), (0, ReplicaStarted(FIRST, 0))]
+    events.append((500, exits(20, Exit(1))))
+    goodput = told(line("worker"), events, 500, {0: seen((5, 1), (19, 30))})
+    assert (goodput.productive_seconds, goodput.down_seconds) == (15, 480)
+
+
+@given(lines(), st.integers())
+@settings(max_examples=60, deadline=None)
+def test_the_kinds_of_any_life_add_up_to_it(plan: Plan, seed: int) -> None:
+    random = Random(seed)
+    world = World(plan)
+    live(world, random)
+    at, happenings = 0.0, []
+    for event in world.journal:
+        at += random.random()
+        happenings.append(Happening(at, random.uniform(0, 100), event))
+    timeline = divide(plan, happenings, at + 1)
+    attempts = {each.attempt for each in timeline.stretches}
+    some = {attempt: any_steps(random, at) for attempt in attempts if random.random() < 0.8}
+    goodput = account(timeline, some, sorted(attempts))
+    kinds = (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds)
+    known = [kind for kind in (goodput.waiting_seconds, goodput.down_seconds, *kinds) if kind is not None]
+    assert all(kind >= 0 for kind in known)
+    if None not in kinds:
+        assert isclose(sum(known), goodput.seconds, abs_tol=1e-6)
+
+
+def any_steps(random: Random, until: float) -> Steps:
+    first, last = sorted((random.uniform(0, until), random.uniform(0, until)))
+    low, high = sorted((random.randrange(50), random.randrange(50)))
+    again = Point(random.uniform(first, last), high) if random.random() < 0.5 else None
+    return Steps(Point(first, low), Point(last, high), again)

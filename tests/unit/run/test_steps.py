@@ -1,0 +1,51 @@
+"""The steps of a log, in the order in which it counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline.run.steps import Counted, StepReader, usual_stride
+
+BARS = Path(__file__).parent / "bars"
+
+
+def counts(text: str) -> list[tuple[int | None, int | None]]:
+    return [(each.epoch, each.step) for each in StepReader().read(text.encode())]
+
+
+def test_lines_count_as_they_say() -> None:
+    assert counts("step 1 loss 0.5\nhello\nstep 2 loss 0.4\nstep 3 los") == [(None, 1), (None, 2)]
+    assert counts("Epoch [2/3], Step [10/100], Loss: 0.3\n") == [(2, 10)]
+    assert counts("epoch 3: loss 0.07\n") == [(3, None)]
+
+
+def test_an_announced_epoch_holds_for_its_bar_and_not_for_an_evaluation() -> None:
+    bar = "1/2 ━━ 1s 2ms/step - loss: 0.5\r2/2 ━━ 1s 2ms/step - loss: 0.4\n"
+    assert counts(f"Epoch 1/2\n{bar}{bar}Epoch 2/2\n{bar}") == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert counts(bar) == [(None, 1), (None, 2)]
+
+
+def test_each_step_is_known_by_the_byte_that_ends_its_line() -> None:
+    text = b"hello\nstep 1 loss 0.5\nstep 2 loss 0.4\n"
+    assert [text[: each.end] for each in StepReader().read(text)] == [text[:21], text[:-1]]
+
+
+@pytest.mark.parametrize("name", ["keras2.txt", "keras3.txt", "keras2-lines.txt", "keras3-lines.txt"])
+def test_a_log_read_in_pieces_says_what_the_whole_says(name: str) -> None:
+    log = (BARS / name).read_bytes()
+    whole = list(StepReader().read(log))
+    assert whole
+    assert [each.order for each in whole] == sorted(each.order for each in whole)
+    for size in (1, 7, 100, 4096):
+        reader = StepReader()
+        pieces = [each for at in range(0, len(log), size) for each in reader.read(log[at : at + size])]
+        assert [(each.end, each.order) for each in pieces] == [(each.end, each.order) for each in whole]
+
+
+@pytest.mark.parametrize(
+    ("steps", "stride"), [((), 1), ((7,), 1), ((1, 2, 3), 1), ((10, 20, 30, 37), 10), ((90, 10, 20), 10), ((5, 5), 1)]
+)
+def test_the_stride_is_the_usual_gap(steps: tuple[int, ...], stride: int) -> None:
+    assert usual_stride(Counted(0, step) for step in steps) == stride

@@ -1,0 +1,113 @@
+"""Where the time of a run went, from what lies in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline import runtime
+from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.goodput import Goodput
+from drumline.runtime.progress import write_report
+from drumline.store.clock import Moment
+from drumline.store.folder import RunFolder
+from drumline.store.logs import MARK
+from drumline.view.run import run_details
+from past import NOON, WORKER, write_run
+
+RESTARTED = "framework: plain\nrestart: 1"
+
+
+def at(seconds: float) -> Moment:
+    return Moment(NOON + seconds, 500 + seconds, "boot-a")
+
+
+def history(*, until: float | None = 40) -> list[tuple[Moment, Event]]:
+    """Falls at 20, is placed anew at 22, and ends at 40."""
+    events: list[tuple[Moment, Event]] = [
+        (at(0), RunAccepted()),
+        (at(0), AttemptPlaced(0, ("127.0.0.1:20000",))),
+        (at(1), ReplicaStarted(WORKER, 0)),
+        (at(20), ReplicaExited(WORKER, 0, 0, Exit(1), 520.0)),
+        (at(22), AttemptPlaced(1, ("127.0.0.1:20000",))),
+        (at(23), ReplicaStarted(WORKER, 1)),
+    ]
+    if until is not None:
+        events.append((at(until), ReplicaExited(WORKER, 1, 0, Exit(0), 500.0 + until)))
+    return events
+
+
+def write_log(folder: RunFolder, attempt: int, lines: list[tuple[float, str]], *, exact: bool = True) -> Path:
+    """Write a log, each line with the mark that says by when it was there."""
+    life = folder.path / f"attempts/{attempt}/worker.0"
+    life.mkdir(parents=True, exist_ok=True)
+    text, marks = b"", b""
+    for seconds, said in lines:
+        text += f"{said}\n".encode()
+        marks += MARK.pack((NOON + seconds) * (1 if exact else -1), len(text))
+    (life / "log").write_bytes(text)
+    (life / "marks").write_bytes(marks)
+    return life
+
+
+def steps(first: int, last: int, begin: float, every: float = 1.0) -> list[tuple[float, str]]:
+    return [(begin + every * number, f"step {step} loss 0.5") for number, step in enumerate(range(first, last + 1))]
+
+
+def goodput_of(folder: RunFolder, now: float = 100.0) -> Goodput:
+    goodput = run_details(folder, at(now)).goodput
+    assert goodput is not None
+    return goodput
+
+
+def test_steps_in_logs_say_what_was_new_and_what_was_not(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
+    write_log(folder, 0, [(1.5, "loading"), *steps(1, 15, 4)])
+    write_log(folder, 1, [(23.5, "loading"), *steps(11, 20, 26)])
+    goodput = goodput_of(folder)
+    assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (40, 2, 0)
+    assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (8, 4, 16 + 10)
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 5),))
+
+
+def test_a_log_of_many_megabytes_is_read_only_as_far_as_needed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
+    write_log(folder, 0, [*steps(1, 3, 4), (9, "x" * (3 << 20)), (10, "step 15 loss 0.5")])
+    write_log(folder, 1, [*steps(11, 15, 26), (38, "x" * (3 << 20)), (39, "step 20 loss 0.5")])
+    assert goodput_of(folder).restarts == ((1, 5),)
+    assert goodput_of(folder).recomputed_seconds == 4
+    write_log(folder, 1, [*steps(11, 12, 26), (38, "x" * (3 << 20)), (39, "step 20 loss 0.5")])
+    assert goodput_of(folder).restarts == ((1, 5),)
+    assert goodput_of(folder).recomputed_seconds is None
+
+
+def test_steps_whose_time_nobody_saw_tell_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
+    write_log(folder, 0, steps(1, 15, 4), exact=False)
+    assert goodput_of(folder).productive_seconds is None
+
+
+def test_a_run_that_goes_on_is_accounted_for_up_to_now(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history(until=None), spec=RESTARTED)
+    write_log(folder, 0, steps(1, 15, 4))
+    write_log(folder, 1, steps(11, 13, 26))
+    goodput = goodput_of(folder, 60.0)
+    assert (goodput.seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (60, 34, 16)
+    assert (goodput.recomputed_steps, goodput.restarts) == (3, ((1, 5),))
+
+
+def test_a_report_tells_the_same_of_a_short_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path, 4, history()[:3])
+    life = write_log(folder, 0, [(2, "nothing that counts")])
+    monkeypatch.setenv(runtime.TRACE_DIR, str(life))
+    for step in range(1, 4):
+        write_report(step, {}, now=lambda step=step: NOON + 4 + step)  # type: ignore[misc]
+    goodput = goodput_of(folder, 30.0)
+    assert (goodput.starting_seconds, goodput.productive_seconds) == (5, 25)
+    write_report(90, {}, now=lambda: NOON + 94)
+    assert goodput_of(folder, 95.0).productive_seconds is None  # its first step is no more to be had
+
+
+def test_a_run_that_nobody_looks_after_has_no_life_yet(tmp_path: Path) -> None:
+    assert run_details(write_run(tmp_path, 4), at(1)).goodput is None
