@@ -1,4 +1,4 @@
-"""Trains a small network with torch, on gloo where there is more than one rank, and writes how many examples a second it saw."""
+"""Trains a small network with torch, on gloo if there are several ranks; writes how many examples a second it saw."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Trains one of two models for a while on whatever strategy TF_CONFIG makes, and writes how many examples a second it saw."""
+"""Trains one of two models on the strategy that TF_CONFIG makes, and writes how many examples a second it saw."""
 
 import os
 import sys

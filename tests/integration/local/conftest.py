@@ -10,10 +10,17 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from drumline.engine.local.network import objection
-from integration.local.runs import House
+from integration.local.runs import WARMLY, House
 
 # Nobody has this number, nor any test that goes on beside: the kernel counts processes by user.
 STRANGER = 61_000 + os.getpid() % 4_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out, where all is warm, what is about cold replicas alone; the mark says why."""
+    for item in items if WARMLY else ():
+        if mark := item.get_closest_marker("cold"):
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +49,7 @@ def stranger(tmp_path: Path) -> Iterator[House]:
     with TemporaryDirectory(prefix="stranger-") as folder:
         os.chown(folder, STRANGER, STRANGER)
         place = House(Path(folder) / "house", owner=STRANGER)
-        if place.run("--version").code != 0:
+        if place.run("--version").code != 0 or (WARMLY and not place.may_run_python()):
             pytest.skip("this Python is for its owner alone")
         try:
             yield place

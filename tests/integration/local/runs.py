@@ -16,7 +16,7 @@ from typing import IO, NamedTuple, TypeVar
 import pytest
 
 from drumline.engine.local.trace import Trace, read_trace
-from drumline.engine.local.warm.known import stop_warm_processes
+from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.machine import fold
@@ -26,7 +26,9 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_journal
 
 PATIENCE_SECONDS = 60.0
-COMMAND = (sys.executable, "-m", "drumline")
+# `make test-warm` has every replica forked from a warm process; else those are cold whose spec says nothing of it.
+WARMLY = bool(os.environ.get("DRUMLINE_TEST_WARM"))
+COMMAND = (sys.executable, str(Path(__file__).with_name("warmly.py"))) if WARMLY else (sys.executable, "-m", "drumline")
 # What a run that is over may leave in its folder.
 LEFT_BY_A_RUN = {
     "plan.json",
@@ -181,14 +183,22 @@ class House:
         return self.numbers(name)
 
     def processes(self) -> dict[int, str]:
-        """Everybody who was started in this house and lives."""
+        """Everybody who was started in this house and lives; where all is warm, but for whoever waits for the next."""
+        warm = {known.pid for known in known_warm_processes(self.home)} if WARMLY else {}
         mark = f"DRUMLINE_HOME={self.home}".encode()
         roots = (str(self.path), str(self.home))
         return {
             pid: name
             for pid in pids()
-            if pid != os.getpid() and (name := name_of(pid)) and (_has(pid, mark) or _is_inside(pid, roots))
+            if pid != os.getpid()
+            and pid not in warm
+            and (name := name_of(pid))
+            and (_has(pid, mark) or _is_inside(pid, roots))
         }
+
+    def may_run_python(self) -> bool:
+        """Whether whoever lives here may run the tests' own Python from a shell."""
+        return subprocess.run([*self.before, "test", "-x", sys.executable], check=False).returncode == 0
 
     def working_folder(self, pid: int) -> str:
         """Where a process is."""

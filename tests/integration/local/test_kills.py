@@ -188,6 +188,7 @@ def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_l
     assert (run.exit("worker.0").code, run.exit("worker.1").code) == (0, 1)
 
 
+@pytest.mark.cold("whoever started a warm replica is not the supervisor")
 def test_a_supervisor_killed_before_everybody_was_started_is_replaced_and_the_line_is_completed(house: House) -> None:
     # The first replica kills the supervisor, its keeper's parent, while that still starts the others.
     house.write_spec("""
@@ -266,6 +267,7 @@ def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_agai
     assert (run.state.attempt, len(house.numbers("up"))) == (0, 1)
 
 
+@pytest.mark.cold("whoever started a warm replica is not the supervisor")
 def test_everybody_may_be_killed_while_the_line_is_starting(house: House) -> None:
     # The first replica kills the supervisor and its keeper, while others are not there yet.
     house.write(

@@ -99,6 +99,7 @@ def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(
     end(harmless)
 
 
+@pytest.mark.cold("Python needs more than this memory")
 def test_a_later_run_passes_where_it_delays_nobody(machine: House) -> None:
     first = train(machine, 3)
     wait_up(first)

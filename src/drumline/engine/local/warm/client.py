@@ -175,29 +175,29 @@ class _WarmProcess:
             os.close(lock)
 
     def _spawn(self, listener: socket.socket) -> int:
-        command = self._wish.command
-        kind = self._kind
+        """Begin it; by fork, since posix_spawn has the C library ignore its own signals, which a script could see."""
+        command, kind = self._wish.command, self._kind
         words = [str(self._folder), kind.framework, *kind.modules]
         argv = [command.interpreter, *command.options, WARM_FILE, *words]
-        listening = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1)
-        log = str(self._folder / "log")
+        if pid := os.fork():
+            return pid
         try:
-            return os.posix_spawn(
-                command.interpreter,
-                argv,
-                self._wish.env,
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600),
-                    (os.POSIX_SPAWN_DUP2, 1, 2),
-                    (os.POSIX_SPAWN_DUP2, listening, _LISTENER),
-                ],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=_SIGNALS,
-            )
+            os.setsid()
+            listening = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1)
+            log = os.open(self._folder / "log", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            for descriptor, number in (
+                (os.open(os.devnull, os.O_RDONLY), 0),
+                (log, 1),
+                (log, 2),
+                (listening, _LISTENER),
+            ):
+                os.dup2(descriptor, number)
+            for signal_number in _SIGNALS:
+                signal.signal(signal_number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execve(command.interpreter, argv, self._wish.env)
         finally:
-            os.close(listening)
+            os._exit(127)
 
     def _send(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         if self._connection is None:
