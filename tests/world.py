@@ -173,6 +173,8 @@ class World:
         """Somebody else goes; who waits for that is told."""
         self.has_room = True
         if self._waiting is not None:
+            # An engine tells these two in their order; who is not told yet need not wait.
+            self.tidings = [event for event in self.tidings if not isinstance(event, AttemptDelayed)]
             self.tidings.append(RoomFound(self._waiting))
             self._waiting = None
 
