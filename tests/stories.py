@@ -4,7 +4,7 @@ A story is a title, a line, and what happens: `EVENT [-> ACTIONS] [:: STATE OF T
 to be done. `= worker.0 FINISHED, ps.0 FINISHED RunOver` says where everybody stands. `running` tells the beginning in
 short. An end is an hour after the one before unless `at` says when; `worker.0@1` is of attempt 1, `worker.0+1` of
 incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want of memory. `stop at 100` is a wish that came
-then; without a time nothing came before it.
+then; without a time nothing came before it. `start 0 worker.1+1` is an order in which a replica is in its second life.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from drumline.run.event import (
     FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
+    ResumeRequested,
     RoomFound,
     RunAccepted,
     StopRequested,
@@ -99,6 +100,10 @@ class Telling:
                 yield SupervisorReturned()
             case "stop" | "kill", _:
                 yield StopRequested(force=verb == "kill", at_seconds=float(rest.removeprefix("at ") or 0))
+            case "preempted", _:
+                yield StopRequested(at_seconds=float(rest.removeprefix("at ") or 0), preempted=True)
+            case "resumed", "":
+                yield ResumeRequested()
             case "timer", _:
                 yield TimerFired(timer, int(other or (0 if timer == "run" else attempt)))
             case "delay", _:
@@ -135,13 +140,15 @@ def describe_action(action: Action) -> str:
     """An action in words; a stop without grace is a `kill`."""
     match action:
         case Prepare():
-            return f"prepare {action.helper}"
+            return f"prepare {_life(action.helper, action.incarnation)}"
         case Start():
-            return f"start {action.attempt}"
+            again = (_life(name, number) for name, number in action.incarnations.items())
+            return " ".join((f"start {action.attempt}", *again))
         case Stop():
-            return " ".join(("stop" if action.grace_seconds else "kill", *map(str, action.replicas)))
+            lives = (_life(name, action.incarnations.get(name, 0)) for name in action.replicas)
+            return " ".join(("stop" if action.grace_seconds else "kill", *lives))
         case Serve():
-            return "serve"
+            return "serve again" if action.incarnation else "serve"
         case SetTimer():
             return f"timer {action.timer} {action.seconds:g}"
         case ChooseDelay():
@@ -152,6 +159,10 @@ def describe_action(action: Action) -> str:
             if ending.cause is None:
                 return words
             return f"{words}: {ending.cause.replica or 'the run'}, {describe_exit(ending.cause.exit)}"
+
+
+def _life(replica: ReplicaId, incarnation: int) -> str:
+    return f"{replica}+{incarnation}" if incarnation else str(replica)
 
 
 def read_stories(path: Path) -> list[Story]:

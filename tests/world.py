@@ -19,6 +19,7 @@ from drumline.run.event import (
     Exit,
     ReplicaExited,
     ReplicaStarted,
+    ResumeRequested,
     RoomFound,
     StopRequested,
     SupervisorReturned,
@@ -28,23 +29,29 @@ from drumline.run.event import (
 from drumline.run.machine import fold, step
 from drumline.run.state import Ending, Phase, RunState
 
+Key = tuple[ReplicaId, int, int]
+
 
 @dataclass
 class Life:
-    """A replica's process in one attempt."""
+    """One process of a replica in one attempt."""
 
     replica: ReplicaId
     attempt: int
+    incarnation: int = 0
     asked: bool = False  # to end
     exit: Exit | None = None
     at_seconds: float = 0.0
 
     def tidings(self) -> list[Event]:
         """Everything there is to tell of it."""
-        started = ReplicaStarted(self.replica, self.attempt)
-        if self.exit is None:
-            return [started]
-        return [started, ReplicaExited(self.replica, self.attempt, 0, self.exit, self.at_seconds)]
+        started = ReplicaStarted(*self.key)
+        return [started] if self.exit is None else [started, ReplicaExited(*self.key, self.exit, self.at_seconds)]
+
+    @property
+    def key(self) -> Key:
+        """Which one it is."""
+        return self.replica, self.attempt, self.incarnation
 
 
 class World:
@@ -54,23 +61,48 @@ class World:
         self.plan = plan
         self.state = RunState()
         self.journal: list[Event] = []
-        self.lives: dict[tuple[ReplicaId, int], Life] = {}
-        self.ending: Ending | None = None
-        self.asked_at: float | None = None  # when the user first wanted an end
-        self.forced = False
-        self.last_attempt: int | None = None  # once the time of the run is over
+        self.lives: dict[Key, Life] = {}
+        self.resumes = 0
+        self._begin()
         self.has_room = True
         self.breaks: str | None = None  # where the engine fails the next time: "place" or "start"
         self._placed: set[int] = set()
         self._clock = 0.0
         self.take_office()
 
+    def _begin(self) -> None:
+        """A life of the run begins: nothing is decided, and nobody has wanted anything."""
+        self.first_attempt = self.state.attempt
+        self.ending: Ending | None = None
+        self.asked_at: float | None = None  # when somebody first wanted an end
+        self.preempted = False  # it was not the user
+        self.forced = False
+        self.last_attempt: int | None = None  # once the time of the run is over
+
+    def resume(self) -> None:
+        """The user goes on with a run that is over, under a supervisor of its own; one that goes on is left alone."""
+        before = self.state
+        if before.phase not in (Phase.FAILED, Phase.KILLED):
+            assert step(self.plan, before, ResumeRequested()) == (before, ())
+            return
+        self.take_office()
+        self.resumes += 1
+        self.journal.append(ResumeRequested())
+        self.state, actions = step(self.plan, before, ResumeRequested())
+        assert (self.state.attempt, self.state.resumes) == (before.attempt + 1, self.resumes)
+        assert not self.state.restarts
+        self._begin()
+        for action in actions:
+            self._check(action)
+        for action in actions:
+            self._perform(action)
+
     def take_office(self) -> None:
         """A supervisor begins: it knows nothing but the journal, and nothing is under way."""
         self.supervised = True
         self.tidings: list[Event] = []  # that happened and have not been told
         self.timers: list[TimerFired] = []
-        self._watched: set[tuple[ReplicaId, int]] = set()
+        self._watched: set[Key] = set()
         self._waiting: int | None = None  # the attempt that waits for room
 
     def die(self) -> None:
@@ -125,22 +157,24 @@ class World:
         assert self.state.phase.is_final == (self.ending is not None)
         return actions
 
-    def wish(self, *, force: bool = False) -> StopRequested:
-        """The user wants an end, now."""
+    def wish(self, *, force: bool = False, preempted: bool = False) -> StopRequested:
+        """The user wants an end, now; or somebody else does."""
         self._clock += 1.0
-        return StopRequested(force, self._clock)
+        return StopRequested(force, self._clock, preempted)
 
     def end(self, life: Life, exit_: Exit) -> None:
         """A process ends like this."""
         self._clock += 1.0
         life.exit, life.at_seconds = exit_, self._clock
-        if (life.replica, life.attempt) in self._watched:
+        if life.key in self._watched:
             self.tidings.append(life.tidings()[-1])
 
     def make_room(self) -> None:
         """Somebody else goes; who waits for that is told."""
         self.has_room = True
         if self._waiting is not None:
+            # An engine tells these two in their order; who is not told yet need not wait.
+            self.tidings = [event for event in self.tidings if not isinstance(event, AttemptDelayed)]
             self.tidings.append(RoomFound(self._waiting))
             self._waiting = None
 
@@ -151,6 +185,7 @@ class World:
     def _heed(self, event: Event) -> None:
         match event:
             case StopRequested():
+                self.preempted = event.preempted if self.asked_at is None else self.preempted
                 self.asked_at = event.at_seconds if self.asked_at is None else self.asked_at
                 self.forced |= event.force
             case TimerFired(timer="run"):
@@ -191,7 +226,7 @@ class World:
                 assert not [life for life in self.alive() if life.replica != TENSORBOARD], "it goes last"
             case Stop():
                 assert action.replicas
-                assert self.state.attempt == action.attempt
+                assert action.attempt == (0 if action.replicas[0].is_helper else self.state.attempt)
                 assert (action.grace_seconds == 0) == self.forced
                 assert not any(self.state.everyone[name].phase.is_final for name in action.replicas)
                 assert not any(name.role == "ps" for name in action.replicas) or not self._ps_are_needed()
@@ -219,16 +254,16 @@ class World:
             case Prepare():
                 if self.breaks == "place":
                     self.breaks = None
-                    self.tidings.append(EngineFailed(0, "nowhere to go"))
+                    self.tidings.append(EngineFailed(self.state.attempt, "nowhere to go"))
                 else:
-                    self._watch(self.lives.setdefault((action.helper, 0), Life(action.helper, 0)))
+                    self._watch(self._life(action.helper, 0, action.incarnation))
             case Start():
-                self._start(action.attempt)
+                self._start(action)
             case Stop():
                 for replica in action.replicas:
-                    self._stop(replica, action.attempt)
+                    self._stop((replica, action.attempt, action.incarnations.get(replica, 0)))
             case Serve():
-                life = self.lives.setdefault((TENSORBOARD, 0), Life(TENSORBOARD, 0))
+                life = self._life(TENSORBOARD, 0, action.incarnation)
                 self._watch(life)
                 if life.exit is None:
                     self.tidings.append(TensorBoardServed("http://here:2/"))
@@ -237,8 +272,12 @@ class World:
             case ChooseDelay():
                 self.tidings.append(DelayChosen(action.attempt, action.about_seconds))
 
-    def _start(self, attempt: int) -> None:
-        begun = any(each == attempt and not name.is_helper for name, each in self.lives)
+    def _life(self, *key: *Key) -> Life:
+        return self.lives.setdefault(key, Life(*key))
+
+    def _start(self, action: Start) -> None:
+        attempt = action.attempt
+        begun = any(each == attempt and not name.is_helper for name, each, _ in self.lives)
         if not self.has_room and not begun:
             self._placed.discard(attempt)
             self._waiting = attempt
@@ -255,18 +294,18 @@ class World:
         if where == "start":
             self.tidings.append(EngineFailed(attempt, "no folder"))
         for replica in self.plan.replicas[: 1 if where == "start" else None]:
-            self._watch(self.lives.setdefault((replica.id, attempt), Life(replica.id, attempt)))
+            self._watch(self._life(replica.id, attempt, action.incarnations.get(replica.id, 0)))
 
-    def _stop(self, replica: ReplicaId, attempt: int) -> None:
-        life = self.lives.get((replica, attempt))
+    def _stop(self, key: Key) -> None:
+        life = self.lives.get(key)
         if life is None:
-            life = self.lives[replica, attempt] = Life(replica, attempt)
+            life = self._life(*key)
             self.end(life, Exit(message="it was never started"))
         life.asked |= life.exit is None
         self._watch(life)
 
     def _watch(self, life: Life) -> None:
         """Tell what has become of it so far, and from now on."""
-        if (life.replica, life.attempt) not in self._watched:
-            self._watched.add((life.replica, life.attempt))
+        if life.key not in self._watched:
+            self._watched.add(life.key)
             self.tidings += life.tidings()

@@ -28,6 +28,7 @@ COMMANDS = {
     "logs": "Show what the replicas said, in the order of time",
     "tensorboard": "Show what runs have written for TensorBoard",
     "kill": "End runs, to the last process",
+    "resume": "Go on with a run that is over and did not finish",
     "wait": "Wait until a run is over",
     "drill": "Hurt a replica on purpose, and see how the run recovers",
     "events": "Show what happened to a run, one line each",

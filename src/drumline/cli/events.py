@@ -22,6 +22,7 @@ from drumline.run.event import (
     FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
+    ResumeRequested,
     RoomFound,
     RunAccepted,
     StopRequested,
@@ -84,8 +85,12 @@ def _words(event: Event) -> str:
         case FirstStepTaken():
             step = "its first step" if event.step is None else f"step {event.step}, the first"
             return f"took {step} of attempt {event.attempt}, says {event.replica}"
+        case StopRequested(preempted=True):
+            return "was preempted: its supervisor was asked to go"
         case StopRequested():
             return "was asked to stop at once" if event.force else "was asked to stop"
+        case ResumeRequested():
+            return "was resumed"
         case TimerFired():
             return f"waited long enough: {event.timer} of attempt {event.attempt}"
         case DelayChosen():

@@ -29,11 +29,12 @@ def command(ids: tuple[str, ...], *, force: bool) -> None:
             click.echo(f"run {folder.id} was over already: {before.phase}")
         else:
             running.append(folder)
-    for folder in running:
-        ask_to_stop(folder, force=force)
-    for folder in running:
-        state = wait_until_stopped(folder, force=force)
-        if state.phase is Phase.KILLED:
+    asked = [(folder, ask_to_stop(folder, force=force)) for folder in running]
+    for folder, before in asked:
+        state = wait_until_stopped(folder, before, force=force)
+        if not state.phase.is_final:
+            click.echo(f"run {folder.id} was ended, and has been resumed since: {state.phase}")
+        elif state.phase is Phase.KILLED:
             click.echo(f"killed run {folder.id}; nothing of it is alive")
         else:
             click.echo(f"run {folder.id} ended by itself first: {state.phase}")

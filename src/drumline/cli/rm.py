@@ -19,6 +19,7 @@ from drumline.store.clock import read_clock
 from drumline.store.folder import RunFolder, find_folder
 from drumline.store.home import home_of
 from drumline.store.index import UnusableIndexError, use_index
+from drumline.supervise.reach import read_state
 from drumline.view.run import RunDetails, run_details
 
 _PATIENCE_SECONDS = 5.0
@@ -62,10 +63,16 @@ def _check(folder: RunFolder) -> RunDetails:
 def _remove(home: Path, folder: RunFolder) -> None:
     """Remove a run's files; what says that it is over goes last, so that an interrupted removal can be repeated."""
     with _held(folder):
+        phase = read_state(folder).phase
+        if not phase.is_final and phase is not Phase.CREATED:
+            raise InputError(f"run {folder.id} has been resumed: {phase}", hint=f"`drumline kill {folder.id}` ends it")
         try:
             for entry in list(folder.path.iterdir()):
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
+            for entry in list(folder.path.iterdir()):
+                if entry != folder.lock_file:  # without it nobody can be kept from taking the run up
+                    entry.unlink()
             shutil.rmtree(folder.path)
         except OSError as error:
             raise EngineError(f"cannot remove {error.filename or folder.path}: {error.strerror}") from None

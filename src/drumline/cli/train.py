@@ -84,17 +84,22 @@ def command(
                     warn(remark)
                 click.echo(folder.id)
                 return
-        ctx.exit(_watch(folder))
+        ctx.exit(watch(folder))
     except KeyboardInterrupt:
         if folder is None:
             raise
-        if kill_on_interrupt or not _leave(folder):
-            click.echo(f"\ndrumline: ending run {folder.id}", err=True)
-            from drumline.supervise.reach import stop_run  # noqa: PLC0415
-
-            state = stop_run(folder, force=False)
-            click.echo(f"drumline: run {folder.id}: {state.phase}", err=True)
+        leave(folder, kill=kill_on_interrupt)
         ctx.exit(130)
+
+
+def leave(folder: RunFolder, *, kill: bool) -> None:
+    """Leave a run after an interrupt; end it, if that is wanted or another interrupt says so."""
+    if kill or not _leave(folder):
+        click.echo(f"\ndrumline: ending run {folder.id}", err=True)
+        from drumline.supervise.reach import stop_run  # noqa: PLC0415
+
+        state = stop_run(folder, force=False)
+        click.echo(f"drumline: run {folder.id}: {state.phase}", err=True)
 
 
 def _say_who(plan: Plan) -> None:
@@ -103,13 +108,13 @@ def _say_who(plan: Plan) -> None:
     click.echo(f"drumline: run {plan.run} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
 
 
-def _watch(folder: RunFolder) -> int:
-    """Show a run until it ends, and return its exit code."""
+def watch(folder: RunFolder, *, since: int = 0) -> int:
+    """Show a run, from an attempt on, until it ends, and return its exit code."""
     from drumline.cli.stream import Screen, follow  # noqa: PLC0415
     from drumline.run.state import Phase  # noqa: PLC0415
     from drumline.view.feed import Feed  # noqa: PLC0415
 
-    feed = Feed(folder)
+    feed = Feed(folder, since=since)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
     follow(feed, Screen(ids), folder)
     return 0 if feed.state.phase is Phase.FINISHED else 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
@@ -120,7 +121,7 @@ class Engine(Protocol):
         """
         ...
 
-    def prepare(self, plan: Plan, helper: ReplicaId) -> None:
+    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start the helper that builds or makes something for this line, if nobody did.
 
         It is told of as a replica of attempt 0. Of one that has nothing to do, only that it has ended well is told,
@@ -128,7 +129,7 @@ class Engine(Protocol):
         """
         ...
 
-    def serve(self, plan: Plan) -> None:
+    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard over this line's output, if nobody did; raise EngineError if that cannot be.
 
         It is told of as a replica of attempt 0, and where it is once it answers. Only for engines that are capable.
@@ -142,8 +143,17 @@ class Engine(Protocol):
         """
         ...
 
-    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+    def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
         """Begin to stop these, gently for so long; each end is told, also of who never started or is not known.
+
+        It is the first life in this attempt of everybody whose incarnation is not given.
 
         Whoever had ended before is told as it ended. Asked again without grace, it is meant.
         """

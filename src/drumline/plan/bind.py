@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from drumline.plan import rendezvous
 from drumline.plan.parameters import variable_name
-from drumline.plan.types import Extended, Launch, LaunchValue, Place, Placement, Plan, PreparationLaunch, Replica
+from drumline.plan.types import (
+    Extended,
+    Launch,
+    LaunchValue,
+    Place,
+    Placement,
+    Plan,
+    PreparationLaunch,
+    Replica,
+    ReplicaId,
+)
 
 # drumline's own contract with a training script. A user's variable of the same name is refused.
 CONTRACT = frozenset(
@@ -23,12 +34,22 @@ CONTRACT = frozenset(
 )
 
 
+# Told only to who is not in its first life in an attempt, which nearly everybody is.
+INCARNATION = "DRUMLINE_INCARNATION"
+
+
 def reserved(framework: str) -> frozenset[str]:
     """The variables that a user's `env` may not set in passing."""
-    return CONTRACT | rendezvous.RESERVED[framework]
+    return CONTRACT | {INCARNATION} | rendezvous.RESERVED[framework]
 
 
-def bind(plan: Plan, placement: Placement, *, attempt: int = 0) -> tuple[Launch, ...]:
+def bind(
+    plan: Plan,
+    placement: Placement,
+    *,
+    attempt: int = 0,
+    incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+) -> tuple[Launch, ...]:
     """Complete every replica's environment; deterministic, and linear in the number of replicas."""
     variables_of = rendezvous.variables(plan, placement)
     given = {variable_name(name): value for name, value in plan.parameters.items()}
@@ -44,7 +65,10 @@ def bind(plan: Plan, placement: Placement, *, attempt: int = 0) -> tuple[Launch,
             **given,
             **replica.env,
         }
-        launches.append(Launch(replica, attempt, place, env))
+        incarnation = incarnations.get(replica.id, 0)
+        if incarnation:
+            env[INCARNATION] = str(incarnation)
+        launches.append(Launch(replica, attempt, place, env, incarnation))
     return tuple(launches)
 
 

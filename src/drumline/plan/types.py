@@ -269,6 +269,7 @@ class Launch(NamedTuple):
     attempt: int
     place: Place
     env: Mapping[str, LaunchValue]
+    incarnation: int = 0  # which life of it in this attempt
 
 
 class PreparationLaunch(NamedTuple):

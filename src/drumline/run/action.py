@@ -1,5 +1,7 @@
 """What the machine orders: bare imperatives. Each may be given twice; the second time changes nothing."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
@@ -10,12 +12,14 @@ class Prepare(NamedTuple):
     """Start the helper that builds the environment, or makes this data."""
 
     helper: ReplicaId
+    incarnation: int = 0
 
 
 class Start(NamedTuple):
-    """Place and start the whole line as this attempt."""
+    """Place and start the whole line as this attempt; who is not in its first life there is named with its number."""
 
     attempt: int
+    incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
 class Stop(NamedTuple):
@@ -24,10 +28,13 @@ class Stop(NamedTuple):
     replicas: tuple[ReplicaId, ...]
     attempt: int
     grace_seconds: float
+    incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
 class Serve(NamedTuple):
     """Start TensorBoard beside the line."""
+
+    incarnation: int = 0
 
 
 class SetTimer(NamedTuple):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Restart
 from drumline.run.event import Event, ReplicaExited
-from drumline.run.failure import failure_class
 from drumline.run.machine import step
 from drumline.run.state import Cause, Phase, RunState
 
@@ -85,7 +84,7 @@ def verdict(outcome: Outcome, victim: ReplicaId, harm: Harm) -> str:
         return f"{cause.replica or 'nobody'} is named, and it was {victim}"
     wanted = {
         Harm.KILL: cause.exit.signal == Signals.SIGKILL and not cause.exit.out_of_memory,
-        Harm.TERM: failure_class(cause.exit) == "preempted",
+        Harm.TERM: cause.failure == "preempted",
         Harm.PAUSE: cause.failure == "hang",
         Harm.CUT: cause.failure in ("lost", "hang"),
     }

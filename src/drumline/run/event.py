@@ -81,10 +81,15 @@ class FirstStepTaken(NamedTuple):
 
 
 class StopRequested(NamedTuple):
-    """The user wants the run to end; what came before that is decided before it, whenever it is told."""
+    """The run is to end; what came before that is decided before it, whenever it is told."""
 
     force: bool = False
     at_seconds: float = 0.0
+    preempted: bool = False  # by whoever wants its place, and not by its user
+
+
+class ResumeRequested(NamedTuple):
+    """The user wants a run that is over to go on, as its next attempt."""
 
 
 class TimerFired(NamedTuple):
@@ -138,6 +143,7 @@ Event = (
     | ReplicaExited
     | FirstStepTaken
     | StopRequested
+    | ResumeRequested
     | TimerFired
     | DelayChosen
     | EngineFailed

@@ -6,11 +6,12 @@ from signal import Signals
 
 from drumline.run.event import Exit
 
-PREEMPTED_CODES = (42, 143)  # 42: TensorFlow's PreemptionCheckpointHandler has saved and left
+# TensorFlow's PreemptionCheckpointHandler leaves with 42 when it has saved; from others 42 is a number like any.
+SAVED_CODE = 42
 
 # What people, launchers and kernels end a process with; a shell adds 128 for the process it ran.
 _FROM_OUTSIDE = (Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT, Signals.SIGKILL, Signals.SIGTERM)
-_CODES_FROM_OUTSIDE = (*PREEMPTED_CODES, *(128 + number for number in _FROM_OUTSIDE))
+_CODES_FROM_OUTSIDE = tuple(128 + number for number in _FROM_OUTSIDE)
 _CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was not found"}
 
 
@@ -26,11 +27,11 @@ def describe_exit(exit_: Exit) -> str:
     return f"{words}; {exit_.message}" if exit_.message else words
 
 
-def failure_class(exit_: Exit) -> str:
+def failure_class(exit_: Exit, framework: str) -> str:
     """The budget that this ending is charged to."""
     if starved(exit_):
         return "out_of_memory"
-    if exit_.signal == Signals.SIGTERM or exit_.code in PREEMPTED_CODES:
+    if exit_.signal == Signals.SIGTERM or exit_.code == 128 + Signals.SIGTERM or _has_saved(exit_, framework):
         return "preempted"
     return "crash" if exit_.seen else "lost"
 
@@ -51,13 +52,20 @@ def starved(exit_: Exit) -> bool:
     return exit_.out_of_memory and not exit_.ok
 
 
-def gave_up(exit_: Exit) -> bool:
+def gave_up(exit_: Exit, framework: str = "tensorflow") -> bool:
     """Whether it failed by itself: nothing from outside ended it."""
     if starved(exit_):
         return True
     if exit_.signal is not None:
         return exit_.signal not in _FROM_OUTSIDE
+    if _has_saved(exit_, framework):
+        return False
     return exit_.seen and not exit_.ok and exit_.code not in _CODES_FROM_OUTSIDE
+
+
+def _has_saved(exit_: Exit, framework: str) -> bool:
+    """Whether it was asked to go and has left as TensorFlow does."""
+    return framework == "tensorflow" and exit_.code == SAVED_CODE
 
 
 def _describe_signal(number: int, *, known: bool = False) -> str:

@@ -102,9 +102,12 @@ def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
     state, kind, since = RunState(), _Kind.WAITING, 0.0
     spent = {_Kind.WAITING: [0.0], _Kind.UP: [0.0], _Kind.DOWN: [0.0]}
     stretches: list[Stretch] = []
+    over_at: float | None = None
     for happening in happenings:
         before = state
         state, _ = step(plan, before, happening.event)
+        if before.phase.is_final and state.phase.is_final:
+            continue
         restarted = state.attempt != before.attempt
         # The end that leads to a restart is of the attempt before: look at it as if there were none.
         own = step(without_restart, before, happening.event)[0] if restarted else state
@@ -119,9 +122,8 @@ def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
             # A placement that nobody came to use was a wait.
             spent[_Kind.WAITING if kind is _Kind.UP else kind].append(at - since)
             kind, since = after, at
-        if state.phase.is_final:
-            now = at
-            break
+        over_at = at if state.phase.is_final else None  # of a run that is resumed, the time in between is down
+    now = now if over_at is None else over_at
     if kind is _Kind.UP:
         stretches.append(Stretch(state.attempt, since, max(since, now)))
     else:

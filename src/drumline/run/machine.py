@@ -7,6 +7,7 @@ from typing import assert_never
 
 from drumline.plan.types import TENSORBOARD, Plan
 from drumline.run.action import Action, Finish, Start
+from drumline.run.decide import decide, decide_again
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -18,6 +19,7 @@ from drumline.run.event import (
     FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
+    ResumeRequested,
     RoomFound,
     RunAccepted,
     StopRequested,
@@ -26,13 +28,14 @@ from drumline.run.event import (
     TensorBoardServed,
     TimerFired,
 )
-from drumline.run.failure import describe_exit, reason_of
+from drumline.run.failure import reason_of
 from drumline.run.pending import expect_start, limit, linger, pending, prepare, ps_wait, stop, wait
 from drumline.run.restart import delay_before, may_restart
+from drumline.run.resume import PREEMPTED, may_resume, resumed
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_past
-from drumline.run.success import counts, deciders, has_succeeded, left_early, may_linger
+from drumline.run.success import counts, may_linger
 from drumline.run.tensorboard import show, show_no_more
-from drumline.run.verdict import came_before, ended, ending_when_asked, find_cause, judge
+from drumline.run.verdict import came_before, ended, ending_when_asked, judge
 
 Step = tuple[RunState, tuple[Action, ...]]
 
@@ -41,6 +44,8 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
     """Return the state after an event and what to do now; what a past attempt does late changes nothing."""
     if isinstance(event, SupervisorReturned) and state.phase is not Phase.CREATED:
         return state, tuple(pending(plan, state))
+    if isinstance(event, ResumeRequested) and may_resume(state):
+        return _accepted(plan, resumed(state))
     if state.phase.is_final or is_past(state, event):
         return state, ()
     match event:
@@ -79,6 +84,8 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return show(state) if plan.tensorboard is None else (state, ())
         case TensorBoardServed():
             return state._replace(tensorboard_address=event.address), ()
+        case ResumeRequested():
+            return state, ()  # it goes on already
         case _:
             assert_never(event)
 
@@ -95,7 +102,7 @@ def _accepted(plan: Plan, state: RunState) -> Step:
     if state.phase is not Phase.CREATED:
         return state, ()
     if plan.helpers:
-        helpers = dict.fromkeys(plan.helpers, ReplicaState())
+        helpers = dict.fromkeys(plan.helpers, ReplicaState(incarnation=state.resumes))
         state = _all(plan, state._replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
         actions = prepare(state)
     else:
@@ -150,11 +157,11 @@ def _go_on(plan: Plan, state: RunState) -> Step:
 
 def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
     if came_before(event, before):
-        state = _decide_again(plan, before, event)
+        state = decide_again(plan, before, event)
     elif before.ending:
         state = before.with_replica(event.replica, judge(before.ending, event))
     else:
-        state = _decide(plan, before, event)
+        state = decide(plan, before, event)
     if state.ending is None:
         return _go_on(plan, state)
     state = state._replace(lingering=state.lingering and _anyone_lingers(plan, state))
@@ -164,57 +171,14 @@ def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
     return (state, (linger(plan, state),)) if state.lingering else _wind_up(plan, state)
 
 
-def _decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
-    """What the end of a replica makes of a run that goes on: perhaps its ending."""
-    name = event.replica
-    if event.exit.ok and not left_early(name):
-        state = state.with_replica(name, ended(event, Phase.FINISHED))
-        if not has_succeeded(plan, state):
-            return state
-        last = max(state.replicas[each].at_seconds for each in deciders(plan))
-        return state._replace(ending=Ending(Phase.FINISHED, at_seconds=last), lingering=True)
-    if not counts(name):
-        state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
-        return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
-    cause = find_cause(plan, state, event)
-    reason = cause.reason if cause.replica == name else "Consequence"
-    state = state.with_replica(name, ended(event, Phase.FAILED, reason))
-    return state._replace(ending=Ending(Phase.FAILED, cause.reason, cause, event.at_seconds))
-
-
-def _decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
-    """What an end makes of a run that came before what decided, but was told after it.
-
-    A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of,
-    and who was done before the user wanted an end was done.
-    """
-    asked_at = before.ending.at_seconds if before.ending and before.ending.phase is Phase.KILLED else None
-    ends = [late]
-    replicas = dict(before.replicas)
-    for name, each in before.replicas.items():
-        if each.exit is not None:
-            ends.append(ReplicaExited(name, before.attempt, each.incarnation, each.exit, each.at_seconds))
-            replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
-    state = before._replace(ending=None, lingering=False).with_replicas(replicas)
-    ends.sort(key=lambda end: end.at_seconds, reverse=True)
-    while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds <= asked_at):
-        state = _decide(plan, state, ends.pop())
-    if asked_at is not None:
-        state = state._replace(ending=ending_when_asked(state.ending or before.ending, asked_at))
-    if state.ending is None:
-        raise AssertionError("one more end does not leave undecided what was decided")
-    judged = {end.replica: judge(state.ending, end) for end in ends}
-    # Who was told to stop is not let linger.
-    return state.with_replicas({**state.replicas, **judged})._replace(lingering=state.lingering and before.lingering)
-
-
 def _anyone_lingers(plan: Plan, state: RunState) -> bool:
     return any(count and may_linger(plan, role) for role, count in state.left.items())
 
 
 def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
     state = state._replace(forced=state.forced or event.force)
-    return _end(plan, state, ending_when_asked(state.ending, event.at_seconds))
+    reason = PREEMPTED if event.preempted else "Asked"
+    return _end(plan, state, ending_when_asked(state.ending, event.at_seconds, reason))
 
 
 def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
@@ -285,7 +249,7 @@ def _wind_up(plan: Plan, state: RunState) -> Step:
 
 
 def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
-    about_seconds = delay_before(plan.restart, len(state.causes))
+    about_seconds = delay_before(plan.restart, sum(state.restarts.values()))
     state = _all(plan, state, ReplicaState())._replace(
         phase=Phase.RESTARTING,
         attempt=state.attempt + 1,

@@ -23,7 +23,7 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
     elif state.phase is Phase.RESTARTING:
         yield wait(plan, state)
     else:
-        yield Start(state.attempt)  # nobody is started twice, and everybody is watched
+        yield Start(state.attempt, state.incarnations)  # nobody is started twice, and everybody is watched
     if state.lingering:
         yield linger(plan, state)
     elif state.phase is Phase.STARTING and ending is None:
@@ -31,21 +31,22 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
     if ending is None or ending.phase is Phase.FAILED:
         yield from limit(plan)
         if state.shows and (ending is None or state.anyone_left):  # there may be another attempt to show
-            yield Serve()
+            yield Serve(state.resumes)
 
 
 def stop(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
     grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
     if not state.anyone_left:  # TensorBoard goes last, when nothing more is to be shown
-        return Stop((TENSORBOARD,), 0, grace_seconds)
+        return Stop((TENSORBOARD,), 0, grace_seconds, {TENSORBOARD: state.resumes} if state.resumes else {})
+    helping = tuple(name for name, each in state.helpers.items() if not each.phase.is_final)
+    if helping:  # they come before the line, and know no attempts
+        return Stop(helping, 0, grace_seconds, dict.fromkeys(helping, state.resumes) if state.resumes else {})
     wait = ps_wait(state)
     left = tuple(
-        name
-        for name, each in {**state.helpers, **state.replicas}.items()
-        if not each.phase.is_final and not (wait and name.role == "ps")
+        name for name, each in state.replicas.items() if not each.phase.is_final and not (wait and name.role == "ps")
     )
-    return Stop(left, state.attempt, grace_seconds)
+    return Stop(left, state.attempt, grace_seconds, state.incarnations)
 
 
 def ps_wait(state: RunState) -> bool:
@@ -57,7 +58,8 @@ def ps_wait(state: RunState) -> bool:
 
 def prepare(state: RunState) -> tuple[Action, ...]:
     """Let the first helper work that is not done: the data of one may be made from another's."""
-    return tuple(Prepare(name) for name, helper in state.helpers.items() if not helper.phase.is_final)[:1]
+    waiting = (name for name, helper in state.helpers.items() if not helper.phase.is_final)
+    return tuple(Prepare(name, state.resumes) for name in waiting)[:1]
 
 
 def linger(plan: Plan, state: RunState) -> Action:
@@ -79,5 +81,5 @@ def limit(plan: Plan) -> tuple[Action, ...]:
 def wait(plan: Plan, state: RunState) -> Action:
     """Wait before the next attempt: choose for how long, or do it."""
     if state.delay_seconds is None:
-        return ChooseDelay(state.attempt, delay_before(plan.restart, len(state.causes) - 1))
+        return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
     return SetTimer("delay", state.attempt, state.delay_seconds)

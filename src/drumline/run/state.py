@@ -94,6 +94,7 @@ class RunState(NamedTuple):
     causes: tuple[Cause, ...] = ()  # why each attempt before ended
     restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
     delay_seconds: float | None = None  # before the next attempt, once it is chosen
+    resumes: int = 0  # how often its user went on with it after its end
     waits: str = ""  # for what the attempt waits, and behind whom, until it is placed
     warnings: tuple[str, ...] = ()
 
@@ -118,6 +119,11 @@ class RunState(NamedTuple):
         """Where the helpers and the replicas stand."""
         beside = {TENSORBOARD: self.tensorboard} if self.tensorboard else {}
         return {**self.helpers, **self.replicas, **beside}
+
+    @property
+    def incarnations(self) -> dict[ReplicaId, int]:
+        """Who of the line is not in its first life in this attempt."""
+        return {name: each.incarnation for name, each in self.replicas.items() if each.incarnation}
 
     @property
     def shows(self) -> bool:
@@ -161,7 +167,7 @@ def is_past(state: RunState, event: Event) -> bool:
             replica = state.standing(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
-            if event.replica == TENSORBOARD:  # it outlives attempts
+            if event.replica.is_helper:  # it knows no attempts
                 return False
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():

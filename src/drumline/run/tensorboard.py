@@ -19,7 +19,7 @@ def show(state: RunState) -> tuple[RunState, tuple[Action, ...]]:
     """Want TensorBoard; once for a run, whatever becomes of it, and not before there is a line."""
     if state.tensorboard or state.ending or state.phase in (Phase.CREATED, Phase.BUILDING):
         return state, ()
-    return state.with_helper(TENSORBOARD, ReplicaState()), (Serve(),)
+    return state.with_helper(TENSORBOARD, ReplicaState(incarnation=state.resumes)), (Serve(state.resumes),)
 
 
 def show_no_more(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:

@@ -27,7 +27,7 @@ def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
     exit_, reason = event.exit, reason_of(event.exit)
     # Only a framework ties its replicas together; a plain command, or one that was not there, falls by itself, and so
     # does whoever has eaten all its memory.
-    if plan.framework != "plain" and gave_up(exit_) and reason not in ("CannotExecute", "OutOfMemory"):
+    if plan.framework != "plain" and gave_up(exit_, plan.framework) and reason not in ("CannotExecute", "OutOfMemory"):
         shortest, longest = WITNESS_SECONDS
         gone = [
             (replica.at_seconds, name)
@@ -41,18 +41,19 @@ def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
             at_seconds, first = min(gone)
             after = f"{event.replica} fell {event.at_seconds - at_seconds:.1f} s later: {describe_exit(exit_)}"
             return Cause(first, state.attempt, Exit(code=0, message=after), "crash", "LeftEarly")
-    return Cause(event.replica, state.attempt, exit_, failure_class(exit_), "LeftEarly" if exit_.ok else reason)
+    failure = failure_class(exit_, plan.framework)
+    return Cause(event.replica, state.attempt, exit_, failure, "LeftEarly" if exit_.ok else reason)
 
 
-def ending_when_asked(ending: Ending | None, at_seconds: float) -> Ending:
+def ending_when_asked(ending: Ending | None, at_seconds: float, reason: str = "Asked") -> Ending:
     """A run that has already succeeded stays a success; one that is failing or waiting is killed, not restarted."""
     if ending and ending.phase is Phase.FINISHED:
         return ending._replace(at_seconds=None)
     if ending and ending.phase is Phase.KILLED:
         return ending
     if ending:
-        return Ending(Phase.KILLED, "Asked", ending.cause, ending.at_seconds)
-    return Ending(Phase.KILLED, "Asked", at_seconds=at_seconds)
+        return Ending(Phase.KILLED, reason, ending.cause, ending.at_seconds)
+    return Ending(Phase.KILLED, reason, at_seconds=at_seconds)
 
 
 def judge(ending: Ending, event: ReplicaExited) -> ReplicaState:

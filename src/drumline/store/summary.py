@@ -12,7 +12,8 @@ from drumline.plan.types import Plan
 from drumline.run.event import ReplicaStarted
 from drumline.run.failure import describe_exit
 from drumline.run.machine import step
-from drumline.run.state import Cause, Phase, RunState
+from drumline.run.resume import PREEMPTED
+from drumline.run.state import Cause, Ending, Phase, RunState
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.index import Summary, UnusableIndexError, clean_text, spell_directory, stamp_of, use_index
@@ -40,7 +41,9 @@ def read_history(folder: RunFolder) -> History:
             state, _ = step(plan, state, record.event)
             if started is None and isinstance(record.event, ReplicaStarted):
                 started = moment_of(record)
-            if finished is None and state.phase.is_final:
+            if not state.phase.is_final:
+                finished = None  # it may have been resumed
+            elif finished is None:
                 finished = moment_of(record)
     except OSError as error:
         raise EngineError(f"run {folder.id} cannot be read: {error.strerror}") from None
@@ -74,7 +77,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         phase=state.phase.value,
         is_final=state.phase.is_final,
         reason=ending.reason if ending else "",
-        message=clean_text(describe_cause(folder.id, ending.cause)) if ending and ending.cause else _waits(state),
+        message=clean_text(describe_ending(folder.id, ending) if ending else _waits(state)),
         created_at=float(facts.get("at") or (records[0].at if records else 0.0)),
         started_at=started.at if started else None,
         started_since_boot=started.since_boot if started else None,
@@ -90,7 +93,15 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
 
 
 def _waits(state: RunState) -> str:
-    return clean_text(state.waits) if state.phase is Phase.PENDING and state.ending is None else ""
+    return state.waits if state.phase is Phase.PENDING and state.ending is None else ""
+
+
+def describe_ending(run: str, ending: Ending) -> str:
+    """Why a run is over, and how to go on with it where that was nobody's wish; nothing if there is nothing to say."""
+    why = describe_cause(run, ending.cause) if ending.cause else ""
+    if ending.reason != PREEMPTED:
+        return why
+    return f"{why or 'preempted'}; `drumline resume {run}` goes on with it"
 
 
 def describe_cause(run: str, cause: Cause) -> str:

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from drumline.errors import EngineError
-from drumline.run.event import StopRequested
+from drumline.run.event import ResumeRequested, StopRequested
 from drumline.store.folder import RunFolder
 
 Acknowledge = Callable[[str], None]
@@ -27,10 +28,16 @@ def held_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def take_up(folder: RunFolder, *, asked: StopRequested | None = None, spare: Spare | None = None) -> bool:
-    """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing."""
+Asked = StopRequested | ResumeRequested
+
+
+def take_up(folder: RunFolder, *, asked: Asked | None = None, spare: Spare | None = None) -> bool:
+    """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing.
+
+    False, too, if a run that is to be resumed cannot be.
+    """
     word = (spare or Spare()).look_after(folder.path, asked=asked)
-    if word not in ("ok", "busy"):
+    if word not in ("ok", "busy", "refused"):
         raise EngineError(
             f"the supervisor of run {folder.id} could not start: {word or 'it was killed'}",
             hint=f"see {folder.supervisor_log}; `drumline supervise {folder.id}` tries again,"
@@ -56,7 +63,7 @@ class Spare:
         os.close(orders)
         os.close(word)
 
-    def look_after(self, run: Path, *, asked: StopRequested | None = None) -> str:
+    def look_after(self, run: Path, *, asked: Asked | None = None) -> str:
         """Give it this run's folder and return what it acknowledges; to be called once.
 
         If it fails before that, the answer is why, and nothing if it was killed. An interrupt that comes in between
@@ -64,7 +71,7 @@ class Spare:
         """
         with held_interrupts():
             with suppress(BrokenPipeError):
-                os.write(self._orders, json.dumps([str(run.absolute()), asked]).encode())
+                os.write(self._orders, json.dumps([str(run.absolute()), _to_data(asked)]).encode())
             os.close(self._orders)
             with os.fdopen(self._answer, "rb") as stream:
                 return stream.read().decode()
@@ -104,7 +111,18 @@ def _look_after_one(orders: int, acknowledge: Acknowledge) -> None:
         order = stream.read()
     if order:
         run, asked = json.loads(order)
-        supervise(Path(run), acknowledge, asked=None if asked is None else StopRequested(*asked))
+        supervise(Path(run), acknowledge, asked=_from_data(asked))
+
+
+def _to_data(asked: Asked | None) -> object:
+    return None if asked is None else [type(asked).__name__, *asked]
+
+
+def _from_data(data: list[Any] | None) -> Asked | None:
+    if data is None:
+        return None
+    name, *fields = data
+    return ResumeRequested(*fields) if name == ResumeRequested.__name__ else StopRequested(*fields)
 
 
 def _let_go(*kept: int) -> None:

@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from drumline.engine.registry import get_ready, open_engine
-from drumline.run.event import StopRequested
+from drumline.run.event import ResumeRequested, StopRequested
+from drumline.run.resume import may_resume
 from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import take_lock
 from drumline.store.folder import RunFolder
@@ -36,10 +37,11 @@ RESERVE_BYTES_PER_REPLICA = 512
 get_ready()
 
 
-def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | None = None) -> None:
+def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | ResumeRequested | None = None) -> None:
     """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
 
-    `asked` is what whoever calls this wants of it; nothing needs to be written for that.
+    `asked` is what whoever calls this wants of it; nothing needs to be written for that. A run that cannot be resumed
+    is left as it is.
     """
     folder = RunFolder(path)
     site = site_of_run(folder)
@@ -60,12 +62,13 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | No
         reserve_bytes=RESERVE_BYTES + RESERVE_BYTES_PER_REPLICA * len(plan.replicas),
     )
     supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file), loop)
+    if isinstance(asked, ResumeRequested) and not may_resume(supervisor.state):
+        acknowledge("refused")  # somebody else did, or it has finished since
+        return
     control = ControlServer(folder.socket_file, loop, supervisor.take)
     _heed_signals(loop, supervisor)
     engine.watch(folder.path, loop, supervisor.take)
-    if asked:
-        supervisor.take(asked)
-    supervisor.begin()
+    supervisor.begin(asked)
     acknowledge("ok")
     gc.enable()
     rounds = Rounds(folder, engine, supervisor, control, loop)
@@ -127,11 +130,11 @@ def _record(folder: RunFolder) -> None:
 
 
 def _heed_signals(loop: EventLoop, supervisor: Supervisor) -> None:
-    """TERM ends the run in order; a terminal that goes away ends nothing."""
+    """TERM ends the run in order, for whoever wants the machine; a terminal that goes away ends nothing."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGTERM, lambda *_: supervisor.take(StopRequested(at_seconds=now())))
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.take(StopRequested(at_seconds=now(), preempted=True)))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop.on_readable(woken, lambda: os.read(woken, 4096))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from contextlib import suppress
 
-from drumline.errors import EngineError
-from drumline.run.event import StopRequested
+from drumline.errors import EngineError, InputError
+from drumline.run.event import ResumeRequested, StopRequested
 from drumline.run.machine import fold
-from drumline.run.state import RunState
-from drumline.runtime.keeper import now
+from drumline.run.resume import may_resume
+from drumline.run.state import Phase, RunState
+from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import is_locked
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
@@ -18,6 +21,7 @@ from drumline.supervise.control import read_answer, request_stop, wait_closed
 from drumline.supervise.detach import take_up
 
 _MOMENT_SECONDS = 0.01
+_LEAVING_SECONDS = 5.0  # that the last supervisor of a run may take after its end
 _PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
 
 
@@ -28,34 +32,84 @@ def read_state(folder: RunFolder) -> RunState:
 
 def stop_run(folder: RunFolder, *, force: bool) -> RunState:
     """End a run, whether or not it has a supervisor, and return when nothing of it is alive."""
-    ask_to_stop(folder, force=force)
-    return wait_until_stopped(folder, force=force)
+    return wait_until_stopped(folder, ask_to_stop(folder, force=force), force=force)
 
 
-def ask_to_stop(folder: RunFolder, *, force: bool) -> None:
-    """Ask for the end of a run; return when its supervisor, perhaps a new one, knows."""
-    while not read_state(folder).phase.is_final:
+def ask_to_stop(folder: RunFolder, *, force: bool) -> RunState:
+    """Ask for the end of a run; return when its supervisor, perhaps a new one, knows, with where it stood before."""
+    while not (before := read_state(folder)).phase.is_final:
         if connection := connect(folder.socket_file):
             with connection, suppress(OSError):  # it may leave at any moment
                 request_stop(connection, force=force)
                 if read_answer(connection):
-                    return
+                    return before
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)  # it is just coming or going
         elif take_up(folder, asked=StopRequested(force, now())):
-            return
+            return before
+    return before
 
 
-def wait_until_stopped(folder: RunFolder, *, force: bool) -> RunState:
-    """Return when a run that was asked to stop is over, whatever happens to its supervisor meanwhile."""
+def wait_until_stopped(folder: RunFolder, asked: RunState, *, force: bool) -> RunState:
+    """Return when a run that was asked to stop is over, whatever happens to its supervisor meanwhile.
+
+    `asked` is where it stood when it was asked. A run that was over, and was resumed by somebody since, goes on.
+    """
     for _ in range(_PATIENCE):
-        state = _wait(folder)
-        if state.phase.is_final:
+        state = _wait(folder, resumes=asked.resumes)
+        if state.phase.is_final or state.resumes > asked.resumes:
             return state
         ask_to_stop(folder, force=force)
     raise EngineError(
         f"run {folder.id} was stopped, but its end could not be written down", hint=f"see {folder.supervisor_log}"
     )
+
+
+def resume_run(folder: RunFolder) -> RunState:
+    """Go on with a run that is over; return where it stood before. Raise InputError, with what to do, if it cannot be.
+
+    Its last supervisor may be about to leave, and somebody else may want the same at this moment.
+    """
+    deadline = time.monotonic() + _LEAVING_SECONDS
+    while True:
+        before = read_state(folder)
+        if is_lost(folder, before):
+            before = _see_lost(folder, before)
+        check_resumable(folder, before)
+        if take_up(folder, asked=ResumeRequested()):
+            return before
+        if time.monotonic() > deadline:
+            raise EngineError(f"somebody holds run {folder.id}, which is over", hint="try again in a moment")
+        time.sleep(_MOMENT_SECONDS)
+
+
+def is_lost(folder: RunFolder, state: RunState) -> bool:
+    """Whether a run was under way when its machine was restarted, and nobody has looked after it since."""
+    if state.phase not in (Phase.STARTING, Phase.RUNNING) or is_locked(folder.lock_file):
+        return False
+    return deque(read_journal(folder.journal_file), maxlen=1)[0].boot != boot_id()
+
+
+def _see_lost(folder: RunFolder, before: RunState) -> RunState:
+    """Have it written down that nobody of a run is alive; return where it stands then, perhaps in its next attempt."""
+    take_up(folder)
+    while not (state := read_state(folder)).phase.is_final and state.attempt == before.attempt:
+        if not is_locked(folder.lock_file):
+            break
+        time.sleep(_MOMENT_SECONDS)
+    return state
+
+
+def check_resumable(folder: RunFolder, state: RunState) -> None:
+    """Raise InputError, with what to do instead, if a run cannot be resumed."""
+    if state.phase is Phase.FINISHED:
+        raise InputError(
+            f"run {folder.id} has finished: there is nothing to go on with", hint="`drumline train` starts another"
+        )
+    if not may_resume(state):
+        gone = not is_locked(folder.lock_file)
+        hint = "supervise {0}` looks after it again" if gone else "logs -f {0}` shows it"
+        raise InputError(f"run {folder.id} goes on: {state.phase}", hint=f"`drumline {hint.format(folder.id)}")
 
 
 def wait_for_end(folder: RunFolder) -> RunState:
@@ -66,9 +120,9 @@ def wait_for_end(folder: RunFolder) -> RunState:
     return state
 
 
-def _wait(folder: RunFolder) -> RunState:
-    """Wait until a run is over or nobody looks after it; return where it stands then."""
-    while not (state := read_state(folder)).phase.is_final:
+def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
+    """Wait until a run is over, or resumed oftener than this, or nobody looks after it; return where it stands then."""
+    while not (state := read_state(folder)).phase.is_final and state.resumes <= resumes:
         if connection := connect(folder.socket_file):
             with connection:
                 wait_closed(connection)

@@ -32,7 +32,7 @@ class Rounds:
         self._supervisor = supervisor
         self._control = control
         self._loop = loop
-        self._marker = Marker(returned=not supervisor.is_new)
+        self._marker = Marker(returned=supervisor.has_returned)
         self._sampler: Sampler | None = None
         self._progress: ProgressWatch | None = None
         supervisor.last_look = self._last_look

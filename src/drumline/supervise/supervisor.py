@@ -25,7 +25,9 @@ from drumline.run.event import (
     Event,
     Exit,
     ReplicaExited,
+    ResumeRequested,
     RunAccepted,
+    StopRequested,
     SupervisorReturned,
     TimerFired,
 )
@@ -53,15 +55,20 @@ class Supervisor:
         self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()  # before ends are judged
         self._trouble = ""  # why the journal cannot be kept
         history = list(history)
-        self._began = loop.now() - _seconds_lived(history, journal.boot, loop.now())
         for record in history:
             self._note(record.event)
             self.state, _ = step(plan, self.state, record.event)
+        self._began = loop.now() - _seconds_lived(_last_life(history), journal.boot, loop.now())
         self.is_new = not self._addresses and self.state == RunState()
+        self.has_returned = not self.is_new  # to lives that it has not begun
 
-    def begin(self) -> None:
-        """Start the run, or go on with it where an earlier supervisor left it."""
-        self.take(RunAccepted() if self.is_new else SupervisorReturned())
+    def begin(self, asked: StopRequested | ResumeRequested | None = None) -> None:
+        """Start the run, go on where an earlier supervisor left it, or with the next attempt of one that was over."""
+        self.has_returned &= not isinstance(asked, ResumeRequested)
+        if asked is not None:
+            self.take(asked)
+        if not isinstance(asked, ResumeRequested):
+            self.take(RunAccepted() if self.is_new else SupervisorReturned())
         self.settle()
         if self.plan.tensorboard is None and self._engine.capabilities.tensorboard:
             self._loop.call_later(_SETTLED_SECONDS, self._look_out)
@@ -108,17 +115,24 @@ class Supervisor:
             self._addresses[event.attempt] = event.addresses
         elif isinstance(event, AttemptDelayed):
             self._addresses.pop(event.attempt, None)
+        elif isinstance(event, ResumeRequested):
+            self._began = self._loop.now()
 
     def _perform(self, action: Action) -> None:
         match action:
             case Prepare():
-                self._try(0, partial(self._engine.prepare, self.plan, action.helper))
+                self._try(self.state.attempt, partial(self._prepare, action))
             case Start():
-                self._try(action.attempt, partial(self._start, action.attempt))
+                self._try(action.attempt, partial(self._start, action))
             case Stop():
-                self._engine.stop(action.replicas, action.attempt, grace_seconds=action.grace_seconds)
+                self._engine.stop(
+                    action.replicas,
+                    action.attempt,
+                    grace_seconds=action.grace_seconds,
+                    incarnations=action.incarnations,
+                )
             case Serve():
-                self._serve()
+                self._serve(action.incarnation)
             case SetTimer():
                 passed = self._loop.now() - self._began if action.timer == "run" else 0.0
                 fired = TimerFired(action.timer, action.attempt)
@@ -130,18 +144,22 @@ class Supervisor:
             case _:
                 assert_never(action)
 
-    def _start(self, attempt: int) -> None:
-        self._engine.start(bind(self.plan, self._placement(attempt), attempt=attempt))
+    def _prepare(self, action: Prepare) -> None:
+        self._engine.prepare(self.plan, action.helper, incarnation=action.incarnation)
 
-    def _serve(self) -> None:
+    def _start(self, action: Start) -> None:
+        placement = self._placement(action.attempt)
+        self._engine.start(bind(self.plan, placement, attempt=action.attempt, incarnations=action.incarnations))
+
+    def _serve(self, incarnation: int) -> None:
         """Have the engine show the run; that it cannot is the end of TensorBoard and of nothing else."""
         try:
             if not self._engine.capabilities.tensorboard:
                 raise EngineError(f"it cannot be shown where {self.plan.engine} runs")
-            self._engine.serve(self.plan)
+            self._engine.serve(self.plan, incarnation=incarnation)
         except (DrumlineError, OSError) as error:
             message = error.strerror if isinstance(error, OSError) else str(error)
-            self.take(ReplicaExited(TENSORBOARD, 0, 0, Exit(message=message or ""), self._loop.now()))
+            self.take(ReplicaExited(TENSORBOARD, 0, incarnation, Exit(message=message or ""), self._loop.now()))
 
     def _look_out(self) -> None:
         from drumline.supervise.lookout import Lookout  # noqa: PLC0415 - nobody waits for it
@@ -186,6 +204,12 @@ def _about(seconds: float) -> float:
     import random  # noqa: PLC0415 - hardly ever
 
     return round(seconds * random.uniform(0.5, 1.5), 3)
+
+
+def _last_life(history: Sequence[Record]) -> Sequence[Record]:
+    """What happened since the run was accepted, or resumed for the last time."""
+    resumed = (number for number, record in enumerate(history) if isinstance(record.event, ResumeRequested))
+    return history[max(resumed, default=0) :]
 
 
 def _seconds_lived(history: Sequence[Record], boot: str, now: float) -> float:

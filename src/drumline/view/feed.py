@@ -12,6 +12,7 @@ from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.failure import describe_exit
 from drumline.run.machine import step
+from drumline.run.resume import PREEMPTED
 from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
 from drumline.store.folder import RunFolder
@@ -90,10 +91,15 @@ def _order(item: Item) -> tuple[float, int, int]:
 
 
 class Feed:
-    """Follows one run through the store; each `poll` returns what is new."""
+    """Follows one run through the store, all of it or from an attempt on; each `poll` returns what is new."""
 
     def __init__(
-        self, folder: RunFolder, *, replicas: Collection[ReplicaId] | None = None, attempt: int | None = None
+        self,
+        folder: RunFolder,
+        *,
+        replicas: Collection[ReplicaId] | None = None,
+        attempt: int | None = None,
+        since: int = 0,
     ) -> None:
         self.plan = folder.plan()
         self._without_restart = self.plan._replace(restart=Restart())
@@ -101,10 +107,11 @@ class Feed:
         self._folder = folder
         self._replicas = replicas
         self._attempt = attempt
+        self._since = since
         self._offset = 0
         self._moment = 0.0  # of the last record; the clock on the wall may go back, a run does not
         self._held: list[Item] = []
-        self._logs: dict[tuple[ReplicaId, int], _Log] = {}
+        self._logs: dict[tuple[ReplicaId, int, int], _Log] = {}  # by replica, attempt and incarnation
 
     @property
     def is_over(self) -> bool:
@@ -140,7 +147,7 @@ class Feed:
         """Who of the line runs now, and since when."""
         return {
             replica: Life(log.folder, log.started)
-            for (replica, attempt), log in self._logs.items()
+            for (replica, attempt, _), log in self._logs.items()
             if attempt == self.state.attempt and log.started and log.ended is None and not replica.is_helper
         }
 
@@ -148,7 +155,8 @@ class Feed:
         before, event = self.state, record.event
         self.state, _ = step(self.plan, before, event)
         after = self.state
-        restarted = after.attempt != before.attempt
+        resumed = after.resumes != before.resumes
+        restarted = after.attempt != before.attempt and not resumed
         # The end that leads to a restart is of the attempt before: look at it as if there were none.
         same = step(self._without_restart, before, event)[0] if restarted else after
         items: list[Item] = []
@@ -160,20 +168,20 @@ class Feed:
         own_first = after.phase is not Phase.RUNNING and not isinstance(event, ReplicaExited)
         if own_first:
             items.extend(own)
-        if restarted or not before.replicas:
-            self._open_logs(after.attempt)
+        if restarted or resumed or not before.replicas:
+            self._open_logs(after)
         if after.tensorboard and not before.tensorboard:
-            self._open_log(TENSORBOARD, 0)
+            self._open_log(TENSORBOARD, 0, after.resumes)
         touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.everyone)
         for replica in touched:
             old, new = before.standing(replica), same.standing(replica)
             if new is not None and new != old:
-                attempt = 0 if replica.is_helper else same.attempt
+                attempt = 0 if replica == TENSORBOARD else same.attempt
                 items.extend(self._replica_change(at, replica, attempt, old, new))
         if not own_first:
             items.extend(own)
         if restarted:
-            for (replica, _), log in self._logs.items():
+            for (replica, *_), log in self._logs.items():
                 if log.attempt == before.attempt and log.ended is None and replica != TENSORBOARD:
                     log.ended = at
             items.append(self._restarting(at, after))
@@ -185,12 +193,12 @@ class Feed:
             items.append(
                 Lines(at, self._folder.id, f"TensorBoard: {after.tensorboard_address}\n".encode(), after.attempt)
             )
-        return items
+        return items if after.attempt >= self._since else []
 
     def _replica_change(
         self, at: float, replica: ReplicaId, attempt: int, old: ReplicaState | None, new: ReplicaState
     ) -> Iterator[Item]:
-        log = self._logs.get((replica, attempt))
+        log = self._logs.get((replica, 0 if replica.is_helper else attempt, new.incarnation))
         if log and log.started is None and new.phase not in (Phase.PENDING, Phase.STARTING):
             log.started = at
         if log and log.ended is None and new.phase.is_final:
@@ -200,15 +208,19 @@ class Feed:
             message = new.exit.message if new.exit else ""
             yield Change(at, self._spell(replica), new.phase, attempt, new.reason, message, new.exit)
 
-    def _open_logs(self, attempt: int) -> None:
+    def _open_logs(self, state: RunState) -> None:
+        """Open everybody's log of an attempt; helpers work before the first one, and again when a run is resumed."""
         for replica in self.plan.everyone:
-            if not (replica.is_helper and attempt):
-                self._open_log(replica, attempt)
+            if not replica.is_helper:
+                self._open_log(replica, state.attempt)
+            elif state.phase is Phase.BUILDING:
+                self._open_log(replica, state.attempt, state.resumes)
 
-    def _open_log(self, replica: ReplicaId, attempt: int) -> None:
-        if self._wanted(replica) and self._attempt in (None, attempt):
-            folder = self._folder.path / trace_dir(replica, attempt)
-            self._logs[replica, attempt] = _Log(self._spell(replica), attempt, folder)
+    def _open_log(self, replica: ReplicaId, attempt: int, incarnation: int = 0) -> None:
+        if self._wanted(replica) and self._attempt in (None, attempt) and attempt >= self._since:
+            kept_as = 0 if replica.is_helper else attempt  # who helps knows no attempts
+            folder = self._folder.path / trace_dir(replica, kept_as, incarnation)
+            self._logs[replica, kept_as, incarnation] = _Log(self._spell(replica), attempt, folder)
 
     def _wanted(self, replica: ReplicaId) -> bool:
         """Whether it was asked for; TensorBoard is, by its own name."""
@@ -226,6 +238,8 @@ class Feed:
         if ending and ending.cause:
             who = f"{self._spell(ending.cause.replica)}: " if ending.cause.replica else ""
             message = f"{who}{describe_exit(ending.cause.exit)}"
+        if ending and ending.reason == PREEMPTED:
+            message = f"{f'{message}; ' if message else ''}`drumline resume {self._folder.id}` goes on with it"
         return Change(at, self._folder.id, state.phase, state.attempt, ending.reason if ending else "", message)
 
     def _spell(self, replica: ReplicaId | None) -> str:

@@ -23,6 +23,7 @@ from drumline.run.event import (
     FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
+    ResumeRequested,
     RoomFound,
     RunAccepted,
     StopRequested,
@@ -47,7 +48,8 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),
     ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds),
     FirstStepTaken: st.builds(FirstStepTaken, numbers, replicas, st.none() | numbers, seconds),
-    StopRequested: st.builds(StopRequested, st.booleans(), seconds),
+    StopRequested: st.builds(StopRequested, st.booleans(), seconds, st.booleans()),
+    ResumeRequested: st.just(ResumeRequested()),
     TimerFired: st.builds(TimerFired, texts, numbers),
     DelayChosen: st.builds(DelayChosen, numbers, seconds),
     EngineFailed: st.builds(EngineFailed, numbers, texts),
@@ -152,6 +154,8 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         TensorBoardServed("http://127.0.0.1:20003/"),
         FirstStepTaken(0, worker, 60, 99.5),
         FirstStepTaken(1, worker, None, 150.0),
+        StopRequested(at_seconds=300.5, preempted=True),
+        ResumeRequested(),
     ]
     assert [(type(event), event) for event in events] == [(type(event), event) for event in expected]
     assert {type(event) for event in events} == set(KINDS)

@@ -79,7 +79,7 @@ def test_the_first_cause_since_counts_and_not_one_of_before_or_after() -> None:
     ],
 )
 def test_the_cause_has_to_be_what_was_done(harm: Harm, exit_: Exit, failure: str | None, *, is_right: bool) -> None:
-    cause = Cause(WORKER, 0, exit_, failure or failure_class(exit_), "")
+    cause = Cause(WORKER, 0, exit_, failure or failure_class(exit_, "tensorflow"), "")
     assert (verdict(Outcome(cause=cause), WORKER, harm) == "") is is_right
 
 

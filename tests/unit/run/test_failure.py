@@ -56,6 +56,12 @@ def test_an_end_has_words_a_reason_and_a_class(
 ) -> None:
     assert describe_exit(exit_) == words
     assert reason_of(exit_) == reason
-    assert failure_class(exit_) == failure
-    assert gave_up(exit_) == by_itself
+    assert failure_class(exit_, "tensorflow") == failure
+    assert gave_up(exit_, "tensorflow") == by_itself
     assert exit_.ok == (exit_.code == 0)
+
+
+@pytest.mark.parametrize("framework", ["plain", "torch", "jax"])
+def test_only_tensorflow_leaves_with_42_when_it_has_saved(framework: str) -> None:
+    assert (failure_class(Exit(42), framework), gave_up(Exit(42), framework)) == ("crash", True)
+    assert (failure_class(Exit(143), framework), gave_up(Exit(143), framework)) == ("preempted", False)

@@ -17,6 +17,7 @@ from drumline.run.event import (
     Exit,
     ReplicaExited,
     ReplicaStarted,
+    ResumeRequested,
     RunAccepted,
     StopRequested,
     SummariesFound,
@@ -33,6 +34,7 @@ FAILURES = [*(Exit(code=code) for code in (1, 3, 42, 127, 137, 143)), TERM, KILL
 FAILURES += [exit_._replace(out_of_memory=True) for exit_ in (Exit(code=1), KILL, Exit())]
 
 EXITS = [*FAILURES, *(SUCCESS for _ in FAILURES)]
+MOST_RESUMES = 3
 T = TypeVar("T")
 
 
@@ -69,6 +71,8 @@ def live(world: World, random: Random) -> None:
         "others make room": 3,
         "somebody finds summaries": 2,
         "the user wants an end": 1,
+        "somebody wants its machine": 1,
+        "the user goes on with it": 2,
     }
     world.tell(RunAccepted())
     for deed in random.choices(list(deeds), list(deeds.values()), k=random.randrange(300)):
@@ -89,6 +93,8 @@ def do(deed: str, world: World, random: Random) -> None:
         world.has_room = False
     elif deed == "others make room":
         world.make_room()
+    elif deed == "the user goes on with it" and (world.resumes < MOST_RESUMES or not world.ending):
+        world.resume()
     elif deed == "a supervisor returns" and not world.supervised:
         world.come_back()
     elif not world.supervised:
@@ -104,7 +110,7 @@ def do(deed: str, world: World, random: Random) -> None:
         world.tell(take(world.tidings, random), most=random.randrange(2))
     elif deed == "something is told again":
         # Only who waits is told to wait; all else may be heard twice.
-        once = StopRequested | TimerFired | AttemptDelayed
+        once = StopRequested | TimerFired | AttemptDelayed | ResumeRequested
         told = [event for event in world.journal if not isinstance(event, once)]
         world.tell(random.choice(told))
     elif deed == "somebody finds summaries":
@@ -115,6 +121,8 @@ def do(deed: str, world: World, random: Random) -> None:
         world.die()
     elif deed == "the user wants an end":
         world.tell(world.wish(force=random.random() < 0.5))
+    elif deed == "somebody wants its machine":
+        world.tell(world.wish(preempted=True))
 
 
 def take(several: list[T], random: Random) -> T:
@@ -152,19 +160,22 @@ def check_end(world: World) -> None:
     assert world.ending
     assert state.ending == world.ending
     assert (state.phase is Phase.KILLED) <= (world.asked_at is not None) <= (state.phase is not Phase.FAILED)
+    if state.phase is Phase.KILLED:
+        assert world.ending.reason == ("Preempted" if world.preempted else "Asked")
     if state.phase is Phase.KILLED and world.ending.cause is None:
         assert not was_done(world), "what was done before the user's wish was done"
     for failure, spent in state.restarts.items():
         assert 0 < spent <= getattr(plan.restart, failure)
-    assert Counter(cause.failure for cause in state.causes) == state.restarts
-    assert len(state.causes) == state.attempt
-    for cause in (*state.causes, *([world.ending.cause] if world.ending.cause else [])):
+    own = state.causes[world.first_attempt :]  # of this life of the run
+    assert Counter(cause.failure for cause in own) == state.restarts
+    assert [cause.attempt for cause in state.causes] == list(range(state.attempt))
+    for cause in (*own, *([world.ending.cause] if world.ending.cause else [])):
         check_cause(world, cause, asked=state.phase is Phase.KILLED)
     if state.phase is Phase.FAILED:
         assert world.ending.cause
         assert world.ending.cause.attempt == state.attempt
     for name, replica in state.replicas.items():
-        life = world.lives.get((name, state.attempt))
+        life = world.lives.get((name, state.attempt, replica.incarnation))
         if state.phase is Phase.FINISHED and counts(name):
             assert replica.phase is Phase.FINISHED
         if life and life.asked and life.exit in (TERM, KILL) and replica.phase is Phase.FAILED:
@@ -179,19 +190,20 @@ def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
     assert counts(cause.replica)
     if cause.reason == "StartTimeout":
         return
-    culprit = world.lives[cause.replica, cause.attempt]
+    helps = cause.replica.is_helper
+    culprit = world.lives[(cause.replica, 0, world.resumes) if helps else (cause.replica, cause.attempt, 0)]
     assert culprit.exit
     assert culprit.exit.code == cause.exit.code
     assert culprit.exit.signal == cause.exit.signal
     assert (cause.reason == "LeftEarly") == cause.exit.ok
     if cause.exit.seen and not asked:  # what is told after the user's wish is not looked into any more
-        mates = [life for (_, attempt), life in world.lives.items() if attempt == cause.attempt]
+        mates = [life for life in world.lives.values() if life.attempt == cause.attempt and life.exit and not helps]
         assert not [life for life in mates if went_before(life, culprit)]
 
 
 def was_done(world: World) -> bool:
     """Whether everybody whose end decides had succeeded before the user wanted an end."""
-    lives = [world.lives.get((name, world.state.attempt)) for name in deciders(world.plan)]
+    lives = [world.lives.get((name, world.state.attempt, 0)) for name in deciders(world.plan)]
     asked_at = world.asked_at or 0.0
     return all(life and life.exit and life.exit.ok and life.at_seconds < asked_at for life in lives)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 from drumline.engine.fake.act import Act, act_of, acts_of, command_of
@@ -46,7 +47,7 @@ class FakeEngine:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._boot = boot_id()
-        self._lives: dict[tuple[ReplicaId, int], Life] = {}
+        self._lives: dict[tuple[ReplicaId, int, int], Life] = {}
         self._watched: _Stage | None = None
 
     def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
@@ -106,34 +107,43 @@ class FakeEngine:
         """Tell of everything that happens to this run's replicas from now on."""
         self._watched = _Stage(run_dir, loop, tell)
 
-    def prepare(self, plan: Plan, helper: ReplicaId) -> None:
+    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Let the helper begin that would make this data; every environment that one could want is there."""
         if plan.environment and helper == plan.environment.id:
             found = Exit(0, message="nothing has to be built for whoever only plays")
-            self._stage.tell(ReplicaExited(helper, 0, 0, found, self._stage.loop.now()))
+            self._stage.tell(ReplicaExited(helper, 0, incarnation, found, self._stage.loop.now()))
             return
         place = self._place(plan, "helper.fake", "0")
         item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
         replica = Replica(helper, str(helper), item.preparation.argv, {}, Resources())
-        self.start([Launch(replica, 0, place, item.env)])
+        self.start([Launch(replica, 0, place, item.env, incarnation)])
 
-    def serve(self, plan: Plan) -> None:
+    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Let TensorBoard begin, which shows nothing, and say where it would be."""
         act = Act(exit=None, exit_on_term=Exit(code=0))
         replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
-        self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {})])
-        if not self._lives[TENSORBOARD, 0].told_end:
+        self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {}, incarnation)])
+        if not self._lives[TENSORBOARD, 0, incarnation].told_end:
             self._stage.tell(TensorBoardServed("http://tensorboard.fake/"))
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Let everybody begin who has not begun before; who has plays on."""
         for objection in self.objections(launches):
             raise EngineError(objection)
-        self._play_all([self._take_up(launch.replica.id, launch.attempt) or self._begin(launch) for launch in launches])
+        wanted = {(each.replica.id, each.attempt, each.incarnation): each for each in launches}
+        self._play_all([self._take_up(*key) or self._begin(launch) for key, launch in wanted.items()])
 
-    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+    def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
         """Ask these to end, insist after the grace; who never began has ended by that."""
-        lives = [self._take_up(replica, attempt) or self._miss(replica, attempt) for replica in replicas]
+        keys = [(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        lives = [self._take_up(*key) or self._miss(*key) for key in keys]
         self._play_all(lives)  # whoever had ended before did not end by this
         for life in lives:
             if grace_seconds <= 0:
@@ -155,7 +165,9 @@ class FakeEngine:
             if life.told_start and not life.measured:
                 life.measured = life.told_end
                 at = life.end().at_seconds if life.told_end else self._stage.loop.now()
-                yield Usage(life.replica, life.attempt, 0, at, life.started, cpu_seconds=0.0, memory_bytes=0)
+                yield Usage(
+                    life.replica, life.attempt, life.incarnation, at, life.started, cpu_seconds=0.0, memory_bytes=0
+                )
 
     def saboteur(self) -> Saboteur | None:
         """Nobody can be hurt who only plays."""
@@ -169,19 +181,19 @@ class FakeEngine:
                 yield life.folder
 
     def _begin(self, launch: Launch) -> Life:
-        life = self._life(launch.replica.id, launch.attempt, act_of(launch))
+        life = self._life(launch.replica.id, launch.attempt, launch.incarnation, act_of(launch))
         life.make_folder()
         life.note({"boot": self._boot, "began": life.began, "act": to_data(life.act)})
         return life
 
-    def _take_up(self, replica: ReplicaId, attempt: int) -> Life | None:
+    def _take_up(self, replica: ReplicaId, attempt: int, incarnation: int) -> Life | None:
         """A life that this engine or an earlier one began; None if nobody did."""
-        if (replica, attempt) in self._lives:
-            return self._lives[replica, attempt]
-        known = read_notes(self._stage.run_dir / trace_dir(replica, attempt) / TRACE)
+        if (replica, attempt, incarnation) in self._lives:
+            return self._lives[replica, attempt, incarnation]
+        known = read_notes(self._stage.run_dir / trace_dir(replica, attempt, incarnation) / TRACE)
         if "began" not in known:
             return None
-        life = self._life(replica, attempt, cast("Act", from_data(Act, known["act"])))
+        life = self._life(replica, attempt, incarnation, cast("Act", from_data(Act, known["act"])))
         life.began, life.termed, life.killed = known["began"], known.get("termed", inf), known.get("killed", inf)
         if "over" in known:
             life.ended = End(known["at"], cast("Exit", from_data(Exit, known["exit"])))
@@ -190,13 +202,14 @@ class FakeEngine:
             life.ended = End(life.began, Exit(message="the machine was restarted"))
         return life
 
-    def _miss(self, replica: ReplicaId, attempt: int) -> Life:
+    def _miss(self, replica: ReplicaId, attempt: int, incarnation: int) -> Life:
         """A life that nobody began, and nobody will."""
-        return self._life(replica, attempt, Act(starts_after_seconds=inf))
+        return self._life(replica, attempt, incarnation, Act(starts_after_seconds=inf))
 
-    def _life(self, replica: ReplicaId, attempt: int, act: Act) -> Life:
-        life = Life(replica, attempt, self._stage.run_dir / trace_dir(replica, attempt), act, self._stage.loop.now())
-        self._lives[replica, attempt] = life
+    def _life(self, replica: ReplicaId, attempt: int, incarnation: int, act: Act) -> Life:
+        folder = self._stage.run_dir / trace_dir(replica, attempt, incarnation)
+        life = Life(replica, attempt, incarnation, folder, act, self._stage.loop.now())
+        self._lives[replica, attempt, incarnation] = life
         return life
 
     def _term(self, life: Life) -> None:
@@ -228,12 +241,12 @@ class FakeEngine:
         life.write_log(until)
         if life.started <= until and not life.told_start:
             life.told_start = True
-            self._stage.tell(ReplicaStarted(life.replica, life.attempt))
+            self._stage.tell(ReplicaStarted(life.replica, life.attempt, life.incarnation))
         if end.at_seconds <= now:
             life.told_end = True
             if life.ended is None:
                 life.note(_end_note(end))
-            self._stage.tell(ReplicaExited(life.replica, life.attempt, 0, end.exit, end.at_seconds))
+            self._stage.tell(ReplicaExited(life.replica, life.attempt, life.incarnation, end.exit, end.at_seconds))
             return
         moment = min(moment for moment in life.moments() if moment > now)
         if moment < inf:

@@ -37,7 +37,7 @@ class Act(NamedTuple):
 
 
 def command_of(*acts: Act) -> tuple[str, ...]:
-    """The command of a replica that plays these: one in each attempt, and the last in all that follow."""
+    """The command of a replica that plays these: one in each attempt or life, and the last in all that follow."""
     return (_COMMAND, *(json.dumps(to_data(act)) for act in acts))
 
 
@@ -55,9 +55,9 @@ def acts_of(argv: Sequence[str]) -> tuple[Act, ...]:
 
 
 def act_of(launch: Launch) -> Act:
-    """What a replica plays in this attempt, its variables filled in."""
+    """What a replica plays in this attempt and life, its variables filled in."""
     acts = acts_of(launch.replica.argv)
-    act = acts[min(launch.attempt, len(acts) - 1)]
+    act = acts[min(launch.attempt + launch.incarnation, len(acts) - 1)]
     env = {name: str(value) for name, value in launch.env.items()}
     filled = (line._replace(text=Template(line.text).safe_substitute(env)) for line in act.lines)
     return act._replace(lines=tuple(filled))

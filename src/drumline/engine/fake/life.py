@@ -32,6 +32,7 @@ class Life:
 
     replica: ReplicaId
     attempt: int
+    incarnation: int
     folder: Path
     act: Act
     began: float

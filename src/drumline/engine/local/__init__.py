@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from drumline.engine.local.claim import PortClaim
 from drumline.engine.local.environment import complete
+from drumline.engine.local.life import Life
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.room import Room
 from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
@@ -123,16 +125,16 @@ class LocalEngine:
         self._processes = Processes(run_dir, boot=_boot(), file_limits=self._file_limits, loop=loop, tell=tell)
         self._room.watch(loop, tell)
 
-    def prepare(self, plan: Plan, helper: ReplicaId) -> None:
+    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start the helper; what builds, or watches over a preparation, needs nothing but drumline's own Python."""
         place = place_helper(plan, self._site)
         python = self._python_of(plan)
         argv: tuple[str, ...]
         env: Mapping[str, LaunchValue] = {}
         if plan.environment and python and helper == plan.environment.id:
-            if not self._running.has_begun(helper, 0) and python.is_there():
+            if not self._running.has_begun(helper, 0, incarnation) and python.is_there():
                 found = Exit(0, message=f"{python.wanted.folder} was there")
-                self._tell(ReplicaExited(helper, 0, 0, found, self._loop.now()))
+                self._tell(ReplicaExited(helper, 0, incarnation, found, self._loop.now()))
                 return
             argv = python.wanted.argv
         else:
@@ -142,15 +144,15 @@ class LocalEngine:
             item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
             argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
             env = item.env
-        launch = Launch(Replica(helper, str(helper), argv, {}, Resources()), 0, place, env)
+        launch = Launch(Replica(helper, str(helper), argv, {}, Resources()), 0, place, env, incarnation)
         held = {helper: python.descriptors} if python else {}
         self._running.start([launch], partial(complete, environ=self._environ), held)
 
-    def serve(self, plan: Plan) -> None:
+    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard on loopback, or take up the one that is there."""
         from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few have it, and nobody at the start
 
-        server = Server(self._run_dir, self._running, self._loop, self._tell)
+        server = Server(self._run_dir, self._running, self._loop, self._tell, incarnation)
         if server.resume():
             return
         place, python = place_helper(plan, self._site), self._python_of(plan)
@@ -177,9 +179,17 @@ class LocalEngine:
                 network.close()
             self.close()
 
-    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+    def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
         """Begin to stop these; each end is told."""
-        self._running.stop(replicas, attempt, grace_seconds=grace_seconds)
+        lives = [Life(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._running.stop(lives, grace_seconds=grace_seconds)
 
     def close(self) -> None:
         """Let go of the claimed ports; whoever was started keeps its own."""

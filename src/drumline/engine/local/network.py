@@ -56,7 +56,8 @@ class Network:
 
     def __init__(self, run_dir: Path, launches: Sequence[Launch]) -> None:
         self._traces = {
-            launch.replica.id: run_dir / trace_dir(launch.replica.id, launch.attempt) / TRACE for launch in launches
+            launch.replica.id: run_dir / trace_dir(launch.replica.id, launch.attempt, launch.incarnation) / TRACE
+            for launch in launches
         }
         self._hosts = {launch.replica.id: launch.place.host for launch in launches}
         self._doors: dict[ReplicaId, Door] = {}

@@ -77,7 +77,7 @@ class Processes:
 
         def starts() -> Iterator[Start]:
             for launch in launches:
-                life = Life(launch.replica.id, launch.attempt)
+                life = Life(launch.replica.id, launch.attempt, launch.incarnation)
                 if life.has_begun(self._run_dir):
                     self._adopt(life)
                     continue
@@ -103,16 +103,13 @@ class Processes:
         else:
             self._early[life] = trace
 
-    def stop(self, replicas: Sequence[ReplicaId], attempt: int, *, grace_seconds: float) -> None:
+    def stop(self, lives: Sequence[Life], *, grace_seconds: float) -> None:
         """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""
-        for replica in replicas:
-            life = Life(replica, attempt)
+        for life in lives:
             self._starter.cancel(life)
             kept = self._kept.get(life) or self._adopt(life)
             if kept is None:
-                self._loop.call_later(
-                    _MOMENT_SECONDS, partial(self.stop, (replica,), attempt, grace_seconds=grace_seconds)
-                )
+                self._loop.call_later(_MOMENT_SECONDS, partial(self.stop, (life,), grace_seconds=grace_seconds))
                 continue
             if kept.watched is None:
                 continue
@@ -124,9 +121,9 @@ class Processes:
             kept.stopping = True
         self._conclude_adopted()
 
-    def has_begun(self, replica: ReplicaId, attempt: int) -> bool:
+    def has_begun(self, replica: ReplicaId, attempt: int, incarnation: int = 0) -> bool:
         """Whether this life was begun, by us or by an earlier supervisor; it will not be again."""
-        return Life(replica, attempt).has_begun(self._run_dir)
+        return Life(replica, attempt, incarnation).has_begun(self._run_dir)
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""

@@ -37,7 +37,7 @@ class Start(NamedTuple):
     @property
     def life(self) -> Life:
         """Whose beginning it is."""
-        return Life(self.launch.replica.id, self.launch.attempt)
+        return Life(self.launch.replica.id, self.launch.attempt, self.launch.incarnation)
 
     def copy(self) -> Self:
         """The same with descriptors of its own."""

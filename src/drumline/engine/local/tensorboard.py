@@ -32,15 +32,16 @@ _NOWHERE = Place(HOST, 0, "/", "/", "/")
 class Server:
     """TensorBoard beside one run; asks for its answer until it comes, or until it has ended."""
 
-    def __init__(self, run_dir: Path, running: Processes, loop: Loop, tell: Tell) -> None:
-        self._folder = run_dir / trace_dir(TENSORBOARD, 0)
+    def __init__(self, run_dir: Path, running: Processes, loop: Loop, tell: Tell, incarnation: int = 0) -> None:
+        self._folder = run_dir / trace_dir(TENSORBOARD, 0, incarnation)
+        self._incarnation = incarnation
         self._running = running
         self._loop = loop
         self._tell = tell
 
     def resume(self) -> bool:
         """Take up the one that an earlier supervisor started, whatever has become of its place; False if nobody did."""
-        if not self._running.has_begun(TENSORBOARD, 0):
+        if not self._running.has_begun(TENSORBOARD, 0, self._incarnation):
             return False
         # It has begun and will not be again: nobody looks at more than its name.
         self._begin(Launch(Replica(TENSORBOARD, str(TENSORBOARD), ("true",), {}, Resources()), 0, _NOWHERE, {}))
@@ -64,6 +65,7 @@ class Server:
         self._look(claim.port, _FIRST_LOOK_SECONDS)
 
     def _begin(self, launch: Launch, environ: Mapping[str, str] = {}, held: Sequence[int] = ()) -> None:
+        launch = launch._replace(incarnation=self._incarnation)
         self._running.start([launch], partial(complete, environ=environ), {TENSORBOARD: held})
 
     def _look(self, port: int, pause: float) -> None:

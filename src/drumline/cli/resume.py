@@ -1,0 +1,62 @@
+"""``drumline resume``: go on with a run that is over and did not finish."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from drumline.cli.train import leave, require_launchable, watch
+from drumline.engine.registry import open_engine
+from drumline.errors import EngineError, InputError
+from drumline.run.id import parse_target
+from drumline.store.folder import RunFolder, find_folder
+from drumline.store.home import home_of
+from drumline.supervise.detach import held_interrupts
+from drumline.supervise.reach import check_resumable, is_lost, read_state, resume_run
+from drumline.supervise.site import site_of_run
+
+
+@click.command()
+@click.argument("run", metavar="ID")
+@click.option("-d", "--detach", "in_background", is_flag=True, help="Go on with it and come back at once.")
+@click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C ends the run instead of leaving it.")
+@click.pass_context
+def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interrupt: bool) -> None:
+    """Go on with the run ID, which failed or was ended: the same run, its next attempt, and show what happens.
+
+    What runs is the run's own plan, as `drumline train` made it: changes to its spec since are another run's. Budgets
+    of restarts and the time limit begin anew. The exit code is the run's, as with `drumline train`.
+    """
+    home = home_of(os.environ)
+    folder = _folder(run)
+    state = read_state(folder)
+    if not is_lost(folder, state):
+        check_resumable(folder, state)
+    plan = folder.plan()
+    require_launchable(open_engine(plan.engine, site_of_run(folder)), plan, oversubscribe=plan.oversubscribe)
+    try:
+        with held_interrupts():
+            try:
+                before = resume_run(folder)
+            except EngineError:
+                find_folder(home, folder.id)  # somebody may have removed it meanwhile
+                raise
+            attempt = before.attempt + 1
+            click.echo(f"drumline: run {folder.id} ({plan.name}) goes on as attempt {attempt}", err=True)
+            if in_background:
+                click.echo(folder.id)
+                return
+        ctx.exit(watch(folder, since=attempt))
+    except KeyboardInterrupt:
+        leave(folder, kill=kill_on_interrupt)
+        ctx.exit(130)
+
+
+def _folder(text: str) -> RunFolder:
+    target = parse_target(text)
+    if target.role is not None:
+        raise InputError(
+            f"{text}: only whole runs can be resumed", hint=f"`drumline resume {target.run}` goes on with all of it"
+        )
+    return find_folder(home_of(os.environ), target.run)

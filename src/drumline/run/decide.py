@@ -1,0 +1,55 @@
+"""What the end of a replica makes of its run: perhaps the end of the attempt, in whatever order ends are told."""
+
+from __future__ import annotations
+
+from drumline.plan.types import Plan
+from drumline.run.event import ReplicaExited
+from drumline.run.failure import describe_exit, reason_of
+from drumline.run.state import Ending, Phase, ReplicaState, RunState
+from drumline.run.success import counts, deciders, has_succeeded, left_early
+from drumline.run.verdict import ended, ending_when_asked, find_cause, judge
+
+
+def decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
+    """What the end of a replica makes of a run that goes on: perhaps its ending."""
+    name = event.replica
+    if event.exit.ok and not left_early(name):
+        state = state.with_replica(name, ended(event, Phase.FINISHED))
+        if not has_succeeded(plan, state):
+            return state
+        last = max(state.replicas[each].at_seconds for each in deciders(plan))
+        return state._replace(ending=Ending(Phase.FINISHED, at_seconds=last), lingering=True)
+    if not counts(name):
+        state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
+        return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
+    cause = find_cause(plan, state, event)
+    reason = cause.reason if cause.replica == name else "Consequence"
+    state = state.with_replica(name, ended(event, Phase.FAILED, reason))
+    return state._replace(ending=Ending(Phase.FAILED, cause.reason, cause, event.at_seconds))
+
+
+def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
+    """What an end makes of a run that came before what decided, but was told after it.
+
+    A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of,
+    and who was done before the user wanted an end was done.
+    """
+    asked_at = before.ending.at_seconds if before.ending and before.ending.phase is Phase.KILLED else None
+    ends = [late]
+    replicas = dict(before.replicas)
+    for name, each in before.replicas.items():
+        if each.exit is not None:
+            ends.append(ReplicaExited(name, before.attempt, each.incarnation, each.exit, each.at_seconds))
+            replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
+    state = before._replace(ending=None, lingering=False).with_replicas(replicas)
+    ends.sort(key=lambda end: end.at_seconds, reverse=True)
+    while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds <= asked_at):
+        state = decide(plan, state, ends.pop())
+    if before.ending and asked_at is not None:
+        ending = ending_when_asked(state.ending or before.ending, asked_at, before.ending.reason)
+        state = state._replace(ending=ending)
+    if state.ending is None:
+        raise AssertionError("one more end does not leave undecided what was decided")
+    judged = {end.replica: judge(state.ending, end) for end in ends}
+    # Who was told to stop is not let linger.
+    return state.with_replicas({**state.replicas, **judged})._replace(lingering=state.lingering and before.lingering)

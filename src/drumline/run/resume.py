@@ -1,0 +1,28 @@
+"""Going on with a run that is over: the same run, its next attempt."""
+
+from __future__ import annotations
+
+from drumline.run.event import Exit
+from drumline.run.state import Cause, Phase, RunState
+
+PREEMPTED = "Preempted"  # why a run ended whose supervisor was asked to go: a machine that is wanted for something else
+
+_WORDS = {"Asked": "it was killed", PREEMPTED: "it was preempted"}
+
+
+def may_resume(state: RunState) -> bool:
+    """Whether a run is over and has not finished."""
+    return state.phase in (Phase.FAILED, Phase.KILLED)
+
+
+def resumed(state: RunState) -> RunState:
+    """A run at the beginning of its next life: of the one before it only remembers why each attempt ended.
+
+    Its user has acted, so budgets, time limit and warnings begin anew.
+    """
+    ending = state.ending
+    if ending is None:
+        raise AssertionError("a run that is over has an ending")
+    words = Exit(message=_WORDS.get(ending.reason, ending.reason))
+    cause = ending.cause or Cause(None, state.attempt, words, "asked", ending.reason)
+    return RunState(attempt=state.attempt + 1, causes=(*state.causes, cause), resumes=state.resumes + 1)

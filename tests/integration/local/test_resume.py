@@ -1,0 +1,208 @@
+"""Runs that were preempted, killed or failed, and go on: the same run, its next attempt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import pytest
+
+from drumline.run.event import AttemptPlaced, ResumeRequested, StopRequested, SupervisorReturned
+from drumline.run.state import Phase
+from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
+from integration.local.test_clocks import leave_alone, move_to_another_boot
+
+# Saves when it is asked to go, as far as it has come; whoever finds that goes on from there, and is done.
+SAVING = """
+roles: {worker: 2}
+run: |
+  saved=$CHECKPOINT_DIR/$DRUMLINE_INDEX
+  trap 'echo 7 > $saved; exit 0' TERM
+  echo $$ >> $HERE/up
+  if [ -e $saved ]; then echo "attempt $DRUMLINE_ATTEMPT of run $DRUMLINE_RUN goes on from $(cat $saved)"; exit 0; fi
+  while :; do sleep 0.01; done
+"""
+# Goes on for ever, unless there is a file.
+LASTING = "run: 'echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done'\ntimeouts: {grace: 1}"
+
+
+def preempt(run: Run) -> None:
+    """Ask a run's supervisor to go, as whoever takes a machine away does."""
+    os.kill(wait_until(run.supervisor), signal.SIGTERM)
+    run.wait_for(Phase.KILLED)
+    wait_until(lambda: run.supervisor() is None)
+
+
+def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_there(house: House) -> None:
+    house.write_spec(SAVING)
+    watching = house.command("train")
+    run = wait_until(lambda: next(iter(house.runs()), None))
+    house.wait_numbers("up", 2)
+    preempt(run)
+    shown, _ = watching.communicate(timeout=PATIENCE_SECONDS)
+    assert watching.returncode == 1
+    assert "Reason: Preempted" in shown
+    assert "Message: `drumline resume 1` goes on with it" in shown
+    assert (run.state.phase, run.state.ending and run.state.ending.reason) == (Phase.KILLED, "Preempted")
+    assert {each.reason for each in run.state.replicas.values()} == {"Preempted"}
+    assert "preempted; `drumline resume 1` goes on with it" in house.run("status").out
+    assert "was preempted: its supervisor was asked to go" in house.run("events", "1").out
+
+    house.write_spec("run: exit 9")  # another spec is another run's
+    answer = house.run("resume", "1")
+    assert (answer.code, answer.err) == (0, "drumline: run 1 (bad-day) goes on as attempt 1\n")
+    assert answer.out.count("attempt 1 of run 1 goes on from 7") == 2
+    lines = answer.out.splitlines()
+    assert lines[0].endswith("--> PENDING")
+    assert lines[-1].endswith("--> FINISHED")
+    assert "Preempted" not in answer.out  # what was before is in the logs, and was shown then
+    assert (run.state.phase, run.state.attempt) == (Phase.FINISHED, 1)
+    assert "attempt 0: it was preempted" in house.run("status", "1").out
+    assert "Reason: Preempted" in house.run("logs", "1").out
+    assert SupervisorReturned not in [type(event) for event in run.events]
+
+
+def test_a_run_that_failed_goes_on_with_its_budgets_anew(house: House) -> None:
+    run = house.train("run: 'echo $$ >> $HERE/up; [ -e $HERE/go ] || exit 3'\nrestart: 1")
+    run.wait_for(Phase.FAILED)
+    assert house.run("resume", run.id, "-d").out == "1\n"
+    wait_until(lambda: run.state.attempt == 3 and run.state.phase is Phase.FAILED)
+    house.write("go", "")
+    assert house.run("resume", run.id).code == 0
+    assert len(house.numbers("up")) == 5
+    assert [cause.attempt for cause in run.state.causes] == [0, 1, 2, 3]
+
+
+def test_the_time_limit_of_a_run_begins_anew_when_it_goes_on(house: House) -> None:
+    run = house.train(f"{LASTING.replace('grace: 1', 'grace: 1, run: 1')}")
+    run.wait_for(Phase.FAILED)
+    house.write("go", "")
+    assert house.run("resume", run.id).code == 0
+
+
+def test_what_has_finished_goes_on_or_is_not_there_is_refused_with_what_to_do(house: House) -> None:
+    done = house.train("run: 'true'")
+    done.wait_for(Phase.FINISHED)
+    assert house.run("resume", done.id) == (
+        2,
+        "",
+        "error: run 1 has finished: there is nothing to go on with\nhint: `drumline train` starts another\n",
+    )
+    run = house.train(LASTING)
+    house.wait_numbers("up", 1)
+    run.wait_for(Phase.RUNNING)
+    assert house.run("resume", run.id).err == "error: run 2 goes on: RUNNING\nhint: `drumline logs -f 2` shows it\n"
+    run.kill_supervisor()
+    assert "`drumline supervise 2` looks after it again" in house.run("resume", run.id).err
+    assert house.run("resume", f"{run.id}.worker.0").code == 2
+    assert house.run("resume", "9").code == 4
+    assert house.run("kill", "--force", run.id).code == 0
+    assert ResumeRequested not in [type(event) for event in (*run.events, *done.events)]
+
+
+def test_a_run_without_its_secret_or_its_folder_is_not_resumed(house: House) -> None:
+    house.write_spec("workdir: code\nrun: sleep 1000\nenv: {TOKEN: {from: TOKEN}}")
+    (house.project / "code").mkdir()
+    house.run("train", "-d", env={"TOKEN": "x"})
+    (run,) = house.runs()
+    assert house.run("kill", run.id).code == 0
+    assert "needs the secret TOKEN from the variable TOKEN, which is not set" in house.run("resume", run.id).err
+    shutil.rmtree(house.project / "code")
+    assert "workdir `code` is not a folder" in house.run("resume", run.id, env={"TOKEN": "x"}).err
+    assert run.state.phase is Phase.KILLED
+
+
+def test_of_many_who_resume_a_run_at_once_one_does_and_the_others_are_told(house: House) -> None:
+    run = house.train(LASTING)
+    house.wait_numbers("up", 1)
+    house.run("kill", run.id)
+    commands = [house.command("resume", "-d", run.id) for _ in range(5)]
+    answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
+    assert sorted(command.returncode for command in commands) == [0, 2, 2, 2, 2]
+    assert sum("error: run 1 goes on" in err for _, err in answers) == 4
+    assert len(house.wait_numbers("up", 2)) == 2
+    assert [type(event) for event in run.events].count(ResumeRequested) == 1
+    assert house.run("kill", run.id).code == 0
+
+
+@pytest.mark.parametrize("other", ["rm", "kill"])
+def test_a_run_that_is_resumed_while_it_is_removed_or_killed_is_there_or_not(house: House, other: str) -> None:
+    for number in range(1, 3):
+        run = house.train(LASTING)
+        house.wait_numbers("up", 1)
+        house.run("kill", run.id)
+        first, second = house.command("resume", "-d", run.id), house.command(other, run.id)
+        resumed, said = first.communicate(timeout=PATIENCE_SECONDS)[1], second.communicate(timeout=PATIENCE_SECONDS)[1]
+        assert "Traceback" not in resumed + said
+        if run.path.exists():
+            assert (first.returncode, run.state.resumes) == (0, 1), resumed
+            house.run("kill", run.id)
+            assert run.state.phase is Phase.KILLED
+        else:
+            assert (first.returncode, second.returncode) in ((4, 0), (3, 0)), (resumed, said)
+        assert str(number) == run.id
+
+
+def test_a_run_that_is_killed_and_resumed_at_once_does_not_hold_up_who_killed_it(house: House) -> None:
+    run = house.train("run: trap '' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 1}")
+    house.wait_numbers("up", 1)
+    killer = house.command("kill", run.id)
+    wait_until(lambda: any(isinstance(event, StopRequested) for event in run.events))
+    run.wait_for(Phase.KILLED)
+    assert house.run("resume", "-d", run.id).code == 0
+    out, _ = killer.communicate(timeout=PATIENCE_SECONDS)
+    assert "run 1" in out
+    assert house.run("kill", "--force", run.id).code == 0
+
+
+def test_a_run_of_another_boot_goes_on_as_its_next_attempt(house: House) -> None:
+    run = house.train(LASTING)
+    house.wait_numbers("up", 1)
+    run.wait_for(Phase.RUNNING)
+    leave_alone(run)
+    move_to_another_boot(run, since_boot=10.0**9)
+    house.write("go", "")
+    assert house.run("resume", run.id).code == 0
+    assert (run.state.phase, run.state.attempt, run.state.resumes) == (Phase.FINISHED, 1, 1)
+    assert run.state.causes[0].reason == "ExitUnknown"
+
+
+def test_a_run_that_was_over_before_another_boot_goes_on(house: House) -> None:
+    run = house.train(LASTING)
+    house.wait_numbers("up", 1)
+    preempt(run)
+    move_to_another_boot(run, since_boot=10.0**9)
+    house.write("go", "")
+    assert house.run("resume", run.id).code == 0
+    assert [event.attempt for event in run.events if isinstance(event, AttemptPlaced)] == [0, 1]
+
+
+def test_a_supervisor_killed_after_a_resume_is_replaced_and_the_run_goes_on(house: House) -> None:
+    run = house.train(LASTING)
+    house.wait_numbers("up", 1)
+    house.run("kill", run.id)
+    house.run("resume", "-d", run.id)
+    house.wait_numbers("up", 2)
+    run.kill_supervisor()
+    house.write("go", "")
+    assert house.run("supervise", run.id).code == 0
+    assert run.wait_for(Phase.FINISHED).attempt == 1
+    assert len(house.numbers("up")) == 2
+
+
+def test_what_was_not_made_when_a_run_was_ended_is_made_when_it_goes_on(house: House) -> None:
+    run = house.train(
+        """
+        data: {path: $HERE/words, prepare: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done"}
+        run: ls $DATA_DIR
+    """.replace("$HERE/words", str(house.project / "words"))
+    )
+    house.wait_numbers("up", 1)
+    house.run("kill", run.id)
+    house.write("go", "")
+    answer = house.run("resume", run.id)
+    assert answer.code == 0
+    assert "prepared" in answer.out
+    assert len(house.numbers("up")) == 2
+    assert (run.path / "attempts" / "0" / "prepare+1" / "log").exists()
