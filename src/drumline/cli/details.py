@@ -6,7 +6,8 @@ from pathlib import Path
 from shlex import quote
 from signal import Signals
 
-from drumline.cli.frame import Frame, as_json, clean
+from drumline.cli.card import card_data, spell_card
+from drumline.cli.frame import Frame, as_json, clean, terminal_columns
 from drumline.cli.goodput import describe_goodput, goodput_data
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
 from drumline.cli.status import note, run_data
@@ -34,7 +35,10 @@ def look_at_run(home: str, text: str, form: str) -> Frame:
     is_last = details.run.summary.is_final
     if form == "json":
         return Frame(as_json(_data(details)), is_last=is_last, is_data=True)
-    return Frame(f"{_head(details, now)}\n\n{_replicas(details)}", is_last=is_last)
+    parts = [_head(details, now), _replicas(details)]
+    if details.card and target.role is None:
+        parts.insert(0, spell_card(details.run.summary.id, details.card, terminal_columns()))
+    return Frame("\n\n".join(parts), is_last=is_last)
 
 
 def _head(details: RunDetails, now: Moment) -> str:
@@ -136,6 +140,7 @@ def _size(amount: int | None) -> str:
 def _data(details: RunDetails) -> dict[str, object]:
     run = details.run.summary.id
     return {
+        "cause": card_data(run, details.card),
         **run_data(details.run, details.chief_standing),
         "environment": details.plan.environment and details.plan.environment._asdict(),
         "output_dir": details.output_dir,

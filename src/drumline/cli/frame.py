@@ -12,6 +12,7 @@ from typing import NamedTuple
 import click
 
 PAUSE_SECONDS = 1.0
+BAR = "┃"  # in front of each line of a card
 
 _COLOURS = {"FINISHED": "green", "FAILED": "red", "KILLED": "yellow", "RUNNING": "cyan", "RESTARTING": "magenta"}
 _STATE = r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FAILED|KILLED)\b"
@@ -25,6 +26,11 @@ class Frame(NamedTuple):
     is_last: bool = False
     is_table: bool = False  # its lines may be cut; whoever wants all of one looks at that alone
     is_data: bool = False  # for a program
+
+
+def show_card(text: str) -> None:
+    """Print a card; on a terminal in colour."""
+    click.echo("\n".join(_draw(text, None)) if _terminal_size() else text)
 
 
 def show(frame: Frame) -> None:
@@ -93,10 +99,21 @@ def _terminal_size() -> os.terminal_size | None:
 def _draw(text: str, columns: int | None) -> list[str]:
     colourful = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     lines = []
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines()):
         cut = f"{line[: columns - 1]}…" if columns and len(line) > columns else line
-        lines.append(re.sub(_STATE, _paint, cut, count=1) if colourful else cut)
+        if colourful:
+            cut = (
+                _paint_card(cut, is_first=number == 0) if cut.startswith(BAR) else re.sub(_STATE, _paint, cut, count=1)
+            )
+        lines.append(cut)
     return lines
+
+
+def _paint_card(line: str, *, is_first: bool) -> str:
+    """A red bar; the first line in bold, and where something happened fainter than what."""
+    text = line.removeprefix(BAR)
+    is_place = text.startswith(("   File ", "   …"))
+    return click.style(BAR, fg="red") + (click.style(text, bold=is_first or None, dim=is_place or None) if text else "")
 
 
 def _paint(match: re.Match[str]) -> str:

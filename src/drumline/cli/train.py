@@ -117,6 +117,8 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
     feed = Feed(folder, since=since)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
     follow(feed, Screen(ids), folder)
+    if feed.state.phase is Phase.FAILED:
+        _say_why(folder)
     return 0 if feed.state.phase is Phase.FINISHED else 1
 
 
@@ -132,6 +134,18 @@ def require_launchable(engine: Engine, plan: Plan, *, oversubscribe: bool = Fals
         warn(shortages)
     for objection in engine.objections(launches):
         raise EngineError(objection)
+
+
+def _say_why(folder: RunFolder) -> None:
+    """Show the card of a run that has failed, below all that it said."""
+    from drumline.cli.card import spell_card  # noqa: PLC0415
+    from drumline.cli.frame import show_card, terminal_columns  # noqa: PLC0415
+    from drumline.store.clock import read_clock  # noqa: PLC0415
+    from drumline.view.run import run_details  # noqa: PLC0415
+
+    card = run_details(folder, read_clock()).card
+    if card:
+        show_card(spell_card(folder.id, card, terminal_columns()))
 
 
 def _require_secrets(plan: Plan) -> None:

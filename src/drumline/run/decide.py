@@ -39,7 +39,8 @@ def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
     replicas = dict(before.replicas)
     for name, each in before.replicas.items():
         if each.exit is not None:
-            ends.append(ReplicaExited(name, before.attempt, each.incarnation, each.exit, each.at_seconds))
+            end = ReplicaExited(name, before.attempt, each.incarnation, each.exit, each.at_seconds, each.evidence)
+            ends.append(end)
             replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
     state = before._replace(ending=None, lingering=False).with_replicas(replicas)
     ends.sort(key=lambda end: end.at_seconds, reverse=True)

@@ -27,6 +27,14 @@ class Exit(NamedTuple):
         return self.code is not None or self.signal is not None
 
 
+class Evidence(NamedTuple):
+    """What the end of a replica's log says about its end."""
+
+    said: str  # `ValueError: bad row`, or what it reports of a peer
+    reports: str = ""  # that a peer is `gone`, `silent` or `absent`; nothing, if it failed itself
+    blames: tuple[ReplicaId, ...] = ()  # the peers that it names
+
+
 class RunAccepted(NamedTuple):
     """The run has a number, a plan and a supervisor."""
 
@@ -69,6 +77,7 @@ class ReplicaExited(NamedTuple):
     incarnation: int
     exit: Exit
     at_seconds: float
+    evidence: Evidence | None = None
 
 
 class FirstStepTaken(NamedTuple):

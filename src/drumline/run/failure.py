@@ -18,13 +18,19 @@ _CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was 
 def describe_exit(exit_: Exit) -> str:
     """`exit code 1`, `exit code 137: killed by signal 9 (KILL)`, `killed by signal 11 (SEGV)`, `ended unseen`."""
     if exit_.signal is not None:
-        words = _describe_signal(exit_.signal)
+        by = " by the kernel's out-of-memory killer" if exit_.signal == Signals.SIGKILL and exit_.out_of_memory else ""
+        words = _describe_signal(exit_.signal) + by
     elif exit_.code is not None:
         meaning = _CANNOT_EXECUTE.get(exit_.code) or _describe_signal(exit_.code - 128, known=True)
         words = f"exit code {exit_.code}" + (f": {meaning}" if meaning else "")
     else:
         return exit_.message or "ended unseen"
     return f"{words}; {exit_.message}" if exit_.message else words
+
+
+def describe_end(exit_: Exit, said: str) -> str:
+    """`exit code 1, ValueError: bad row`: how it ended, and the exception that ended it."""
+    return f"{describe_exit(exit_)}, {said}" if said else describe_exit(exit_)
 
 
 def failure_class(exit_: Exit, framework: str) -> str:

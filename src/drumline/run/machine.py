@@ -36,6 +36,7 @@ from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_
 from drumline.run.success import counts, may_linger
 from drumline.run.tensorboard import show, show_no_more
 from drumline.run.verdict import came_before, ended, ending_when_asked, judge
+from drumline.run.weigh import weigh
 
 Step = tuple[RunState, tuple[Action, ...]]
 
@@ -237,6 +238,7 @@ def _wind_up(plan: Plan, state: RunState) -> Step:
     state = state._replace(lingering=False)
     if state.anyone_left:
         return state, (stop(plan, state),)
+    state = weigh(plan, state)
     ending = state.ending
     if ending is None:
         raise AssertionError("a run ends only after it was decided how")

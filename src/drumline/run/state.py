@@ -13,6 +13,7 @@ from drumline.run.event import (
     EngineFailed,
     EngineWarned,
     Event,
+    Evidence,
     Exit,
     FirstStepTaken,
     ReplicaExited,
@@ -54,6 +55,7 @@ class ReplicaState(NamedTuple):
     exit: Exit | None = None
     reason: str = ""
     at_seconds: float = 0.0
+    evidence: Evidence | None = None
 
 
 class Cause(NamedTuple):
@@ -64,6 +66,7 @@ class Cause(NamedTuple):
     exit: Exit
     failure: str  # a class of failure, as restart budgets name it
     reason: str
+    said: str = ""  # the exception that ended it, in a line
 
 
 class Ending(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drumline.plan.types import Plan
-from drumline.run.event import Exit, ReplicaExited
+from drumline.run.event import Evidence, Exit, ReplicaExited
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of, starved
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts
@@ -25,9 +25,11 @@ def came_before(event: ReplicaExited, state: RunState) -> bool:
 def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
     """Whoever went first, whatever its exit code, now that this one has failed."""
     exit_, reason = event.exit, reason_of(event.exit)
+    own = own_words(event.evidence)
     # Only a framework ties its replicas together; a plain command, or one that was not there, falls by itself, and so
-    # does whoever has eaten all its memory.
-    if plan.framework != "plain" and gave_up(exit_, plan.framework) and reason not in ("CannotExecute", "OutOfMemory"):
+    # does whoever has eaten all its memory or says what it did wrong.
+    alone = own or reason in ("CannotExecute", "OutOfMemory")
+    if plan.framework != "plain" and gave_up(exit_, plan.framework) and not alone:
         shortest, longest = WITNESS_SECONDS
         gone = [
             (replica.at_seconds, name)
@@ -41,8 +43,13 @@ def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
             at_seconds, first = min(gone)
             after = f"{event.replica} fell {event.at_seconds - at_seconds:.1f} s later: {describe_exit(exit_)}"
             return Cause(first, state.attempt, Exit(code=0, message=after), "crash", "LeftEarly")
-    failure = failure_class(exit_, plan.framework)
-    return Cause(event.replica, state.attempt, exit_, failure, "LeftEarly" if exit_.ok else reason)
+    reason = "LeftEarly" if exit_.ok else reason
+    return Cause(event.replica, state.attempt, exit_, failure_class(exit_, plan.framework), reason, own)
+
+
+def own_words(evidence: Evidence | None) -> str:
+    """What a replica says that it did wrong itself; nothing of one that only reports on others."""
+    return evidence.said if evidence and not evidence.reports else ""
 
 
 def ending_when_asked(ending: Ending | None, at_seconds: float, reason: str = "Asked") -> Ending:
@@ -64,7 +71,7 @@ def judge(ending: Ending, event: ReplicaExited) -> ReplicaState:
 
 def ended(event: ReplicaExited, phase: Phase, reason: str = "") -> ReplicaState:
     """Where a replica stands that ended like this."""
-    return ReplicaState(phase, event.incarnation, event.exit, reason, event.at_seconds)
+    return ReplicaState(phase, event.incarnation, event.exit, reason, event.at_seconds, event.evidence)
 
 
 def _judge(ending: Ending, event: ReplicaExited) -> tuple[Phase, str]:
@@ -75,7 +82,8 @@ def _judge(ending: Ending, event: ReplicaExited) -> tuple[Phase, str]:
         return Phase.KILLED, ending.reason
     if culprit == event.replica:  # it was stopped because it had not started
         return Phase.FAILED, ending.reason
-    if starved(event.exit):  # its own fault, whoever went first
+    # Its own fault, whoever went first.
+    if starved(event.exit) or (gave_up(event.exit) and own_words(event.evidence)):
         return Phase.FAILED, reason_of(event.exit)
     if gave_up(event.exit):
         return Phase.FAILED, "Consequence"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Plan
 from drumline.run.event import ReplicaStarted
-from drumline.run.failure import describe_exit
+from drumline.run.failure import describe_end
 from drumline.run.machine import step
 from drumline.run.resume import PREEMPTED
 from drumline.run.state import Cause, Ending, Phase, RunState
@@ -105,8 +105,8 @@ def describe_ending(run: str, ending: Ending) -> str:
 
 
 def describe_cause(run: str, cause: Cause) -> str:
-    """`4.worker.1: killed by signal 9 (KILL)`."""
-    words = describe_exit(cause.exit)
+    """`4.worker.1: killed by signal 9 (KILL)`, `4.worker.1: exit code 1, ValueError: bad row`."""
+    words = describe_end(cause.exit, cause.said)
     if cause.replica is None:
         return cause.exit.message or words
     return f"{run}.{cause.replica}: {words}"

@@ -31,7 +31,7 @@ SETTLED_SECONDS = 1.0
 
 # What the end of a run takes in its journal at most.
 RESERVE_BYTES = 4096
-RESERVE_BYTES_PER_REPLICA = 512
+RESERVE_BYTES_PER_REPLICA = 1024
 
 
 get_ready()
@@ -61,7 +61,7 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | Re
         reserve=reserve_room,
         reserve_bytes=RESERVE_BYTES + RESERVE_BYTES_PER_REPLICA * len(plan.replicas),
     )
-    supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file), loop)
+    supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file), loop, folder.path)
     if isinstance(asked, ResumeRequested) and not may_resume(supervisor.state):
         acknowledge("refused")  # somebody else did, or it has finished since
         return

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import assert_never
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
 
 from drumline.engine.protocol import Engine, Loop, MustWait
 from drumline.errors import DrumlineError, EngineError
@@ -32,8 +33,11 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.machine import step
-from drumline.run.state import Ending, RunState
+from drumline.run.state import Ending, Phase, RunState
 from drumline.store.journal import Journal, Record
+
+if TYPE_CHECKING:
+    from drumline.supervise.hear import Listener
 
 # So long everybody who starts has the cores for himself.
 _SETTLED_SECONDS = 1.0
@@ -42,8 +46,18 @@ _SETTLED_SECONDS = 1.0
 class Supervisor:
     """One run's keeper of order; owns its journal and its loop."""
 
-    def __init__(self, plan: Plan, engine: Engine, journal: Journal, history: Iterable[Record], loop: Loop) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        journal: Journal,
+        history: Iterable[Record],
+        loop: Loop,
+        folder: Path | None = None,
+    ) -> None:
         self.plan = plan
+        self._folder = folder  # in which the logs are, of which somebody may be heard
+        self._listener: Listener | None = None
         self.state = RunState()
         self.ending: Ending | None = None
         self._engine = engine
@@ -82,7 +96,7 @@ class Supervisor:
         while self._news:
             events = [self._news.popleft() for _ in range(len(self._news))]  # a signal may add to them at any moment
             if exited := [event.replica for event in events if isinstance(event, ReplicaExited)]:
-                events = [*self.last_look(exited), *events]
+                events = [*self.last_look(exited), *map(self._hear, events)]
             self._write_down(events)
             orders: list[Action] = []
             for event in events:
@@ -102,6 +116,18 @@ class Supervisor:
             self._journal.append([])
         except OSError as error:
             print(f"the end of the run is not in its journal: {error.strerror}", file=sys.stderr)  # noqa: T201
+
+    def _hear(self, event: Event) -> Event:
+        """The same event; with what a replica said that failed, while it is asked why."""
+        if not isinstance(event, ReplicaExited) or event.exit.ok or event.replica.is_helper or self._folder is None:
+            return event
+        if self.state.ending and self.state.ending.phase is not Phase.FAILED:
+            return event
+        if self._listener is None:
+            from drumline.supervise.hear import Listener  # noqa: PLC0415 - most runs never need it
+
+            self._listener = Listener(self._folder, self.plan)
+        return self._listener.hear(event, self._addresses.get(event.attempt, ()))
 
     def _write_down(self, events: Sequence[Event]) -> None:
         try:

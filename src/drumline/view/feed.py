@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
-from drumline.run.failure import describe_exit
+from drumline.run.failure import describe_end
 from drumline.run.machine import step
 from drumline.run.resume import PREEMPTED
 from drumline.run.state import Phase, ReplicaState, RunState
@@ -229,7 +229,7 @@ class Feed:
     def _restarting(self, at: float, state: RunState) -> Change:
         cause = state.causes[-1]
         who = f"{self._spell(cause.replica)}: " if cause.replica else ""
-        message = f"{who}{describe_exit(cause.exit)}; attempt {state.attempt} begins"
+        message = f"{who}{describe_end(cause.exit, cause.said)}; attempt {state.attempt} begins"
         return Change(at, self._folder.id, Phase.RESTARTING, state.attempt, cause.reason, message)
 
     def _final(self, at: float, state: RunState) -> Change:
@@ -237,7 +237,7 @@ class Feed:
         message = ""
         if ending and ending.cause:
             who = f"{self._spell(ending.cause.replica)}: " if ending.cause.replica else ""
-            message = f"{who}{describe_exit(ending.cause.exit)}"
+            message = f"{who}{describe_end(ending.cause.exit, ending.cause.said)}"
         if ending and ending.reason == PREEMPTED:
             message = f"{f'{message}; ' if message else ''}`drumline resume {self._folder.id}` goes on with it"
         return Change(at, self._folder.id, state.phase, state.attempt, ending.reason if ending else "", message)

@@ -16,6 +16,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.launch import read_facts
 from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
+from drumline.view.card import Card, make_card
 from drumline.view.goodput import read_goodput
 from drumline.view.life import Life
 from drumline.view.progress import Standing, read_standings
@@ -63,6 +64,7 @@ class RunDetails(NamedTuple):
     chief_standing: Standing = Standing()
     tensorboard: TensorBoardRow | None = None  # None if there was none
     goodput: Goodput | None = None  # None before anybody looks after it
+    card: Card | None = None  # why it failed, if it did
 
 
 class TensorBoardRow(NamedTuple):
@@ -109,6 +111,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
         goodput=read_goodput(folder, history, now),
+        card=make_card(folder, history.records, state, {row.id: row.standing for row in rows}, plan.chief),
     )
 
 

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.local.cgroup import Ground, NoGroundError, make_group, members, own_ground, remove_group, write
+from drumline.engine.local.kernel import LOG
 from drumline.engine.local.limit import Limits
 from drumline.plan.types import ReplicaId
-from drumline.run.event import EngineWarned, Event
+from drumline.run.event import EngineWarned, Event, Exit
 from drumline.run.state import Phase
 from drumline.run.traces import GROUP
 from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
 
 HOG = 'python3 -c "x = bytearray(200 << 20)"'
 ALL_OF_IT = "out of memory: it used 64.0 MiB, all of its limit"
+CHOSEN = "killed by signal 9 (KILL) by the kernel's out-of-memory killer"
 # Replicas that say who they are, wait to be told, and then take more than they may.
 PATIENT = f"""
 resources: {{memory: 64MiB}}
@@ -105,8 +107,10 @@ def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopp
     assert (run.replica_phase("worker.0"), reason(run, "worker.0")) == (Phase.FAILED, "OutOfMemory")
     assert (run.replica_phase("worker.1"), reason(run, "worker.1")) == (Phase.KILLED, "PeerFailed")
     assert (run.cause.reason, run.cause.failure) == ("OutOfMemory", "out_of_memory")
-    assert f"State:      FAILED: 1.worker.0: killed by signal 9 (KILL); {ALL_OF_IT}\n" in narrow.run("status", "1").out
-    assert f"1.worker.0 exited: killed by signal 9 (KILL); {ALL_OF_IT}\n" in narrow.run("events", "1").out
+    assert f"State:      FAILED: 1.worker.0: {CHOSEN}; {ALL_OF_IT}\n" in narrow.run("status", "1").out
+    card = f"┃ Run 1 failed. First to fall: 1.worker.0, {CHOSEN}; {ALL_OF_IT}\n"
+    assert narrow.run("status", "1").out.startswith(card)
+    assert f"1.worker.0 exited: {CHOSEN}; {ALL_OF_IT}\n" in narrow.run("events", "1").out
 
 
 def test_within_its_limit_nobody_is_ended(narrow: House) -> None:
@@ -305,3 +309,34 @@ def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: Hous
     assert f"Warning:    {told[0].message}\n" in stranger.run("status", run.id).out
     assert f"1 has to know: {told[0].message}\n" in stranger.run("events", run.id).out
     assert not list(run.path.glob(f"attempts/*/*/{GROUP}"))
+
+
+def test_who_is_killed_in_a_group_around_the_whole_run_is_found_in_the_kernels_log(house: House) -> None:
+    found = find_limits()
+    if found is None:
+        pytest.skip("this machine lets us make no memory cgroup")
+    # Everybody of the run is in it; whoever has most is chosen.
+    group = make_group(found, f"drumline-test-around-{os.getpid()}", 160 << 20)
+    try:
+        house.before = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        run = house.train(f"run: {HOG}\nwarm: false")
+        run.wait_for(Phase.FAILED)
+        if killed_for_memory_is_secret():
+            assert run.cause.exit == Exit(signal=9)
+        else:
+            message = "out of memory: it has no limit, but a group around it has"
+            assert run.cause.exit == Exit(signal=9, message=message, out_of_memory=True)
+            assert (run.cause.reason, run.cause.failure) == ("OutOfMemory", "out_of_memory")
+    finally:
+        house.clear()
+        wait_until(lambda: not members(group))
+        remove_group(group)
+
+
+def killed_for_memory_is_secret() -> bool:
+    """Whether this machine keeps the kernel's log from us, or numbers processes otherwise than the log does."""
+    try:
+        os.close(os.open(LOG, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError:
+        return True
+    return os.readlink("/proc/self/ns/pid") != "pid:[4026531836]"  # noqa: PTH115

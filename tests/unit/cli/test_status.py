@@ -134,6 +134,23 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
     }
     assert data(capsys) == [expected]
     assert data(capsys, "4") == {
+        "cause": {
+            "replica": "4.worker.0",
+            "reason": "Exited",
+            "class": "crash",
+            "exit_code": 3,
+            "signal": None,
+            "out_of_memory": False,
+            "message": "exit code 3",
+            "error": None,
+            "attempt": 0,
+            "at": "2024-01-01T12:00:30Z",
+            "progress": {"replica": None, **NOTHING_KNOWN},
+            "traceback": None,
+            "last_lines": [],
+            "followed": [],
+            "stopped": [],
+        },
         **expected,
         "environment": None,
         "output_dir": str(home / "runs" / "4" / "output"),
@@ -186,7 +203,11 @@ def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
     exited = ReplicaExited(WORKER, 0, 0, Exit(signal=9), ended.since_boot)
     write_run(home, 4, [*running(accepted, started), (ended, exited)], spec=spec, directory="/project")
     assert status("4") == 0
-    head, table = capsys.readouterr().out.split("\n\n")
+    card, head, table = capsys.readouterr().out.split("\n\n")
+    assert card.splitlines() == [
+        "┃ Run 4 failed. First to fall: 4.worker.0, killed by signal 9 (KILL)",
+        "┃ 2024-01-01T12:00:30Z, 20s after its start, attempt 0",
+    ]
     facts = dict(line.split(":", 1) for line in head.splitlines())
     assert {name: value.strip() for name, value in facts.items() if name != "Started"} == {
         "Run": "4 (digits), plain on local",

@@ -19,6 +19,7 @@ from drumline.run.event import (
     EngineFailed,
     EngineWarned,
     Event,
+    Evidence,
     Exit,
     FirstStepTaken,
     ReplicaExited,
@@ -40,13 +41,16 @@ numbers = st.integers(0, 2**31)
 seconds = st.floats(0, 1e12)
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 exits = st.builds(Exit, st.none() | numbers, st.none() | numbers, texts, st.booleans())
+evidence = st.builds(
+    Evidence, texts, st.sampled_from(["", "gone", "silent"]), st.lists(replicas, max_size=2).map(tuple)
+)
 KINDS: dict[type, st.SearchStrategy[Event]] = {
     RunAccepted: st.just(RunAccepted()),
     AttemptPlaced: st.builds(AttemptPlaced, numbers, st.lists(texts, max_size=3).map(tuple)),
     AttemptDelayed: st.builds(AttemptDelayed, numbers, texts),
     RoomFound: st.builds(RoomFound, numbers),
     ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),
-    ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds),
+    ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds, st.none() | evidence),
     FirstStepTaken: st.builds(FirstStepTaken, numbers, replicas, st.none() | numbers, seconds),
     StopRequested: st.builds(StopRequested, st.booleans(), seconds, st.booleans()),
     ResumeRequested: st.just(ResumeRequested()),

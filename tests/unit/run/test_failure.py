@@ -31,8 +31,8 @@ ENDS = [
     (UNSEEN, "ended unseen", "ExitUnknown", "lost", False),
     (Exit(message="its keeper is gone"), "its keeper is gone", "ExitUnknown", "lost", False),
     (
-        Exit(signal=9, message="out of memory: it used 1.0 GiB, all of its limit", out_of_memory=True),
-        "killed by signal 9 (KILL); out of memory: it used 1.0 GiB, all of its limit",
+        Exit(signal=9, message="out of memory: it used 1.0 GiB, all of it", out_of_memory=True),
+        "killed by signal 9 (KILL) by the kernel's out-of-memory killer; out of memory: it used 1.0 GiB, all of it",
         "OutOfMemory",
         "out_of_memory",
         True,

@@ -213,10 +213,19 @@ class Processes:
         if not trace.over and self._end_strays(kept, trace):
             self._loop.call_later(_MOMENT_SECONDS, partial(self._conclude, kept, trace))
             return
-        end = trace.exit or self._unseen(kept, trace)
+        end = self._explained(kept, trace, trace.exit) if trace.exit else self._unseen(kept, trace)
         kept.end = trace if trace.exit else None
         self._memory.clear(kept.path.parent)
         self._tell(ReplicaExited(*kept.life, end, trace.at_seconds if trace.exit else keeper.now()))
+
+    def _explained(self, kept: _Kept, trace: Trace, end: Exit) -> Exit:
+        """The same end; if somebody else killed it, perhaps with the kernel's word that this was for want of memory."""
+        if end.signal != signal.SIGKILL or end.out_of_memory or kept.stopping or trace.pid is None:
+            return end
+        from drumline.engine.local.kernel import killed_for_memory  # noqa: PLC0415 - few are ever killed
+
+        words = killed_for_memory(trace.pid, trace.at_seconds)
+        return end._replace(message=words, out_of_memory=True) if words else end
 
     def _unseen(self, kept: _Kept, trace: Trace) -> Exit:
         """The end of a life that no keeper wrote down; if it was want of memory, its group still knows."""

@@ -1,0 +1,107 @@
+"""Why a run failed, on one card: in words behind a bar, or as data for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drumline.cli.frame import BAR, clean
+from drumline.cli.progress import describe, progress_data
+from drumline.cli.text import span, utc
+from drumline.plan.types import ReplicaId
+from drumline.view.card import Card, Followers
+
+_NARROW = 40  # columns; below that lines are left to the terminal
+_NAMES = 4  # are spelled out
+
+
+def spell_card(run: str, card: Card, columns: int | None) -> str:
+    """The card as lines behind a bar, none wider than this; None is as wide as it takes."""
+    paragraphs = [[_headline(run, card), _facts(run, card)], list(card.lines), [_followers(run, card)]]
+    lines: list[str] = []
+    for paragraph in paragraphs:
+        said = [clean(line) for line in paragraph if line]
+        lines += ["", *said] if lines and said else said
+    width = columns - 2 if columns and columns >= _NARROW else None
+    return "\n".join(f"{BAR} {piece}".rstrip() for line in lines for piece in _wrapped(line, width))
+
+
+def card_data(run: str, card: Card | None) -> dict[str, object] | None:
+    """The card as what JSON knows."""
+    if card is None:
+        return None
+    cause = card.cause
+    return {
+        "replica": _spell(run, cause.replica),
+        "reason": cause.reason,
+        "class": cause.failure,
+        "exit_code": cause.exit.code,
+        "signal": cause.exit.signal,
+        "out_of_memory": cause.exit.out_of_memory,
+        "message": card.words,
+        "error": cause.said or None,
+        "attempt": cause.attempt,
+        "at": utc(card.at),
+        "progress": {"replica": _spell(run, card.standing_of), **progress_data(card.standing)},
+        "traceback": list(card.lines) if card.is_traceback else None,
+        "last_lines": None if card.is_traceback else list(card.lines),
+        "followed": [
+            {"replicas": [f"{run}.{name}" for name in each.replicas], "message": each.said} for each in card.followed
+        ],
+        "stopped": [f"{run}.{name}" for name in card.stopped],
+    }
+
+
+def _headline(run: str, card: Card) -> str:
+    name = card.cause.replica
+    if name is None:
+        return f"Run {run} failed: {card.words}"
+    return f"Run {run} failed. First to {'go' if card.cause.exit.ok else 'fall'}: {run}.{name}, {card.words}"
+
+
+def _facts(run: str, card: Card) -> str:
+    """`2026-11-15T07:23:46Z, 12s after its start, attempt 1, step 137/500, loss 0.31`."""
+    facts = [utc(card.at) or ""]
+    if card.at is not None and card.started_at is not None and card.at >= card.started_at:
+        facts.append(f"{span(card.at - card.started_at)} after its start")
+    facts.append(f"attempt {card.cause.attempt}")
+    if far := describe(card.standing):
+        of = "" if card.standing_of == card.cause.replica else f"{_spell(run, card.standing_of)} was at "
+        facts.append(f"{of}{far}")
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _followers(run: str, card: Card) -> str:
+    """`4.worker.0, 4.worker.2 followed: connection reset by peer; 4.ps.0 was stopped`."""
+    parts = [f"{_names(run, each.replicas)} {_how(each, card.cause.said)}" for each in card.followed]
+    if card.stopped:
+        parts.append(f"{_names(run, card.stopped)} {'was' if len(card.stopped) == 1 else 'were'} stopped")
+    return "; ".join(parts)
+
+
+def _how(followers: Followers, said: str) -> str:
+    if not followers.is_own:
+        return f"followed: {followers.said}"
+    return "failed alike" if followers.said == said else f"failed too: {followers.said}"
+
+
+def _names(run: str, replicas: Sequence[ReplicaId]) -> str:
+    more = f" and {len(replicas) - _NAMES} more" if len(replicas) > _NAMES else ""
+    return ", ".join(f"{run}.{name}" for name in replicas[:_NAMES]) + more
+
+
+def _spell(run: str, name: ReplicaId | None) -> str | None:
+    return f"{run}.{name}" if name else None
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    """A line in pieces, the later ones a little to the right of it."""
+    if width is None or len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    pieces, rest = [], line
+    while len(rest) > width:
+        cut = rest.rfind(" ", len(indent) + 1, width + 1)
+        cut = cut if cut > width // 2 else width
+        pieces.append(rest[:cut].rstrip())
+        rest = indent + rest[cut:].lstrip()
+    return [*pieces, rest]

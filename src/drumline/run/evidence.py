@@ -1,0 +1,127 @@
+"""What a replica says at its end: that it failed itself, or only that a peer has gone or does not answer, and which.
+
+Read from the end of its log, in the words of TensorFlow, torch and JAX as they were collected (tests/cascades). Whoever
+only reports on a peer is a victim and a witness: what it says is about somebody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from drumline.plan.types import ROLES, ReplicaId
+from drumline.run.event import Evidence
+from drumline.run.exception import Chain, find_raised, lines_of
+from drumline.run.progress import Piece, read_piece
+
+TAIL_BYTES = 1 << 16
+_LONGEST = 200  # of what it says
+_LAST_LINES = 120  # among which a report without an exception counts
+
+# What is reported of a peer, and in which words it is passed on; the first that fits says most.
+_REPORTS = (
+    ("silent", "a peer stopped sending heartbeats", r"stopped sending heartbeats|heartbeat timeout"),
+    ("silent", "no answer to its heartbeats", r"Deadline Exceeded\s+RPC: /\S+/Heartbeat"),
+    ("absent", "a barrier timed out", r"Barrier timed out|Barrier failed because|barrier has failed"),
+    ("absent", "not everybody came to the rendezvous", r"\d+/\d+ clients joined|RegisterTask|Connect\(\) timed out"),
+    ("absent", "nobody listened where it connected", r"timed out after \d+ms while trying to connect"),
+    ("silent", "a barrier timed out", r"failed to pass monitoredBarrier|monitoredBarrier.{0,200}timed out"),
+    ("silent", "timed out in a collective", r"Timed out waiting \d+ms for (?:send|recv) operation"),
+    ("silent", "timed out in a collective", r"Watchdog caught collective operation timeout"),
+    ("gone", "connection reset by peer", r"connection reset by peer"),
+    ("gone", "connection closed by peer", r"connection closed by peer|NCCL communicator was aborted"),
+    ("gone", "connection refused", r"connection refused|failed to connect to all addresses"),
+    ("gone", "socket closed", r"socket closed|Broken pipe|ncclRemoteError"),
+    ("gone", "its coordinator has gone", r"Failed to send RPC to coordination service"),
+    ("gone", "another task died", r"distributed service detected fatal errors"),
+    ("gone", "a collective was aborted", r"Collective ops is aborted by"),
+)
+_PATTERNS = tuple((kind, words, re.compile(pattern, re.I | re.S)) for kind, words, pattern in _REPORTS)
+
+_TASK = re.compile(r"(?:/job:(?P<job>\w+)/(?:replica:\d+/)?task:)?\b(?P<number>\d{1,9})\b")
+_NAMED = (
+    re.compile(r"unhealthy \(stopped sending heartbeats\):\n(?P<names>(?:(?:/job:\S+|\d+)\n)+)"),
+    re.compile(r"Some timed out task names:\n(?P<names>(?:(?:/job:\S+|\d+)(?:\n|$))+)"),
+    # Who only passes on what it was told itself is not meant.
+    re.compile(r"remote target (?P<names>/job:\S+)(?! while calling \S+\n.*Collective ops is aborted by)"),
+    re.compile(r"\bTask (?P<names>\d+) heartbeat timeout"),
+    re.compile(r"\b[Rr]anks? (?P<names>\d+(?:, \d+)*) failed to pass monitoredBarrier"),
+    re.compile(r"Error reported from (?P<names>/job:\S+):"),
+)
+_LISTED = re.compile(r"unhealthy \(stopped sending heartbeats\)|Some timed out task names")
+_LEADER = re.compile(r"RPC: /\S*CoordinationService/Heartbeat|Failed to send RPC to coordination service")
+_ADDRESS = re.compile(r"\(?(?P<host>\[[0-9a-f:]+\]|[\w.-]+)(?::|, )(?P<port>\d{2,5})\)?")
+
+
+class Peers(NamedTuple):
+    """Who is meant by a rank, an address, or the leader."""
+
+    me: ReplicaId
+    ranks: Sequence[ReplicaId] = ()
+    addresses: Mapping[str, ReplicaId] = {}
+    leader: ReplicaId | None = None
+
+
+def read_evidence(tail: bytes, peers: Peers) -> Evidence | None:
+    """What the end of a log says; None if it says nothing of an end."""
+    lines = lines_of(tail)
+    chain = closing(lines)
+    around = "\n".join(lines[-_LAST_LINES:])
+    if chain is None or chain.is_fatal:
+        if found := _report(around):
+            return Evidence(found[1], found[0], _blamed(around, peers))
+        return _own(chain) if chain else None
+    found = _report(chain.text)
+    if found is None:
+        return _own(chain)
+    return Evidence(found[1], found[0], _blamed(chain.text, peers) or _blamed(around, peers))
+
+
+def closing(lines: Sequence[str]) -> Chain | None:
+    """The exception that ended a script: the last one, but for those of a script that fails again while it ends."""
+    chains = find_raised(lines)
+    raised = [chain for chain in chains if not chain.is_fatal]
+    if not raised:
+        return chains[-1] if chains else None
+    last = raised.pop()
+    while raised and last.last - raised[-1].last < _LAST_LINES and _report(last.text):
+        between = lines[raised[-1].last : last.last]
+        if _report(raised[-1].text) or any(read_piece(Piece(line, True, True, 0)) for line in between):
+            break
+        last = raised.pop()
+    return last
+
+
+def _own(chain: Chain) -> Evidence | None:
+    said = chain.raised[-1].sentence
+    said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
+    return Evidence(said) if said else None
+
+
+def _report(text: str) -> tuple[str, str] | None:
+    """What is reported of a peer: its kind, and in words."""
+    return next(((kind, words) for kind, words, pattern in _PATTERNS if pattern.search(text)), None)
+
+
+def _blamed(text: str, peers: Peers) -> tuple[ReplicaId, ...]:
+    """Whom a text names first of all: tasks, ranks, whoever leads, or an address."""
+    if peers.leader and _LEADER.search(text) and not _LISTED.search(text):
+        return (peers.leader,) if peers.leader != peers.me else ()
+    for pattern in _NAMED:
+        named = [name for found in pattern.finditer(text) for name in _replicas(found["names"], peers)]
+        if blamed := tuple(dict.fromkeys(name for name in named if name != peers.me)):
+            return blamed
+    spelled = (f"{found['host']}:{found['port']}" for found in _ADDRESS.finditer(text))
+    known = (peers.addresses[address] for address in spelled if address in peers.addresses)
+    return tuple(dict.fromkeys(name for name in known if name != peers.me))
+
+
+def _replicas(text: str, peers: Peers) -> Iterator[ReplicaId]:
+    """Who is meant by tasks of TensorFlow, or by numbers of others."""
+    for found in _TASK.finditer(text):
+        job, number = found["job"] or "", int(found["number"])
+        if job in ROLES:
+            yield ReplicaId(job, number)
+        elif number < len(peers.ranks):
+            yield peers.ranks[number]

@@ -1,0 +1,208 @@
+"""The exception that ended a script, found in what it printed, and cut to what its author wants to see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+_MOST_FRAMES = 8  # of the author's own, in one traceback
+_MOST_LINES = 6  # of a message
+_LONGEST = 500  # characters of a line
+
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+_BEFORE = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
+_HEADS = ("Traceback (most recent call last):", "Fatal Python error: ")
+_FRAME = re.compile(r' +File "(?P<path>[^"]*)", line (?P<line>\d+)(?:,)? in (?P<name>.*)')
+_LINKS = ("The above exception was the direct cause", "During handling of the above exception")
+_NOT_MESSAGE = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:|[IWEF]\d{4} \d\d:\d\d|\[?(?:INFO|WARNING|ERROR|DEBUG)\b|step \d|\*\*\* "
+)
+_NOT_TRAINING = re.compile(r"(?:\d{4}-\d\d-\d\d[T ][\d:.]+: )?[IWEF]\d{4} \d\d:\d\d|RPC: |\[\[\{\{|\*\*\* | +@ ")
+_UNDERLINE = re.compile(r"[\s^~]*")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/(?P<package>[^/]+)|/lib/python3[^/]*/(?!.*-packages)|^<frozen |^<string>"
+)
+_OUR_OWN = re.compile(r"/drumline/runtime/(?:fork|warm|keeper|errors)\.py$")
+
+# What TensorFlow puts around the sentence that says what was wrong.
+_NOISE = re.compile(
+    r"Graph execution error:|Detected at node|Node: |Stack trace for op definition|Additional GRPC error information"
+    r"|\s*:?(?:UNKNOWN:Error received from peer|\{\"created\")|\s*\[\[\{\{node|\d+ derived errors ignored|\s+\(\d+\) "
+    r"|The error could be from a previous operation|Original stack trace|\d+ root error\(s\) found|^\s+File \"|\s*$"
+)
+_TAILS = re.compile(r"\s*\[Op:\w+\]( name:.*)?$|\s*\[\[\{\{node .*$|\s*\[type\.googleapis\.com/.*$")
+
+
+class Frame(NamedTuple):
+    """A call in a traceback, with the source that was printed below it."""
+
+    path: str
+    line: int
+    name: str
+    source: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> str | None:
+        """The library that it is of; None if it is the author's own code."""
+        found = _LIBRARY.search(self.path)
+        return None if found is None else (found["package"] or "Python").removesuffix(".py")
+
+
+class Raised(NamedTuple):
+    """One exception as it was printed: where, and what it said, the type in front."""
+
+    frames: tuple[Frame, ...]
+    message: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Type and message."""
+        return "\n".join(self.message)
+
+    @property
+    def sentence(self) -> str:
+        """Type and what was wrong, in one line: `ValueError: bad row`."""
+        kept = essence(self.message)
+        kind, colon, said = (kept[0] if kept else "").partition(": ")
+        return f"{kind.rpartition('.')[2]}{colon}{said}"
+
+
+class Chain(NamedTuple):
+    """An exception behind those that led to it, and on which lines the first and the last of them began."""
+
+    raised: tuple[Raised, ...]
+    first: int
+    last: int
+
+    @property
+    def text(self) -> str:
+        """What all of them said."""
+        return "\n".join(each.text for each in self.raised)
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the interpreter itself was ended by a signal."""
+        return self.raised[-1].text.startswith("Fatal Python error: ")
+
+
+def lines_of(tail: bytes) -> list[str]:
+    """The end of a log as lines that a terminal can show: without colours, and only the last state of each."""
+    text = tail.decode(errors="replace")
+    return [_BEFORE.sub("", _CONTROL.sub("", _last_state(line))).rstrip() for line in text.split("\n")]
+
+
+def _last_state(line: str) -> str:
+    return next((state for state in reversed(line.split("\r")) if state.strip()), "") if "\r" in line else line
+
+
+def find_raised(lines: Sequence[str]) -> list[Chain]:
+    """The exceptions that were printed, in this order, each behind those that led to it."""
+    starts = [number for number, line in enumerate(lines) if line.startswith(_HEADS)]
+    chains: list[Chain] = []
+    for start, end in pairwise((*starts, len(lines))):
+        raised = _read(lines[start:end])
+        if chains and any(line.startswith(_LINKS) for line in lines[chains[-1].last : start]):
+            chains[-1] = Chain((*chains[-1].raised, raised), chains[-1].first, start)
+        else:
+            chains.append(Chain((raised,), start, start))
+    return chains
+
+
+def _read(lines: Sequence[str]) -> Raised:
+    """One traceback: its head, its frames, its message."""
+    if lines[0].startswith("Fatal Python error: "):
+        # As the fault handler prints it: only the names of frames, the last call first, thread by thread.
+        frames = list(_frames(lines[1:], first_only=True))
+        return Raised(tuple(reversed(frames)), (lines[0],))
+    end = 1
+    while end < len(lines) and (lines[end].startswith(" ") or not lines[end]):
+        end += 1
+    return Raised(tuple(_frames(lines[1:end])), tuple(_message(lines[end:])))
+
+
+def _frames(lines: Sequence[str], *, first_only: bool = False) -> Iterator[Frame]:
+    frame: Frame | None = None
+    for line in lines:
+        if found := _FRAME.fullmatch(line):
+            if frame:
+                yield frame
+            frame = Frame(found["path"], int(found["line"]), found["name"])
+        elif first_only and frame and not line.startswith(" "):
+            break
+        elif frame and not first_only and not _UNDERLINE.fullmatch(line):
+            frame = frame._replace(source=(*frame.source, line.strip()))
+    if frame:
+        yield frame
+
+
+def _message(lines: Sequence[str]) -> Iterator[str]:
+    """What belongs to a message that may have many lines: up to where somebody else speaks."""
+    for number, line in enumerate(lines):
+        if number and (line.startswith(_LINKS) or _NOT_MESSAGE.match(line)):
+            return
+        yield line
+
+
+def essence(message: Iterable[str]) -> list[str]:
+    """A message without what surrounds it: graphs of operations, and where they were made."""
+    kept = []
+    for number, line in enumerate(message):
+        said = _TAILS.sub("", line)
+        if number == 0:
+            kept.append(said.removesuffix(" Graph execution error:"))  # what was wrong is on a later line
+        elif number and kept[0].endswith("Error:") and not _NOISE.match(said):
+            kept[0] += f" {said.lstrip()}"
+        elif not _NOISE.match(said) and said not in kept:
+            kept.append(said)
+    return kept
+
+
+def is_noise(line: str) -> bool:
+    """Whether a library speaks here, about itself."""
+    return bool(_NOT_TRAINING.match(line) or _NOISE.match(line))
+
+
+def trim(chain: Chain) -> list[str]:
+    """A traceback as its author wants it: own frames with their source, libraries in a word, the message in short."""
+    shown: list[str] = []
+    for number, raised in enumerate(chain.raised[-2:]):
+        if number:
+            shown += ["", "which led to", ""]
+        shown += _trim_frames(raised.frames)
+        kept = essence(raised.message)
+        shown += [_clip(line) for line in kept[:_MOST_LINES]]
+        if len(kept) > _MOST_LINES:
+            shown.append("…")
+    return shown
+
+
+def _trim_frames(frames: Sequence[Frame]) -> list[str]:
+    frames = [frame for frame in frames if not _OUR_OWN.search(frame.path)]
+    while frames and frames[0].package in ("Python", "drumline"):  # whatever ran the script
+        frames = frames[1:]
+    own = [number for number, frame in enumerate(frames) if frame.package is None]
+    kept = set(own if len(own) <= _MOST_FRAMES else [*own[:2], *own[2 - _MOST_FRAMES :]])
+    if not own:
+        kept = set(range(len(frames))[-2:])
+    shown: list[str] = []
+    skipped: list[str] = []
+    for number, frame in enumerate(frames):
+        if number not in kept:
+            skipped.append(frame.package or "your own")
+            continue
+        shown += [_skipped(skipped)] if skipped else []
+        skipped = []
+        shown.append(_clip(f'  File "{frame.path}", line {frame.line}, in {frame.name}'))
+        shown += [_clip(f"    {line}") for line in frame.source[:3]]
+    return [*shown, _skipped(skipped)] if skipped else shown
+
+
+def _skipped(packages: Sequence[str]) -> str:
+    calls = "1 call" if len(packages) == 1 else f"{len(packages)} calls"
+    return f"  … {calls} in {', '.join(dict.fromkeys(packages))}"
+
+
+def _clip(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

@@ -1,0 +1,138 @@
+"""Why a run failed, as one card: who fell first, how, when, how far it was, what it said, and who followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.plan.types import ReplicaId
+from drumline.run.event import ReplicaExited, ReplicaStarted
+from drumline.run.evidence import TAIL_BYTES, closing
+from drumline.run.exception import find_raised, is_noise, lines_of, trim
+from drumline.run.failure import describe_exit
+from drumline.run.state import Cause, Phase, RunState
+from drumline.run.traces import ERROR, LOG, trace_dir
+from drumline.runtime.errors import Error, read_error
+from drumline.store.folder import RunFolder
+from drumline.store.journal import Record
+from drumline.store.logs import read_end
+from drumline.view.progress import Standing
+
+_LAST_LINES = 8  # of a log without a traceback
+
+
+class Followers(NamedTuple):
+    """Who fell after it, and what they said."""
+
+    replicas: tuple[ReplicaId, ...]
+    said: str
+    is_own: bool = False  # they failed themselves, and not because of it
+
+
+class Card(NamedTuple):
+    """The cause of a run's failure with all that helps to understand it."""
+
+    cause: Cause
+    words: str  # how it ended
+    at: float | None  # UTC, seconds
+    started_at: float | None = None  # that life of it
+    standing: Standing = Standing()  # how far it was, or whoever is named next
+    standing_of: ReplicaId | None = None
+    lines: tuple[str, ...] = ()
+    is_traceback: bool = False  # else these are the last lines of its log
+    followed: tuple[Followers, ...] = ()
+    stopped: tuple[ReplicaId, ...] = ()  # by drumline, since nothing was left to do for them
+
+
+def make_card(
+    folder: RunFolder,
+    records: Sequence[Record],
+    state: RunState,
+    standings: Mapping[ReplicaId, Standing],
+    chief: ReplicaId | None,
+) -> Card | None:
+    """The card of a run that has failed; None for any other."""
+    cause = state.ending.cause if state.ending and state.phase is Phase.FAILED else None
+    if cause is None:
+        return None
+    card = Card(cause, describe_exit(cause.exit), _moment(records, state, cause))
+    name = cause.replica
+    if name is None:
+        return card
+    own = state.standing(name)
+    traces = folder.path / trace_dir(name, cause.attempt, own.incarnation if own else 0)
+    lines, is_traceback = _excerpt(traces, has_failed=cause.exit.seen or bool(cause.said))
+    followed, stopped = _others(state, name)
+    far = next((each for each in (name, chief) if each and standings.get(each, Standing()).at is not None), None)
+    return card._replace(
+        started_at=_started(records, cause, name),
+        standing=standings[far] if far else Standing(),
+        standing_of=far,
+        lines=lines,
+        is_traceback=is_traceback,
+        followed=followed,
+        stopped=stopped,
+    )
+
+
+def _moment(records: Sequence[Record], state: RunState, cause: Cause) -> float | None:
+    """When it fell, by its keeper's clock; or when the run was over, if nobody's end decided that."""
+    ends = [
+        (record.event.at_seconds, record)
+        for record in records
+        if isinstance(record.event, ReplicaExited) and record.event.attempt == cause.attempt
+    ]
+    decided = state.ending.at_seconds if state.ending else None
+    own = [(at, record) for at, record in ends if _is_end_of(record, cause)]
+    first = own if cause.exit.seen else [(at, record) for at, record in ends if at == decided]
+    for at_seconds, record in first:
+        since = record.since_boot - at_seconds  # it may be told much later than it was; a reboot makes that a guess
+        return record.at - since if since >= 0 else record.at
+    return records[-1].at if records else None
+
+
+def _is_end_of(record: Record, cause: Cause) -> bool:
+    return isinstance(record.event, ReplicaExited) and record.event.replica == cause.replica
+
+
+def _started(records: Sequence[Record], cause: Cause, name: ReplicaId) -> float | None:
+    return next(
+        (
+            record.at
+            for record in records
+            if isinstance(record.event, ReplicaStarted)
+            and (record.event.replica, record.event.attempt) == (name, cause.attempt)
+        ),
+        None,
+    )
+
+
+def _excerpt(traces: Path, *, has_failed: bool) -> tuple[tuple[str, ...], bool]:
+    """What it said at its end: the traceback, trimmed, or else its last lines.
+
+    Of one that others gave up, what it raised when it was woken to be stopped says nothing: its last lines before that.
+    """
+    error: Error | None = read_error(traces / ERROR) if has_failed else None
+    kept = find_raised(lines_of(error.traceback.encode(errors="replace"))) if error else []
+    lines = lines_of(read_end(traces / LOG, TAIL_BYTES)[0])
+    chain = kept[-1] if kept else closing(lines)
+    if chain and has_failed:
+        return tuple(trim(chain)), True
+    before = [line for line in lines[: chain.first] if not is_noise(line)] if chain else lines
+    return tuple([line for line in before if line.strip()][-_LAST_LINES:]), False
+
+
+def _others(state: RunState, culprit: ReplicaId) -> tuple[tuple[Followers, ...], tuple[ReplicaId, ...]]:
+    """Who fell because of it, by what they said, and who was stopped."""
+    said: dict[tuple[str, bool], list[ReplicaId]] = {}
+    stopped: list[ReplicaId] = []
+    for name, each in state.replicas.items():
+        if name == culprit or each.exit is None or each.exit.ok:
+            continue
+        if each.phase is Phase.FAILED:
+            words = each.evidence.said if each.evidence else describe_exit(each.exit)
+            said.setdefault((words, each.reason != "Consequence"), []).append(name)
+        else:
+            stopped.append(name)
+    return tuple(Followers(tuple(names), *how) for how, names in said.items()), tuple(stopped)

@@ -1,0 +1,340 @@
+"""Collects cascades: real lines of real frameworks of which one replica falls, and what the others say and do then.
+
+    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect            all of them, about ten minutes and two hours
+    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect gloo       those whose name begins so
+
+Each becomes a JSON file here: the line, who fell and how, each end with its time, and the end of each log. A line is
+started by hand, from what `drumline render` prints, so that nobody is stopped and everybody falls by itself; who never
+would is killed in the end. A few are runs of drumline: those that need its limits, and those in which a stopped process
+is woken to be told to end. Paths of this machine are replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drumline.engine.local.trace import read_trace
+from drumline.run.event import ReplicaExited
+from drumline.store.journal import read_journal
+from training.line import ROOT, claimed_ports, find_python
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "scripts"
+KEPT_BYTES = 8192  # of a log
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
+
+
+class Story(NamedTuple):
+    """A line of a script, who falls and how; from outside when somebody has written a line that begins so."""
+
+    name: str
+    script: str
+    framework: str
+    roles: Mapping[str, int]
+    who: str
+    how: str  # a signal, or what scripts/fall.py knows
+    when: tuple[str, str] = ("", "step 5:")  # who writes this; the one who falls unless named
+    patience_seconds: float = 25.0  # so long the others may take
+    spec: str = ""
+    is_run: bool = False  # of drumline
+
+
+def run_of(story: Story) -> Story:
+    return story._replace(name=f"run-{story.name}", is_run=True, spec="timeouts: {grace: 2}")
+
+
+def mirrored(name: str, who: str, how: str, workers: int = 2, **more: Any) -> Story:
+    return Story(f"mirrored-{name}", "mirrored.py", "tensorflow", {"worker": workers}, who, how, **more)
+
+
+def servers(name: str, who: str, how: str, **more: Any) -> Story:
+    roles = {"chief": 1, "worker": 2, "ps": 2}
+    when = ("chief.0", "epoch 1")
+    return Story(f"servers-{name}", "parameter_server.py", "tensorflow", roles, who, how, when, **more)
+
+
+def torch(script: str, name: str, who: str, how: str, workers: int = 2) -> Story:
+    return Story(f"{script}-{name}", f"{script}.py", "torch", {"worker": workers}, who, how)
+
+
+def jax(name: str, who: str, how: str, workers: int = 2, **more: Any) -> Story:
+    return Story(f"jax-{name}", "spread.py", "jax", {"worker": workers}, who, how, patience_seconds=40.0, **more)
+
+
+_LIMIT = "resources: {memory: 2GiB}"
+
+STORIES = (
+    mirrored("kill-other", "worker.1", "kill"),
+    mirrored("kill-first", "worker.0", "kill"),
+    mirrored("three-kill-first", "worker.0", "kill", 3),
+    mirrored("three-kill-second", "worker.1", "kill", 3),
+    mirrored("three-kill-last", "worker.2", "kill", 3),
+    mirrored("leave-other", "worker.1", "leave"),
+    mirrored("leave-first", "worker.0", "leave"),
+    mirrored("three-leave-second", "worker.1", "leave-at-once", 3),
+    mirrored("raise-other", "worker.1", "raise"),
+    mirrored("raise-first", "worker.0", "raise"),
+    mirrored("three-raise-last", "worker.2", "raise", 3),
+    mirrored("graph-other", "worker.1", "graph"),
+    mirrored("graph-first", "worker.0", "graph"),
+    mirrored("three-graph-second", "worker.1", "graph", 3),
+    mirrored("abort-other", "worker.1", "abort"),
+    mirrored("stop-other", "worker.1", "stop"),
+    mirrored("stop-first", "worker.0", "stop"),
+    mirrored("three-stop-first", "worker.0", "stop", 3),
+    mirrored("three-stop-second", "worker.1", "stop", 3),
+    mirrored("early-other", "worker.1", "raise-early"),
+    mirrored("early-first", "worker.0", "raise-early"),
+    mirrored("memory-other", "worker.1", "memory", spec=_LIMIT, is_run=True),
+    mirrored("memory-first", "worker.0", "memory", spec=_LIMIT, is_run=True),
+    Story("chief-kill", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "chief.0", "kill"),
+    Story("chief-stop-worker", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "worker.0", "stop"),
+    Story("keras-kill-other", "keras_mnist.py", "tensorflow", {"worker": 2}, "worker.1", "kill", ("worker.0", "epoch")),
+    Story("keras-kill-first", "keras_mnist.py", "tensorflow", {"worker": 2}, "worker.0", "kill", ("worker.0", "epoch")),
+    servers("kill-chief", "chief.0", "kill"),
+    servers("kill-ps", "ps.1", "kill"),
+    servers("kill-first-ps", "ps.0", "kill"),
+    servers("term-ps", "ps.0", "term"),
+    servers("kill-worker", "worker.1", "kill"),
+    torch("gloo", "kill-other", "worker.1", "kill"),
+    torch("gloo", "kill-first", "worker.0", "kill"),
+    torch("gloo", "three-kill-second", "worker.1", "kill", 3),
+    torch("gloo", "raise-other", "worker.1", "raise"),
+    torch("gloo", "raise-first", "worker.0", "raise"),
+    torch("gloo", "three-raise-last", "worker.2", "raise", 3),
+    torch("gloo", "leave-other", "worker.1", "leave"),
+    torch("gloo", "leave-first", "worker.0", "leave"),
+    torch("gloo", "early-other", "worker.1", "raise-early"),
+    torch("gloo", "absent-other", "worker.1", "absent"),
+    torch("gloo", "absent-first", "worker.0", "absent"),
+    torch("gloo", "stop-other", "worker.1", "stop"),
+    torch("gloo", "stop-first", "worker.0", "stop"),
+    torch("gloo", "three-stop-second", "worker.1", "stop", 3),
+    torch("reduce", "kill-other", "worker.1", "kill"),
+    torch("reduce", "three-stop-second", "worker.1", "stop", 3),
+    torch("reduce", "three-kill-first", "worker.0", "kill", 3),
+    torch("reduce", "three-leave-last", "worker.2", "leave-at-once", 3),
+    jax("kill-other", "worker.1", "kill"),
+    jax("kill-first", "worker.0", "kill"),
+    jax("three-kill-second", "worker.1", "kill", 3),
+    jax("raise-other", "worker.1", "raise"),
+    jax("raise-first", "worker.0", "raise"),
+    jax("leave-other", "worker.1", "leave-at-once"),
+    jax("stop-other", "worker.1", "stop"),
+    jax("stop-first", "worker.0", "stop"),
+    jax("absent-other", "worker.1", "absent"),
+    jax("absent-first", "worker.0", "absent"),
+    run_of(mirrored("stop-first", "worker.0", "stop")),
+    run_of(mirrored("stop-other", "worker.1", "stop")),
+    run_of(mirrored("three-stop-first", "worker.0", "stop", 3)),
+    run_of(mirrored("three-stop-second", "worker.1", "stop", 3)),
+    run_of(mirrored("three-kill-second", "worker.1", "kill", 3)),
+    run_of(mirrored("graph-first", "worker.0", "graph")),
+    run_of(torch("gloo", "stop-other", "worker.1", "stop")),
+    run_of(torch("gloo", "three-stop-second", "worker.1", "stop", 3)),
+    run_of(torch("gloo", "raise-first", "worker.0", "raise")),
+    run_of(jax("stop-first", "worker.0", "stop")),
+    run_of(jax("stop-other", "worker.1", "stop")),
+    run_of(jax("raise-other", "worker.1", "raise")),
+    run_of(servers("kill-ps", "ps.1", "kill")),
+    run_of(servers("kill-chief", "chief.0", "kill")),
+    # TensorFlow waits an hour for each of these.
+    mirrored("absent-other", "worker.1", "absent", patience_seconds=4000.0),
+    mirrored("absent-first", "worker.0", "absent", patience_seconds=4000.0),
+    mirrored("three-absent-last", "worker.2", "absent", 3, patience_seconds=4000.0),
+)
+
+
+class Line:
+    """The processes of a story, their logs, and how each ended when."""
+
+    def __init__(self, story: Story, folder: Path) -> None:
+        self.story, self.folder = story, folder
+        self.replicas = [f"{role}.{index}" for role, number in story.roles.items() for index in range(number)]
+        self.logs: Path | None = None  # of a run
+        self.pids: dict[str, int] = {}
+        self.ends: list[dict[str, Any]] = []
+        self.python = find_python(story.framework)
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "DRUMLINE_HOME": str(folder / "home"),
+            "DRUMLINE_TENSORBOARD": "/nowhere",
+            "PYTHONPATH": f"{ROOT / 'src'}:{SCRIPTS}",
+            "TF_CPP_MIN_LOG_LEVEL": "1",
+            "JAX_PLATFORMS": "cpu",
+            "FALL": "" if story.how in SIGNALS else f"{story.who} {story.how}",
+        }
+
+    def drumline(self, *words: str) -> str:
+        return subprocess.run(
+            [str(self.python), "-m", "drumline", *words],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            stdout=-1,
+            check=True,
+        ).stdout
+
+    def write_spec(self, port: int) -> None:
+        story = self.story
+        example = ROOT / "examples" / story.script.removesuffix(".py") / story.script
+        script = SCRIPTS / story.script if (SCRIPTS / story.script).exists() else example
+        epochs = " --epochs 100" if script == example else ""
+        roles = ", ".join(f"{role}: {number}" for role, number in story.roles.items())
+        (self.folder / "drumline.yml").write_text(
+            f"project: cascade\nframework: {story.framework}\nroles: {{{roles}}}\nport: {port}\ntensorboard: false\n"
+            f"run: python {script}{epochs}\nenv: {{FALL: '{self.env['FALL']}'}}\n{story.spec}\n"
+        )
+
+    def start(self) -> None:
+        """Start everybody, each a session of its own, as in a terminal."""
+        script = self.folder / "line.sh"
+        script.write_text(self.drumline("render"))
+        waits = []
+        for replica in self.replicas:
+            with (self.folder / replica).open("wb") as log:
+                process = subprocess.Popen(
+                    ["sh", str(script), replica], stdout=log, stderr=log, env=self.env, start_new_session=True
+                )
+            self.pids[replica] = process.pid
+            waits.append(threading.Thread(target=self.wait, args=(replica, process)))
+        for wait in waits:
+            wait.start()
+
+    def wait(self, replica: str, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait()
+        end = {"code": code} if code >= 0 else {"signal": -code}
+        self.ends.append({"replica": replica, "seconds": time.monotonic(), **end})
+
+    def log(self, replica: str) -> str:
+        path = self.logs / replica / "log" if self.logs else self.folder / replica
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def hurt(self) -> None:
+        """Fall from outside, if that is how, when it is time."""
+        how = SIGNALS.get(self.story.how)
+        if how is None:
+            return
+        who, text = self.story.when[0] or self.story.who, self.story.when[1]
+        deadline = time.monotonic() + 90
+        while f"\n{text}" not in f"\n{self.log(who)}":
+            if time.monotonic() > deadline or self.ends:
+                raise SystemExit(f"{self.story.name}: {who} never wrote `{text}`: {self.log(who)[-2000:]}")
+            time.sleep(0.05)
+        pid = read_trace(self.logs / self.story.who / "keeper").pid if self.logs else self.pids[self.story.who]
+        assert pid
+        os.kill(pid, how)
+
+    def finish(self) -> None:
+        """Wait until only those are left who never end, and kill them."""
+        serving = ("ps", "worker") if "ps" in self.story.roles else ()
+        deadline = time.monotonic() + self.story.patience_seconds + (60 if self.story.how not in SIGNALS else 0)
+        while time.monotonic() < deadline:
+            gone = {str(end["replica"]) for end in self.ends}
+            left = [replica for replica in self.replicas if replica not in gone]
+            if not [each for each in left if each != self.story.who and not each.startswith(serving or "?")]:
+                break
+            time.sleep(0.1)
+        time.sleep(1.0)
+        stopped = [replica for replica in self.replicas if replica not in {end["replica"] for end in self.ends}]
+        for replica in stopped:
+            os.killpg(self.pids[replica], signal.SIGKILL)
+        while len(self.ends) < len(self.replicas):
+            time.sleep(0.05)
+        for end in self.ends:
+            if end["replica"] in stopped:
+                end["stopped"] = True
+
+
+def by_hand(story: Story, folder: Path) -> dict[str, Any]:
+    """Start a story's line without a supervisor, and see what becomes of it."""
+    with claimed_ports(8) as port:
+        line = Line(story, folder)
+        line.write_spec(port)
+        line.start()
+        try:
+            line.hurt()
+        finally:
+            line.finish()
+        return written(story, folder, port, line.ends, {each: line.log(each) for each in line.replicas})
+
+
+def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
+    """Have drumline run a story, and read what it wrote down."""
+    with claimed_ports(8) as port:
+        line = Line(story, folder)
+        line.write_spec(port)
+        run = line.drumline("train", "-d", "--no-warm").strip()
+        line.logs = folder / "home" / "runs" / run / "attempts" / "0"
+        if story.how in SIGNALS:
+            line.hurt()
+        subprocess.run([str(line.python), "-m", "drumline", "wait", run], env=line.env, check=False)
+        path = folder / "home" / "runs" / run
+        ends = []
+        for record in read_journal(path / "events.jsonl"):
+            event = record.event
+            if isinstance(event, ReplicaExited):
+                known = {name: value for name, value in event.exit._asdict().items() if value not in (None, "", False)}
+                ends.append({"replica": str(event.replica), "seconds": event.at_seconds, **known})
+        ends.sort(key=lambda end: end["seconds"])
+        for end in ends[1:]:
+            if "signal" in end and not end.get("out_of_memory"):
+                end["stopped"] = True
+        return written(story, folder, port, ends, {each: line.log(each) for each in line.replicas})
+
+
+def written(story: Story, folder: Path, port: int, ends: list[Any], logs: Mapping[str, str]) -> dict[str, Any]:
+    """A story as data, in which nothing is of this machine."""
+    ends.sort(key=lambda end: end["seconds"])
+    first = ends[0]["seconds"]
+    return {
+        "framework": story.framework,
+        "roles": dict(story.roles),
+        "port": port,
+        "who": story.who,
+        "how": story.how,
+        "is_run": story.is_run,
+        "ends": [{**end, "seconds": round(end["seconds"] - first, 3)} for end in ends],
+        "logs": {replica: trimmed(clean(text, folder)).split("\n") for replica, text in logs.items()},
+    }
+
+
+def clean(text: str, folder: Path) -> str:
+    """The text without the paths of this machine."""
+    environments = find_python("torch").parents[2]
+    text = text.replace(str(folder), "/project").replace(str(ROOT), "/drumline")
+    text = re.sub(rf"{re.escape(str(environments))}/[\w-]+", "/env", text)
+    return re.sub(r"/(?:usr|opt|root|home)(?:/[\w.-]+)*/lib/python3", "/usr/lib/python3", text)
+
+
+def trimmed(text: str) -> str:
+    """The end of a log, from the beginning of a line on."""
+    return text if len(text) <= KEPT_BYTES else text[-KEPT_BYTES:].partition("\n")[2]
+
+
+def main() -> None:
+    wanted = tuple(sys.argv[1:]) or ("",)
+    for story in STORIES:
+        if not story.name.startswith(wanted):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            found = (by_drumline if story.is_run else by_hand)(story, Path(folder))
+        (HERE / f"{story.name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        ends = [f"{end['replica']} {end.get('code', end.get('signal'))} {end['seconds']}" for end in found["ends"]]
+        print(f"{story.name}: {', '.join(ends)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

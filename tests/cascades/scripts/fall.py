@@ -1,0 +1,47 @@
+"""The bad end of one replica, as FALL asks for it: `worker.1 raise`, at the step FALL_AT; the script only counts."""
+
+import os
+import sys
+import time
+
+WHO, _, HOW = os.environ.get("FALL", "").partition(" ")
+AT = int(os.environ.get("FALL_AT", "5"))
+ME = f"{os.environ['DRUMLINE_ROLE']}.{os.environ['DRUMLINE_INDEX']}"
+
+
+def begin() -> None:
+    """Before anybody is looked for."""
+    if WHO == ME and HOW == "raise-early":
+        raise FileNotFoundError("no such data: digits.npz")
+    if WHO == ME and HOW == "absent":
+        print("reading the data", flush=True)
+        time.sleep(7200)
+
+
+def at(step: int) -> None:
+    """After a step of the training."""
+    print(f"step {step}: loss {1 / (step + 1):.4f}", flush=True)
+    if WHO != ME or step != AT:
+        return
+    match HOW:
+        case "leave":
+            sys.exit(0)
+        case "leave-at-once":
+            os._exit(0)
+        case "exit":
+            sys.exit(3)
+        case "raise":
+            raise ValueError(f"bad row in the data of {ME}: [nan nan]")
+        case "abort":
+            os.abort()
+        case "memory":
+            eaten = []
+            while True:
+                eaten.append(bytearray(16 << 20))
+                for page in range(0, 16 << 20, 4096):
+                    eaten[-1][page] = 1
+
+
+def is_now(how: str, step: int) -> bool:
+    """Whether the script itself has to fall like this now."""
+    return (ME, how, step) == (WHO, HOW, AT)

@@ -1,0 +1,106 @@
+"""Why a run failed, on one card: at the end of `train`, on top of `status`, first in its JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from integration.local.runs import House
+from integration.local.test_terminal import Terminal
+
+# The second worker raises; the first has a connection to it and leaves because of that, whatever it is told; the third
+# knows nothing and is stopped.
+CASCADE = """
+import os, signal, socket, time
+
+def check(row):
+    raise ValueError(f"bad row: {row}")
+
+me, path = os.environ["DRUMLINE_INDEX"], os.environ["HERE"] + "/socket"
+if me == "1":
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path + ".new")
+    server.listen()
+    os.rename(path + ".new", path)
+    peer, _ = server.accept()
+    for step in range(1, 8):
+        print(f"step {step}/100: loss {1 / step:.3f}", flush=True)
+    check(7)
+elif me == "0":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(path)
+    if not peer.recv(1):
+        raise ConnectionResetError(104, "Connection reset by peer")
+else:
+    time.sleep(1000)
+"""
+CARD = r"""┃ Run 1 failed. First to fall: 1.worker.1, exit code 1
+┃ 20\S+Z, \S+ after its start, attempt 0, step 7/100, loss 0.143
+┃
+┃   File "\S+/cascade.py", line 16, in <module>
+┃     check\(7\)
+┃   File "\S+/cascade.py", line 5, in check
+┃     raise ValueError\(f"bad row: {row}"\)
+┃ ValueError: bad row: 7
+┃
+┃ 1.worker.0 followed: connection reset by peer; 1.worker.2 was stopped
+"""
+
+
+def test_train_status_and_json_show_the_same_card_first(house: House) -> None:
+    house.write("cascade.py", CASCADE)
+    house.write_spec("roles: {worker: 3}\nrun: python3 cascade.py")
+    trained = house.run("train")
+    assert trained.code == 1
+    assert re.search(CARD + r"\Z", trained.out), trained.out
+    assert "Message: 1.worker.1: exit code 1, ValueError: bad row: 7\n" in trained.out
+    status = house.run("status", "1").out
+    assert re.match(CARD + "\n", status), status
+    assert "State:      FAILED: 1.worker.1: exit code 1, ValueError: bad row: 7\n" in status
+    data = json.loads(house.run("status", "1", "-o", "json").out)
+    assert next(iter(data)) == "cause"
+    cause = data["cause"]
+    assert (cause["replica"], cause["reason"], cause["class"]) == ("1.worker.1", "Exited", "crash")
+    assert (cause["exit_code"], cause["signal"], cause["attempt"]) == (1, None, 0)
+    assert (cause["error"], cause["progress"]["step"]) == ("ValueError: bad row: 7", 7)
+    assert cause["traceback"][-1] == "ValueError: bad row: 7"
+    assert cause["followed"] == [{"replicas": ["1.worker.0"], "message": "connection reset by peer"}]
+    assert cause["stopped"] == ["1.worker.2"]
+    # Part of it is shown without the card, and a terminal has it in colour and no wider than itself.
+    assert "┃" not in house.run("status", "1.worker.0").out
+    terminal = Terminal(house, "status", "1", columns=50)
+    terminal.wait()
+    shown = terminal.shown.decode().replace("\r", "")
+    assert shown.startswith("\x1b[31m┃\x1b[0m\x1b[1m Run 1 failed. First to fall: 1.worker.1, exit")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).split("\n")
+    assert max(len(line) for line in plain if line.startswith("┃")) <= 50
+
+
+def test_a_card_has_the_last_lines_of_who_left_without_a_traceback_and_earlier_causes_are_lines(house: House) -> None:
+    house.write(
+        "fall.py",
+        """
+        import os, signal
+        if os.environ["DRUMLINE_ATTEMPT"] == "0":
+            raise KeyError("digits")
+        for number in range(20):
+            print("line", number, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    house.write_spec("run: python3 fall.py\nrestart: 1")
+    status = (house.run("train"), house.run("status", "1"))[1].out
+    lines = status.split("\n")
+    assert lines[0] == "┃ Run 1 failed. First to fall: 1.worker.0, killed by signal 9 (KILL)"
+    assert lines[1].endswith("after its start, attempt 1")
+    assert lines[3:11] == [f"┃ line {number}" for number in range(12, 20)]
+    assert "Earlier:    attempt 0: 1.worker.0: exit code 1, KeyError: 'digits'\n" in status
+
+
+def test_a_run_that_did_not_fail_has_no_card(house: House) -> None:
+    house.write_spec("run: 'true'")
+    assert "┃" not in house.run("train").out
+    assert json.loads(house.run("status", "1", "-o", "json").out)["cause"] is None

@@ -1,0 +1,53 @@
+"""Lines of real frameworks in which one worker falls and takes the others along: the card names the one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.run.state import Phase
+from integration.local.runs import House
+from training.line import LINE_SECONDS, find_python
+
+SCRIPTS = Path(__file__).parents[1] / "cascades" / "scripts"
+
+
+@pytest.fixture
+def house(house: House) -> House:
+    house.env["PYTHONPATH"] += f":{SCRIPTS}"
+    return house
+
+
+def fall(house: House, framework: str, script: str, how: str) -> tuple[dict[str, Any], str]:
+    """Let a worker fall like this; return the cause as data, and the card."""
+    command = f"run: {find_python(framework)} {SCRIPTS / script}\nenv: {{FALL: {how}}}"
+    run = house.train(f"framework: {framework}\ntensorboard: false\n{command}\nroles: {{worker: 2}}")
+    run.wait_for(Phase.FAILED, LINE_SECONDS)
+    card = house.run("status", run.id).out.partition("\n\n")[0]
+    return json.loads(house.run("status", run.id, "-o", "json").out)["cause"], card
+
+
+def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_others_say_of_it(house: House) -> None:
+    cause, card = fall(house, "tensorflow", "mirrored.py", "worker.1 graph")
+    assert (cause["replica"], cause["reason"], cause["class"]) == ("1.worker.1", "Exited", "crash")
+    assert cause["error"] == "ValueError: bad row in the data: [nan nan]"
+    assert cause["progress"]["step"] == 4
+    # Its own line is there, and nothing of graphs and operations.
+    assert 'mirrored.py", line 15, in check\n┃     raise ValueError(' in card
+    assert "node" not in card
+    assert re.search(
+        r"┃ 1\.worker\.0 (followed: (socket closed|connection reset by peer|.*collective.*)|was stopped)", card
+    )
+
+
+def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(house: House) -> None:
+    cause, card = fall(house, "torch", "gloo.py", "worker.1 leave")
+    assert (cause["replica"], cause["reason"], cause["exit_code"]) == ("1.worker.1", "LeftEarly", 0)
+    assert card.startswith("┃ Run 1 failed. First to go: 1.worker.1, exit code 0; worker.0 fell ")
+    assert cause["last_lines"][-1] == "step 5: loss 0.1667"
+    assert re.fullmatch(r"connection (closed|reset) by peer", cause["followed"][0]["message"])
+    assert cause["followed"][0]["replicas"] == ["1.worker.0"]

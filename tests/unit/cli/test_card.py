@@ -1,0 +1,67 @@
+"""The card of a failed run in words: whole in a pipe, within a terminal's width, harmless to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drumline.cli.card import spell_card
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Exit
+from drumline.run.state import Cause
+from drumline.view.card import Card, Followers
+
+NOON = 1704110400.0
+
+
+def worker(index: int) -> ReplicaId:
+    return ReplicaId("worker", index)
+
+
+def card(**more: Any) -> Card:
+    cause = Cause(worker(1), 2, Exit(code=1), "crash", "Exited", "ValueError: bad row")
+    return Card(cause, "exit code 1", NOON)._replace(**more)
+
+
+def test_facts_that_nobody_knows_are_left_out() -> None:
+    assert spell_card("4", card(at=None), None).split("\n") == [
+        "┃ Run 4 failed. First to fall: 4.worker.1, exit code 1",
+        "┃ attempt 2",
+    ]
+
+
+def test_a_failure_of_nobody_is_a_sentence() -> None:
+    cause = Cause(None, 0, Exit(message="the run's time limit of 60 s is over"), "time", "TimeLimit")
+    spelled = spell_card("4", card(cause=cause, words=cause.exit.message), None)
+    assert spelled.split("\n")[0] == "┃ Run 4 failed: the run's time limit of 60 s is over"
+
+
+def test_who_left_with_0_has_not_fallen() -> None:
+    cause = Cause(worker(1), 0, Exit(code=0), "crash", "LeftEarly")
+    assert spell_card("4", card(cause=cause), None).startswith("┃ Run 4 failed. First to go: 4.worker.1, ")
+
+
+def test_what_became_of_the_others_is_one_line() -> None:
+    followed = (
+        Followers((worker(0), worker(2)), "connection reset by peer"),
+        Followers((worker(3),), "ValueError: bad row", is_own=True),
+        Followers((worker(4),), "KeyError: 'x'", is_own=True),
+    )
+    stopped = tuple(map(worker, range(5, 12)))
+    assert spell_card("4", card(followed=followed, stopped=stopped), None).split("\n")[-1] == (
+        "┃ 4.worker.0, 4.worker.2 followed: connection reset by peer; 4.worker.3 failed alike;"
+        " 4.worker.4 failed too: KeyError: 'x';"
+        " 4.worker.5, 4.worker.6, 4.worker.7, 4.worker.8 and 3 more were stopped"
+    )
+
+
+def test_no_line_is_wider_than_the_terminal_and_none_is_lost() -> None:
+    lines = ('  File "train.py", line 3, in f', "    " + "word " * 40, "x" * 130)
+    spelled = spell_card("4", card(lines=lines), 60)
+    assert max(map(len, spelled.split("\n"))) <= 60
+    assert spelled.count("word") == 40
+    assert spelled.count("x") == 130 + "exit code".count("x")
+    assert spell_card("4", card(lines=lines), 20).count("\n") == 5  # too narrow for anything
+
+
+def test_what_a_terminal_would_obey_is_spelled_out() -> None:
+    assert "┃ bad \\x1b[2J row" in spell_card("4", card(lines=("bad \x1b[2J row",)), None)

@@ -1,0 +1,104 @@
+"""Cascades of real frameworks, as tests/cascades/collect.py has found them: the verdict is right on all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.plan.rendezvous.world import ranks
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.evidence import Peers, read_evidence
+from drumline.run.machine import fold
+from drumline.run.state import Cause
+from lines import line
+
+CASCADES = sorted((Path(__file__).parents[2] / "cascades").glob("*.json"))
+
+# What each fault is, in reason and class; `graph` is an exception inside of a step that TensorFlow runs.
+VERDICTS = {
+    "kill": ("Signalled", "crash"),
+    "term": ("Signalled", "preempted"),
+    "abort": ("Signalled", "crash"),
+    "leave": ("LeftEarly", "crash"),
+    "leave-at-once": ("LeftEarly", "crash"),
+    "raise": ("Exited", "crash"),
+    "raise-early": ("Exited", "crash"),
+    "graph": ("Exited", "crash"),
+    "memory": ("OutOfMemory", "out_of_memory"),
+    "stop": ("Unresponsive", "hang"),
+    "absent": ("Missing", "rendezvous"),
+}
+SAID = {"raise": "ValueError: bad row in the data", "raise-early": "FileNotFoundError: no such data: digits.npz"}
+
+
+def events_of(plan: Plan, cascade: dict[str, Any], told_to_stop: int | None = None) -> Iterator[Event]:
+    """What happened; with a signal, as if that had ended everybody else as soon as the first had failed."""
+    addresses = {f"127.0.0.1:{cascade['port'] + number}": replica.id for number, replica in enumerate(plan.replicas)}
+    yield RunAccepted()
+    yield AttemptPlaced(0, tuple(addresses))
+    yield from (ReplicaStarted(replica.id, 0) for replica in plan.replicas)
+    failed = False
+    for end in cascade["ends"]:
+        name = ReplicaId.parse(end["replica"])
+        exit_ = Exit(end.get("code"), end.get("signal"), end.get("message", ""), end.get("out_of_memory", False))
+        peers = Peers(name, tuple(ranks(plan)), addresses, plan.chief)
+        evidence = read_evidence("\n".join(cascade["logs"][str(name)]).encode(), peers)
+        if failed and told_to_stop and not end.get("stopped"):
+            # Whoever has raised has said so before the others could notice anything.
+            exit_, evidence = Exit(signal=told_to_stop), evidence if end["replica"] == cascade["who"] else None
+        failed = failed or not exit_.ok
+        yield ReplicaExited(name, 0, 0, exit_, 1000.0 + end["seconds"], evidence if not exit_.ok else None)
+
+
+def verdict(cascade: dict[str, Any], told_to_stop: int | None = None) -> Cause:
+    roles = " ".join(f"{role}*{number}" for role, number in cascade["roles"].items())
+    plan = line(roles)._replace(framework=cascade["framework"])
+    ending = fold(plan, events_of(plan, cascade, told_to_stop)).ending
+    assert ending is not None
+    assert ending.cause is not None
+    return ending.cause
+
+
+# Of three ranks of gloo one is silent; the others say that they waited in vain, and not for whom. Who it was is known
+# only if both have said it before they are stopped.
+UNTOLD = ("gloo-three-stop-second", "reduce-three-stop-second")
+
+
+@pytest.mark.parametrize("told_to_stop", [None, 15, 9], ids=["by themselves", "asked", "killed"])
+@pytest.mark.parametrize("path", CASCADES, ids=lambda path: path.stem)
+def test_who_fell_first_is_found(path: Path, told_to_stop: int | None) -> None:
+    cascade = json.loads(path.read_text())
+    # In a run of drumline the others were really told to stop.
+    cause = verdict(cascade, None if cascade.get("is_run") else told_to_stop)
+    if told_to_stop and path.stem in UNTOLD:
+        assert (cause.reason, cause.failure) == ("WaitedInVain", "hang")
+        return
+    reason, failure = VERDICTS[cascade["how"]]
+    if cascade["framework"] == "jax" and cascade["how"] == "raise":
+        assert cause.reason in ("Exited", "Signalled")  # it aborts when its peers do not come to the end with it
+        reason = cause.reason
+    assert (str(cause.replica), cause.reason, cause.failure) == (cascade["who"], reason, failure)
+    assert cause.said.startswith(SAID.get(cascade["how"], ""))
+
+
+def test_who_followed_says_that_a_peer_has_gone() -> None:
+    for path in CASCADES:
+        cascade = json.loads(path.read_text())
+        followers = [end for end in cascade["ends"] if end["replica"] != cascade["who"] and not end.get("stopped")]
+        for end in followers:
+            name = ReplicaId.parse(end["replica"])
+            evidence = read_evidence("\n".join(cascade["logs"][end["replica"]]).encode(), Peers(name))
+            assert evidence is not None, (path.stem, end)
+            assert evidence.reports, (path.stem, end, evidence)
+
+
+def test_the_cascades_name_nothing_of_the_machine_that_they_were_collected_on() -> None:
+    assert len(CASCADES) > 50
+    for path in CASCADES:
+        text = path.read_text()
+        assert not [word for word in ("/work", "/root", "/home", "/tmp") if f"{word}/" in text], path

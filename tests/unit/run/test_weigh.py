@@ -1,0 +1,92 @@
+"""The cause, when everybody has been heard: small cases that no framework was seen in."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.plan.types import ReplicaId
+from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.machine import fold
+from drumline.run.state import Cause, RunState
+from lines import line
+
+GONE = Evidence("connection reset by peer", "gone")
+SILENT = Evidence("timed out in a collective", "silent")
+OWN = Evidence("ValueError: bad row")
+
+
+def worker(index: int) -> ReplicaId:
+    return ReplicaId("worker", index)
+
+
+def end(index: int, at: float, evidence: Evidence | None = None, **exit_: int) -> ReplicaExited:
+    return ReplicaExited(worker(index), 0, 0, Exit(**exit_), at, evidence)  # type: ignore[arg-type]
+
+
+def state_after(*ends: ReplicaExited, workers: int = 2) -> RunState:
+    plan = line(f"worker*{workers}")
+    before: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * workers)]
+    return fold(plan, [*before, *(ReplicaStarted(worker(index), 0) for index in range(workers)), *ends])
+
+
+def cause_of(*ends: ReplicaExited, workers: int = 2) -> Cause:
+    ending = state_after(*ends, workers=workers).ending
+    assert ending is not None
+    assert ending.cause is not None
+    return ending.cause
+
+
+def blaming(evidence: Evidence, *indices: int) -> Evidence:
+    return evidence._replace(blames=tuple(map(worker, indices)))
+
+
+def test_an_own_failure_beats_a_report_that_came_a_moment_before() -> None:
+    cause = cause_of(end(0, 10.0, GONE, code=1), end(1, 10.004, OWN, code=1))
+    assert (cause.replica, cause.reason, cause.said) == (worker(1), "Exited", "ValueError: bad row")
+
+
+def test_an_own_failure_long_after_a_report_is_another_story() -> None:
+    assert cause_of(end(0, 10.0, GONE, code=1), end(1, 60.0, OWN, code=1)).replica == worker(0)
+
+
+def test_who_was_named_and_stopped_while_it_ended_with_an_exception_is_the_cause() -> None:
+    cause = cause_of(end(0, 10.0, blaming(GONE, 1), code=1), end(1, 10.2, OWN, signal=15))
+    assert (cause.replica, cause.said) == (worker(1), "ValueError: bad row")
+    assert cause.exit.message.endswith("worker.0 left first: connection reset by peer")
+
+
+def test_who_reports_that_a_living_peer_has_gone_and_names_it_is_still_the_first_to_go() -> None:
+    assert cause_of(end(0, 10.0, blaming(GONE, 1), code=1), end(1, 10.2, signal=15)).replica == worker(0)
+
+
+def test_a_peer_that_lived_and_could_not_be_reached_is_lost() -> None:
+    cause = cause_of(end(0, 10.0, blaming(SILENT, 1), code=1), end(1, 11.0, blaming(SILENT, 0), code=1))
+    assert (cause.replica, cause.failure, cause.reason) == (worker(1), "lost", "Unreachable")
+
+
+def test_whom_most_of_the_others_name_is_meant() -> None:
+    ends = [end(1, 10.0, blaming(SILENT, 0), code=1)]
+    ends += [end(2, 10.1, blaming(SILENT, 3), code=1), end(0, 10.2, blaming(SILENT, 3), code=1), end(3, 12.0, signal=9)]
+    assert cause_of(*ends, workers=4).replica == worker(0)
+    named_both = [ends[0]._replace(evidence=blaming(SILENT, 0, 3)), *ends[1:]]
+    assert cause_of(*named_both, workers=4).replica == worker(3)
+
+
+def test_a_worker_that_was_done_is_not_blamed_for_a_peer_that_says_what_it_did_wrong() -> None:
+    done = end(0, 10.0, code=0)
+    assert cause_of(done, end(1, 15.0, GONE, code=1)).replica == worker(0)
+    cause = cause_of(done, end(1, 15.0, OWN, code=1))
+    assert (cause.replica, cause.reason) == (worker(1), "Exited")
+
+
+@pytest.mark.parametrize("starved", [Exit(signal=9, out_of_memory=True), Exit(code=1, out_of_memory=True)])
+def test_want_of_memory_beats_a_report(starved: Exit) -> None:
+    late = ReplicaExited(worker(1), 0, 0, starved, 10.3)
+    assert cause_of(end(0, 10.0, GONE, code=1), late).failure == "out_of_memory"
+
+
+def test_everybody_stands_as_the_cause_that_was_found_has_it() -> None:
+    state = state_after(end(0, 10.0, blaming(SILENT, 1), code=1), end(1, 12.0, signal=9))
+    standing = {str(name): f"{each.phase} {each.reason}" for name, each in state.replicas.items()}
+    assert standing == {"worker.0": "FAILED Consequence", "worker.1": "FAILED Unresponsive"}
+    assert (state.phase, state.ending and state.ending.reason) == ("FAILED", "Unresponsive")
