@@ -1,8 +1,8 @@
 """A small real training that comes to harm where it is told: ten steps, a checkpoint at every fourth.
 
 Runs as any role of a mirrored line, or of one with parameter servers. What happens to whom and when are parameters of
-its run: `victim`, `phase`, `fault`. It happens once in a run. A phase is announced by a file in the output folder;
-whoever comes to it waits until the harm is done, and if that comes from outside, until it is told to go on.
+its run: `victim`, `phase`, `fault`. It happens once in a run. All speak by files in the output folder: a phase is
+`reached`, the victim `suffers`, and when the harm is done, others hear that it is `hurt`, and who lives may `go` on.
 """
 
 import json
@@ -24,29 +24,33 @@ TASK = {name: os.environ[name.upper()] for name in ("victim", "phase", "fault")}
 ROLE = os.environ["DRUMLINE_ROLE"]
 ME = f"{ROLE}.{os.environ['DRUMLINE_INDEX']}"
 IS_VICTIM = TASK["victim"] == ME
+IS_AGAIN = (HERE / "suffers").exists()  # the harm was done before this process began
 SERVES = ROLE in ("worker", "ps") and "ps" in json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
 FROM_OUTSIDE = ("KILL", "STOP", "network cut", "supervisor KILL")
 
 
 def reach(phase: str) -> None:
     """Come to a phase: if harm is to be done then and was not done before, wait until it is."""
-    if TASK["phase"] != phase or (HERE / "hurt").exists():
+    if TASK["phase"] != phase:
         return
     if IS_VICTIM or ROLE == "chief":  # the chief leads servers and the evaluator, who have no steps of their own
         (HERE / "reached").touch()
     if IS_VICTIM:
         suffer()
-        return
-    wait_for((HERE / "hurt").exists)
+    else:
+        wait_for((HERE / "hurt").exists)
 
 
 def suffer() -> None:
     """Do the harm to this process, or wait for whoever does it."""
     fault = TASK["fault"]
     if fault in FROM_OUTSIDE:
-        wait_for((HERE / "go").exists)
+        wait_for(lambda: IS_AGAIN or (HERE / "go").exists())
         return
-    (HERE / "hurt").touch()
+    try:
+        (HERE / "suffers").touch(exist_ok=False)
+    except FileExistsError:
+        return  # once is enough
     if fault.startswith("exit "):
         sys.stdout.flush()
         os._exit(int(fault.removeprefix("exit ")))
@@ -190,7 +194,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # or it would be gone before anything can happen to it
     reach("before rendezvous")
     if SERVES or ROLE == "evaluator":
-        if IS_VICTIM and not (HERE / "hurt").exists():
+        if IS_VICTIM and not IS_AGAIN:
             threading.Thread(target=suffer_later, daemon=True).start()
         serve() if SERVES else evaluate()
     elif "ps" in json.loads(os.environ["TF_CONFIG"])["cluster"]:
