@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,7 @@ def main(words: list[str]) -> int:
         finally:
             site.close()
     if not words:
-        write_page(PAGE, results)
+        write_page(PAGE, results, time.strftime("%Y-%m-%d", time.gmtime()))
     wrong = sum(bool(result.problems) for result in results)
     print(f"{len(results)} cells, {wrong} wrong, {sum(bool(result.skipped) for result in results)} not tried")
     return 1 if wrong else 0

@@ -105,7 +105,7 @@ class LocalSite:
         return LocalTrial(Run(self.house, done.stdout.strip()), folder)
 
     def _spec(self, cell: Cell, folder: Path, stack: ExitStack) -> str:
-        roles = {role: "1" for role in LINES[cell.line]}
+        roles = dict.fromkeys(LINES[cell.line], "1")
         more = []
         if cell.fault == "OOM":
             roles[cell.role] = f"{{resources: {{memory: {LIMIT}}}}}"

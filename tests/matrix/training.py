@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import tensorflow as tf
@@ -70,9 +71,7 @@ def suffer_later() -> None:
     wait_for((HERE / "reached").exists)
     try:
         suffer()
-    except BaseException:
-        import traceback
-
+    except OSError:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # as a script ends that fails; its main thread only serves
@@ -120,10 +119,11 @@ def train(strategy: tf.distribute.Strategy, run_step, meet) -> None:
     with strategy.scope():
         weight = tf.Variable(0.0)
     step = tf.Variable(0)
-    checkpoint = tf.train.Checkpoint(weight=weight, step=step)
+    parts = {"step": tf.train.Checkpoint(step=step), "weight": tf.train.Checkpoint(weight=weight)}
     done = saved_step()
     if done:
-        checkpoint.read(str(SAVED / f"{done}" / "chief.0")).assert_existing_objects_matched()
+        for name, part in parts.items():
+            part.read(f"{SAVED}/{done}/chief.0-{name}").assert_existing_objects_matched()
         assert int(step) == done, (int(step), done)
     learn = run_step(weight)
     reach("first step")
@@ -134,9 +134,10 @@ def train(strategy: tf.distribute.Strategy, run_step, meet) -> None:
         if number == MID_EPOCH:
             reach("mid-epoch")
         if number % EVERY == 0 or number == STEPS:
-            checkpoint.write(str(SAVED / f"{number}" / ME))
+            parts["step"].write(f"{SAVED}/{number}/{ME}-step")
             if number == 2 * EVERY:
-                reach("checkpoint")
+                reach("checkpoint")  # half of it is written
+            parts["weight"].write(f"{SAVED}/{number}/{ME}-weight")
             meet(number)
 
 
