@@ -77,4 +77,4 @@ def choose(cells: Sequence[Cell], number: int) -> list[Cell]:
 
 def pairs(cell: Cell) -> set[tuple[str, str]]:
     """What a cell shows together."""
-    return set(combinations((f"{cell.line} {cell.role}", cell.phase, cell.fault), 2))  # type: ignore[arg-type]
+    return set(combinations((f"{cell.line} {cell.role}", cell.phase, cell.fault), 2))
