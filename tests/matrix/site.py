@@ -24,6 +24,7 @@ from training.line import find_python
 SCRIPT = Path(__file__).with_name("training.py")
 HARMS = {"KILL": Harm.KILL, "STOP": Harm.PAUSE, "network cut": Harm.CUT}
 PROGRESS_SECONDS = 3
+MEETING_SECONDS = 5
 GRACE_SECONDS = 2
 LIMIT = "900MiB"
 DISK = "16m"
@@ -123,7 +124,7 @@ class LocalSite:
                 f"run: {self.python} training.py",
                 f"roles: {{{listed}}}",
                 "restart: 1",
-                f"timeouts: {{grace: {GRACE_SECONDS}s, progress: {PROGRESS_SECONDS}s}}",
+                f"timeouts: {{grace: {GRACE_SECONDS}s, progress: {PROGRESS_SECONDS}s, rendezvous: {MEETING_SECONDS}s}}",
                 f"parameters: {{victim: {cell.victim}, phase: {cell.phase}, fault: {cell.fault}}}",
                 *more,
                 "",
