@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-warm bench schema clean
+.PHONY: help setup demo check test matrix test-warm bench schema clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -34,6 +34,10 @@ test: check ## All checks, and all tests that need no cluster
 
 test-warm: $(READY) ## The tests of the local engine once more, every replica forked from a warm process
 	DRUMLINE_TEST_WARM=1 $(BIN)/python -m pytest -n 3 tests/integration/local
+
+matrix: $(READY) ## Let everybody of a line come to harm in every way, and write down what came of it
+	scripts/environment tensorflow
+	PYTHONPATH=tests $(BIN)/python -m matrix
 
 bench: $(READY) ## Measure, as ratios side by side in one run
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group bench

@@ -121,9 +121,7 @@ _DONE = {Harm.KILL: "killed", Harm.TERM: "sent TERM to", Harm.PAUSE: "paused", H
 def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
     if sum((step is not None, after is not None, at_start)) > 1:
         raise InputError("more than one moment", hint="choose one of `--at-step`, `--at-start` and `--after`")
-    if after is not None:
-        return Moment(after_seconds=after)
-    return Moment(at_start=True) if at_start else Moment(step=0 if step is None else step)
+    return Moment(step, at_start=at_start, after_seconds=after)
 
 
 def _harm(harms: dict[str, str | None]) -> tuple[Harm, str | None]:

@@ -33,7 +33,7 @@ def show_report(folder: RunFolder, report: Report, bounds: Bounds, form: str) ->
         "Noticed": _after(report.notice_seconds) or "never",
         "Torn down": _after(report.teardown_seconds, "later") or "nothing was",
         "First step": _first_step(report),
-        "Steps lost": "not known" if report.steps_lost is None else str(report.steps_lost),
+        "Steps lost": _lost(report),
         "Verdict": _verdict(folder, report),
     }
     for word, text in facts.items():
@@ -52,10 +52,10 @@ def failures(report: Report, bounds: Bounds) -> list[str]:
         found.append(f"no new step was seen within {span(within)}")
     elif within is not None and report.first_step_seconds is not None and report.first_step_seconds > within:
         found.append(f"the first new step took {span(report.first_step_seconds)}, more than {span(within)}")
-    if most is not None and report.steps_lost is None:
+    if most is not None and report.lost.steps is None:
         found.append("nobody can tell how many steps were lost")
-    elif most is not None and report.steps_lost is not None and report.steps_lost > most:
-        found.append(f"{count(report.steps_lost, 'step')} lost, more than {most}")
+    elif most is not None and report.lost.steps is not None and report.lost.steps > most:
+        found.append(f"{count(report.lost.steps, 'step')} lost, more than {most}")
     return found
 
 
@@ -72,6 +72,12 @@ def _first_step(report: Report) -> str:
     if report.outcome.is_over:
         return f"never: the run did not come back, it is {report.outcome.phase}"
     return f"none yet: the run is {report.outcome.phase}"
+
+
+def _lost(report: Report) -> str:
+    if report.lost.epochs is not None:
+        return f"not known; {count(report.lost.epochs, 'epoch')}"
+    return "not known" if report.lost.steps is None else str(report.lost.steps)
 
 
 def _verdict(folder: RunFolder, report: Report) -> str:
@@ -102,7 +108,8 @@ def _data(folder: RunFolder, report: Report, bounds: Bounds, exceeded: list[str]
         "notice_seconds": _rounded(report.notice_seconds),
         "teardown_seconds": _rounded(report.teardown_seconds),
         "first_step_seconds": _rounded(report.first_step_seconds),
-        "steps_lost": report.steps_lost,
+        "steps_lost": report.lost.steps,
+        "epochs_lost": report.lost.epochs,
         "came_back": report.came_back,
         "next_attempt": report.outcome.attempt,
         "state": report.outcome.phase.value,

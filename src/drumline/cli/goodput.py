@@ -47,7 +47,9 @@ def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
         "recomputed_seconds": _rounded(goodput.recomputed_seconds),
         "down_seconds": _rounded(goodput.down_seconds),
         "recomputed_steps": goodput.recomputed_steps,
-        "restarts": [{"attempt": loss.attempt, "steps_lost": loss.steps} for loss in goodput.restarts],
+        "restarts": [
+            {"attempt": loss.attempt, "steps_lost": loss.steps, "epochs_lost": loss.epochs} for loss in goodput.restarts
+        ],
     }
 
 
@@ -56,11 +58,12 @@ def _restarts(goodput: Goodput) -> str:
     losses = goodput.restarts
     if not losses:
         return ""
-    known = [loss.steps for loss in losses if loss.steps is not None]
     restarts = count(len(losses), "restart")
-    if len(known) < len(losses):
-        return restarts
-    return f"{restarts} lost {count(sum(known), 'step')}"
+    for noun, known in (("step", [loss.steps for loss in losses]), ("epoch", [loss.epochs for loss in losses])):
+        counted = [number for number in known if number is not None]
+        if len(counted) == len(losses):
+            return f"{restarts} lost {count(sum(counted), noun)}"
+    return restarts
 
 
 def _rounded(seconds: float | None) -> float | None:

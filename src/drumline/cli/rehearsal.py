@@ -11,7 +11,7 @@ from drumline.engine.protocol import Saboteur
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Harm, Outcome, Seen, follow, verdict
 from drumline.run.event import Event
-from drumline.run.goodput import Steps, steps_lost
+from drumline.run.goodput import Loss, Steps, loss_of
 from drumline.run.machine import step
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import trace_dir
@@ -26,11 +26,14 @@ _MOMENT_SECONDS = 0.01
 
 
 class Moment(NamedTuple):
-    """When somebody is to be hurt: at a step, as soon as its process runs, or so long after everybody does."""
+    """When somebody is to be hurt: at a step, as soon as its process runs, or so long after everybody does.
+
+    Otherwise as soon as the training is seen to have got somewhere.
+    """
 
     step: int | None = None
     at_start: bool = False
-    after_seconds: float = 0.0
+    after_seconds: float | None = None
 
 
 class Report(NamedTuple):
@@ -45,7 +48,7 @@ class Report(NamedTuple):
     notice_seconds: float | None
     teardown_seconds: float | None  # from the notice until nothing was left of what had to go
     first_step_seconds: float | None
-    steps_lost: int | None
+    lost: Loss
     came_back: bool
     has_steps: bool  # whether any could be read
 
@@ -123,7 +126,7 @@ class Rehearsal:
             notice_seconds=_after(hurt_at, outcome.noticed_at),
             teardown_seconds=_after(outcome.noticed_at, outcome.cleared_at),
             first_step_seconds=again.first.at - hurt_at if again else None,
-            steps_lost=steps_lost(before, again) if has_steps else None,
+            lost=loss_of(outcome.attempt, before, again) if has_steps else Loss(outcome.attempt, None),
             came_back=again is not None or (not has_steps and self._goes_on(outcome)),
             has_steps=has_steps,
         )
@@ -145,7 +148,9 @@ class Rehearsal:
         if moment.step is not None:
             reached = self._sight.furthest(self._state.attempt)
             return reached is not None and reached >= moment.step
-        return running_at is not None and now() - running_at >= moment.after_seconds
+        if moment.after_seconds is not None:
+            return running_at is not None and now() - running_at >= moment.after_seconds
+        return self._sight.steps(self._state.attempt) is not None
 
     @property
     def _traces(self) -> Path:

@@ -68,10 +68,14 @@ class Steps(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What a restart cost: how many steps its attempt has to take again; None if nobody can tell, or not yet."""
+    """What a restart cost: how many steps its attempt has to take again; None if nobody can tell, or not yet.
+
+    Of a script that names no steps, how many epochs.
+    """
 
     attempt: int
     steps: int | None
+    epochs: int | None = None
 
 
 class Goodput(NamedTuple):
@@ -170,7 +174,7 @@ def account(timeline: Timeline, steps: Mapping[int, Steps], restarts: Sequence[i
         recomputed_seconds=fsum(recomputed) if known or not timeline.stretches else None,
         down_seconds=fsum(down),
         recomputed_steps=again if counted and (steps or not timeline.stretches) else None,
-        restarts=tuple(Loss(attempt, steps_lost(steps.get(attempt - 1), steps.get(attempt))) for attempt in restarts),
+        restarts=tuple(loss_of(attempt, steps.get(attempt - 1), steps.get(attempt)) for attempt in restarts),
     )
 
 
@@ -196,11 +200,16 @@ def _order(point: Point) -> tuple[int, int]:
     return point.order
 
 
-def steps_lost(before: Steps | None, seen: Steps | None) -> int | None:
-    """How many steps have to be taken again that had been taken before; None if nobody knows, or not yet."""
+def loss_of(attempt: int, before: Steps | None, seen: Steps | None) -> Loss:
+    """What has to be done again in this attempt that had been done before."""
+    if seen is None:
+        return Loss(attempt, None)
     if before is None:
-        return 0 if seen else None  # it fell before its first step
-    return _count(seen, before.last) if seen else None
+        return Loss(attempt, 0)  # it fell before its first step
+    low, high = seen.first, before.last
+    if low.step is None and high.step is None and low.epoch is not None and high.epoch is not None:
+        return Loss(attempt, None, max(0, high.epoch - low.epoch + 1))
+    return Loss(attempt, _count(seen, high))
 
 
 def _count(seen: Steps, until: Point) -> int | None:

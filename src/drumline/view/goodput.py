@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
-from drumline.run.event import Event, ReplicaStarted
+from drumline.run.event import Event, FirstStepTaken, ReplicaStarted
 from drumline.run.goodput import Goodput, Happening, Point, Steps, Stretch, Timeline, account, divide
 from drumline.run.progress import read_progress
 from drumline.run.steps import Counted, StepReader, usual_stride
@@ -46,11 +46,15 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
     end = happenings[-1].at + now.seconds_since(moment_of(history.records[-1]))
     timeline = divide(history.plan, happenings, end)
     restarts = sorted({stretch.attempt for stretch in timeline.stretches if stretch.attempt})
+    noticed = _noticed(happenings)
     steps: dict[int, Steps] = {}
     for replica in leaders(history.plan):
-        steps = _steps_of(folder, replica, timeline, history.records, happenings)
+        steps = _steps_of(folder, replica, timeline, history.records, happenings, noticed)
         if steps:
             break
+    for attempt in noticed.keys() - steps.keys():  # it took steps, and left only the first to be seen
+        first = noticed[attempt]._replace(step=None)
+        steps[attempt] = Steps(first, first, is_known=False)
     return account(timeline, steps, restarts)
 
 
@@ -63,19 +67,30 @@ def _happenings(records: Sequence[Record]) -> list[Happening]:
     return found
 
 
+def _noticed(happenings: Sequence[Happening]) -> dict[int, Point]:
+    """The first step of each attempt, as far as its supervisor noticed one."""
+    return {
+        event.attempt: Point(at - max(0.0, since_boot - event.at_seconds), event.step)
+        for at, since_boot, event in happenings
+        if isinstance(event, FirstStepTaken)
+    }
+
+
 def _steps_of(
     folder: RunFolder,
     replica: ReplicaId,
     timeline: Timeline,
     records: Sequence[Record],
     happenings: Sequence[Happening],
+    noticed: Mapping[int, Point],
 ) -> dict[int, Steps]:
     """What one replica showed of its steps in each attempt."""
     found: dict[int, Steps] = {}
     reached: Point | None = None
     for stretch in timeline.stretches:
         life = _life(folder, replica, stretch, records, happenings)
-        steps = life and (_read_log(life, reached) or _read_report(life, reached))
+        first = noticed.get(stretch.attempt)
+        steps = life and (_read_log(life, reached, first) or _read_report(life, reached, first))
         if steps:
             found[stretch.attempt] = steps
             reached = max((steps.last, reached or steps.last), key=lambda point: point.order)
@@ -94,7 +109,7 @@ def _life(
     return None
 
 
-def _read_log(life: _Life, reached: Point | None) -> Steps | None:
+def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:
     """The first step that a log shows, the last, and the first that is not behind what was reached before."""
     reader, seen = StepReader(), list[Counted]()
     regained: Counted | None = None
@@ -115,11 +130,16 @@ def _read_log(life: _Life, reached: Point | None) -> Steps | None:
         return None
     last = seen[-1] if is_whole else _last(life.folder, seen[-1])
     first_at, regained_at = (each and written_by(life.folder, each.end) for each in (seen[0], regained))
-    if first_at is None:
+    if first_at is not None:
+        first = life.point(seen[0], first_at)
+    elif noticed:
+        first = Point(noticed.at, seen[0].step, seen[0].epoch, seen[0].steps)
+    else:
         return None  # nobody saw when
+    last_at = written_by(life.folder, last.end, exactly=False)
     return Steps(
-        first=life.point(seen[0], first_at),
-        last=life.point(last, written_by(life.folder, last.end, exactly=False) or first_at),
+        first=first,
+        last=life.point(last, life.began_at + first.at - life.began if last_at is None else last_at),
         regained=life.point(regained, regained_at) if regained and regained_at is not None else None,
         is_known=regained_at is not None if regained else is_whole,
         stride=usual_stride(seen),
@@ -136,12 +156,17 @@ def _last(folder: Path, before: Counted) -> Counted:
     return found if found.order > before.order else before
 
 
-def _read_report(life: _Life, reached: Point | None) -> Steps | None:
-    """What a script reported: its last step, and of a short life its first."""
+def _read_report(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:
+    """What a script reported: its last step; its first is in a report of a short life, or was noticed."""
     report = read_report(life.folder / REPORT)
-    if report is None or report.since_step is None or report.at_seconds - report.since_seconds > RECENT_SECONDS:
+    if report is None or report.since_step is None:
         return None
-    first = Point(life.began + max(0.0, report.since_seconds - life.began_at), report.since_step)
+    if report.at_seconds - report.since_seconds <= RECENT_SECONDS:
+        first = Point(life.began + max(0.0, report.since_seconds - life.began_at), report.since_step)
+    elif noticed and noticed.step is not None:
+        first = noticed
+    else:
+        return None
     last = Point(life.began + max(0.0, report.at_seconds - life.began_at), report.step)
     behind = reached is not None and first.order <= reached.order
     return Steps(first, last, is_known=not behind or last.order < (reached or last).order)

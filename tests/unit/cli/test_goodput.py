@@ -20,6 +20,10 @@ RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (Loss(1, 12),))
             " 1 restart lost 12 steps"),
         ),
         (RESTARTED._replace(restarts=()), ""),
+        (
+            Goodput(20, 0, 2, 18, 0, 0, None, (Loss(1, None, 1),)),
+            "90 % productive (18s of 20s): 2.0s starting; 1 restart lost 1 epoch",
+        ),
         (Goodput(90, 0, None, None, None, 3, None, (Loss(1, None),)), ""),
         (Goodput(100, 0, 0, 100, 0, 0, 0, ()), "100 % productive (1m40s of 1m40s)"),
         (Goodput(100, 10, 5, 85, 0, 0, 0, ()), "85 % productive (1m25s of 1m40s): 10s waiting, 5.0s starting"),
@@ -49,5 +53,5 @@ def test_programs_get_all_of_it_and_null_for_what_is_not_known() -> None:
         "recomputed_seconds": 2.0,
         "down_seconds": 3.3,
         "recomputed_steps": 12,
-        "restarts": [{"attempt": 1, "steps_lost": None}],
+        "restarts": [{"attempt": 1, "steps_lost": None, "epochs_lost": None}],
     }

@@ -74,7 +74,7 @@ def test_a_restart_costs_what_is_torn_down_started_and_computed_again() -> None:
     assert goodput.recomputed_seconds == 3
     assert goodput.productive_seconds == 15 + 9
     assert goodput.recomputed_steps == 10
-    assert goodput.restarts == ((1, 10),)
+    assert goodput.restarts == ((1, 10, None),)
     assert goodput.share == 24 / 40
 
 
@@ -82,47 +82,47 @@ def test_without_steps_only_what_the_journal_knows_is_said() -> None:
     goodput = told(TWO, RESTARTED, 40)
     assert (goodput.waiting_seconds, goodput.down_seconds) == (3, 4)
     assert (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds) == (None, None, None)
-    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, ((1, None),), None)
+    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, ((1, None, None),), None)
 
 
 def test_an_attempt_without_a_step_was_all_start_if_others_have_some() -> None:
     goodput = told(TWO, RESTARTED, 40, {1: seen((28, 1), (39, 60))})
     assert goodput.starting_seconds == 18 + 3
-    assert (goodput.recomputed_steps, goodput.restarts) == (0, ((1, 0),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (0, ((1, 0, None),))
     fell_again = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30))})
-    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, ((1, None),))
+    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, ((1, None, None),))
 
 
 def test_an_attempt_that_never_got_as_far_as_the_one_before_was_all_recomputed() -> None:
     goodput = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 25))})
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (12, 15)
-    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 10),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 10, None),))
 
 
 def test_when_it_cannot_be_told_since_when_steps_are_new_nothing_is_called_productive() -> None:
     steps = {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 60))._replace(is_known=False)}
     goodput = told(TWO, RESTARTED, 40, steps)
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (None, None)
-    assert (goodput.starting_seconds, goodput.restarts) == (6, ((1, 10),))
+    assert (goodput.starting_seconds, goodput.restarts) == (6, ((1, 10, None),))
 
 
 @pytest.mark.parametrize(
     ("before", "after", "lost"),
     [
-        (Point(19, 90), Steps(Point(28, 60), Point(39, 99), stride=10), 40),
-        (Point(19, 5, 2, 100), Steps(Point(28, 1, 2, 100), Point(39, 9, 2, 100)), 5),
-        (Point(19, 5, 3, 100), Steps(Point(28, 1, 2, 100), Point(39, 9, 4, 100)), 105),
-        (Point(19, 5, 3), Steps(Point(28, 1, 2), Point(39, 9, 4)), None),
-        (Point(19, None, 3), Steps(Point(28, None, 3), Point(39, None, 4)), None),
-        (Point(19, 5), Steps(Point(28, 6), Point(39, 9)), 0),
+        (Point(19, 90), Steps(Point(28, 60), Point(39, 99), stride=10), (40, None)),
+        (Point(19, 5, 2, 100), Steps(Point(28, 1, 2, 100), Point(39, 9, 2, 100)), (5, None)),
+        (Point(19, 5, 3, 100), Steps(Point(28, 1, 2, 100), Point(39, 9, 4, 100)), (105, None)),
+        (Point(19, 5, 3), Steps(Point(28, 1, 2), Point(39, 9, 4)), (None, None)),
+        (Point(19, None, 3), Steps(Point(28, None, 3), Point(39, None, 4)), (None, 1)),
+        (Point(19, 5), Steps(Point(28, 6), Point(39, 9)), (0, None)),
     ],
     ids=["every tenth", "in an epoch", "over an epoch", "of unknown length", "only epochs", "nothing lost"],
 )
 def test_steps_are_counted_over_epochs_where_their_length_is_known(
-    before: Point, after: Steps, lost: int | None
+    before: Point, after: Steps, lost: tuple[int | None, int | None]
 ) -> None:
     goodput = told(TWO, RESTARTED, 40, {0: Steps(before._replace(at=5), before), 1: after})
-    assert goodput.restarts == ((1, lost),)
+    assert [loss[1:] for loss in goodput.restarts] == [lost]
 
 
 def test_waiting_is_for_room_and_for_the_end_of_a_backoff() -> None:

@@ -1,0 +1,68 @@
+"""What must come of a cell, worked out from what the pages promise and from nothing that was seen."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from drumline.run.state import Phase
+from matrix.cells import AFTER, BEFORE, FIRST, MIDDLE, SAVING, SUPERVISOR, Cell
+
+STEPS, EVERY = 10, 4
+LOSSES = {step: 1 / (1 + step / 10) for step in range(1, STEPS + 1)}
+
+
+class Expected(NamedTuple):
+    """How a run must end, what it must name as the cause, and where it must go on."""
+
+    phase: Phase
+    unit: str = ""  # who is started again: the line, one replica, several; nobody
+    named: tuple[str, ...] = ()  # who may be named as the cause; nobody, if there is none
+    failures: tuple[str, ...] = ()  # the class, or one of these
+    resumes_at: int | None = None  # the first step behind the restart; None if nobody takes one
+    trained: bool = True  # all steps have been taken
+    warns: bool = False  # it is said that the training goes on without somebody
+
+
+GOES_ON = Expected(Phase.FINISHED)
+
+
+def expect(cell: Cell) -> Expected:
+    """What must come of this."""
+    if cell.role == SUPERVISOR or cell.phase == AFTER:
+        return GOES_ON  # whoever supervises, and whatever falls when the chief is done
+    if cell.role == "evaluator":
+        return GOES_ON._replace(warns=cell.fault not in ("exit 0", "STOP"))
+    if cell.role == "chief" and cell.fault == "exit 0":
+        return GOES_ON._replace(trained=False)  # the chief decides, and says that it is done
+    failures = classes(cell)
+    if not is_retried(cell, failures):
+        return Expected(Phase.FAILED, "", named(cell), failures, trained=False)
+    return Expected(Phase.FINISHED, "line", named(cell), failures, resumes_at(cell))
+
+
+def classes(cell: Cell) -> tuple[str, ...]:
+    """The class of failure; of a silence before the line has met, either of two, as it is heard."""
+    if cell.fault == "OOM":
+        return ("out_of_memory",)
+    if cell.fault in ("STOP", "network cut"):
+        return ("rendezvous", "hang") if cell.phase in (BEFORE, FIRST) else ("hang",)
+    if cell.fault == "exit 0" and cell.phase == BEFORE:
+        return ("rendezvous", "crash")  # nobody has crashed: it is missed
+    return ("crash",)
+
+
+def is_retried(cell: Cell, failures: tuple[str, ...]) -> bool:
+    """Out of memory is not, unless asked; nor is user code that fails before the first step."""
+    if failures == ("out_of_memory",):
+        return False
+    return not (cell.fault in ("exit 1", "disk full") and cell.phase in (BEFORE, FIRST))
+
+
+def named(cell: Cell) -> tuple[str, ...]:
+    """Who is named. Of two that cannot hear each other, nobody can say which was cut off."""
+    return (cell.victim, "") if cell.fault == "network cut" else (cell.victim,)
+
+
+def resumes_at(cell: Cell) -> int:
+    """Behind the last checkpoint that was whole."""
+    return {BEFORE: 1, FIRST: 1, MIDDLE: EVERY + 1, SAVING: EVERY + 1}[cell.phase]

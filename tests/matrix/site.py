@@ -1,0 +1,192 @@
+"""Where the matrix is tried: how a line is started there, and how it comes to harm from outside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+from drumline.engine.local import LocalEngine
+from drumline.engine.local.network import objection
+from drumline.engine.local.warm.known import stop_warm_processes
+from drumline.plan.types import ReplicaId
+from drumline.run.drill import Harm
+from drumline.run.state import RunState
+from drumline.runtime.lock import is_locked
+from drumline.supervise.site import site_of
+from integration.local.runs import COMMAND, House, Run, kill_and_wait, mounted, pids, wait_until
+from integration.local.test_limits import find_limits
+from matrix.cells import LINES, SUPERVISOR_KILL, Cell
+from training.line import find_python
+
+SCRIPT = Path(__file__).with_name("training.py")
+HARMS = {"KILL": Harm.KILL, "STOP": Harm.PAUSE, "network cut": Harm.CUT}
+PROGRESS_SECONDS = 3
+MEETING_SECONDS = 5
+GRACE_SECONDS = 2
+LIMIT = "900MiB"
+DISK = "16m"
+
+
+class Trial(Protocol):
+    """A line of the matrix that goes on."""
+
+    def state(self) -> RunState:
+        """Where its run stands."""
+        ...
+
+    def log(self, replica: str, attempt: int, incarnation: int) -> str:
+        """What one life of a replica said."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether somebody of the line has said this, by a file in the output folder."""
+        ...
+
+    def say(self, name: str) -> None:
+        """Say this to everybody of the line."""
+        ...
+
+    def hurt(self, replica: str, fault: str) -> None:
+        """Do this from outside; return when it is done."""
+        ...
+
+    def is_gone(self, replica: str) -> bool:
+        """Whether this replica's first life is over."""
+        ...
+
+    def left(self) -> list[str]:
+        """What is alive of it."""
+        ...
+
+    def end(self) -> None:
+        """End what is left of it, however it was left."""
+        ...
+
+
+class Site(Protocol):
+    """A place with an engine where the matrix can be tried."""
+
+    def why_not(self, cell: Cell) -> str | None:
+        """Why this cell cannot be tried here; None if it can."""
+        ...
+
+    def start(self, cell: Cell, stack: ExitStack) -> Trial:
+        """Start a line for a cell; what has to be undone behind it is put on the stack."""
+        ...
+
+
+class LocalSite:
+    """This machine: one home for all cells, so that one warm process serves them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house = House(folder)
+        self.python = find_python("tensorflow")
+
+    def why_not(self, cell: Cell) -> str | None:
+        if cell.fault == "OOM" and find_limits() is None:
+            return "no memory limit is kept here"
+        if cell.fault == "network cut" and (refused := objection()):
+            return refused
+        if cell.fault == "disk full" and os.geteuid() != 0:
+            return "nothing may be mounted here"
+        return None
+
+    def start(self, cell: Cell, stack: ExitStack) -> LocalTrial:
+        folder = self.house.project / str(cell).replace(" ", "-").replace(":", "").replace(",", "")
+        folder.mkdir()
+        (folder / "training.py").write_text(SCRIPT.read_text())
+        (folder / "drumline.yml").write_text(self._spec(cell, folder, stack))
+        done = subprocess.run(
+            [*COMMAND, "train", "-d"], cwd=folder, env=self.house.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return LocalTrial(Run(self.house, done.stdout.strip()), folder)
+
+    def _spec(self, cell: Cell, folder: Path, stack: ExitStack) -> str:
+        roles = dict.fromkeys(LINES[cell.line], "1")
+        more = []
+        if cell.fault == "OOM":
+            roles[cell.role] = f"{{resources: {{memory: {LIMIT}}}}}"
+        if cell.fault == "network cut":
+            more.append("engine: {local: {network: private}}")
+        if cell.fault == "disk full":
+            stack.enter_context(mounted(folder / "disk", DISK))
+            more.append("checkpoint: disk")
+        listed = ", ".join(f"{role}: {text}" for role, text in roles.items())
+        return "\n".join(
+            (
+                "project: matrix",
+                "framework: tensorflow",
+                "tensorboard: false",
+                f"run: {self.python} training.py",
+                f"roles: {{{listed}}}",
+                "restart: 1",
+                f"timeouts: {{grace: {GRACE_SECONDS}s, progress: {PROGRESS_SECONDS}s, rendezvous: {MEETING_SECONDS}s}}",
+                f"parameters: {{victim: {cell.victim}, phase: {cell.phase}, fault: {cell.fault}}}",
+                *more,
+                "",
+            )
+        )
+
+    def close(self) -> None:
+        stop_warm_processes(self.house.home)
+        self.house.clear()
+
+
+class LocalTrial:
+    """A run of this machine."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self.run = run
+        self._folder = folder
+
+    def state(self) -> RunState:
+        return self.run.state
+
+    def log(self, replica: str, attempt: int, incarnation: int) -> str:
+        life = f"{replica}+{incarnation}" if incarnation else replica
+        path = self.run.path / f"attempts/{attempt}/{life}/log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def has(self, name: str) -> bool:
+        return (self.run.folder.output_dir / name).exists()
+
+    def say(self, name: str) -> None:
+        (self.run.folder.output_dir / name).touch()
+
+    def hurt(self, replica: str, fault: str) -> None:
+        if fault == SUPERVISOR_KILL:
+            kill_and_wait(wait_until(self.run.supervisor))
+            answer = self.run.house.run("supervise", self.run.id)
+            assert answer.code == 0, answer
+            return
+        state, name = self.state(), ReplicaId.parse(replica)
+        engine = LocalEngine(site_of(self._folder), dict(os.environ))
+        life = f"{replica}+{state.replicas[name].incarnation}" if state.replicas[name].incarnation else replica
+        engine.saboteur().hurt(self.run.path / f"attempts/{state.attempt}/{life}", name, HARMS[fault])
+        if fault == "KILL":
+            wait_until(lambda: self.is_gone(replica))
+
+    def is_gone(self, replica: str) -> bool:
+        return self.run.trace(replica).exit is not None
+
+    def left(self) -> list[str]:
+        marks = [f"{pid}: {mark}" for pid in pids() if (mark := self._mark(pid))]
+        kept = [str(path) for path in self.run.path.glob("attempts/*/*/keeper") if is_locked(path)]
+        return [*marks, *kept]
+
+    def _mark(self, pid: int) -> str:
+        """What says that a process is of this run."""
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return ""
+        own = f"DRUMLINE_MARK={self.run.path}/".encode()
+        return next((each.decode() for each in environment if each.startswith(own)), "")
+
+    def end(self) -> None:
+        """End what is left of it, however it was left."""
+        self.run.house.run("kill", "--force", self.run.id)

@@ -1,0 +1,211 @@
+"""A small real training that comes to harm where it is told: ten steps, a checkpoint at every fourth.
+
+Runs as any role of a mirrored line, or of one with parameter servers. What happens to whom and when are parameters of
+its run: `victim`, `phase`, `fault`. It happens once in a run. All speak by files in the output folder: a phase is
+`reached`, the victim `suffers`, and when the harm is done, others hear that it is `hurt`, and who lives may `go` on.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import tensorflow as tf
+
+STEPS, EVERY = 10, 4
+MID_EPOCH = 6
+
+HERE = Path(os.environ["OUTPUT_DIR"])
+SAVED = Path(os.environ["CHECKPOINT_DIR"])
+TASK = {name: os.environ[name.upper()] for name in ("victim", "phase", "fault")}
+ROLE = os.environ["DRUMLINE_ROLE"]
+ME = f"{ROLE}.{os.environ['DRUMLINE_INDEX']}"
+IS_VICTIM = TASK["victim"] == ME
+IS_AGAIN = (HERE / "suffers").exists()  # the harm was done before this process began
+SERVES = ROLE in ("worker", "ps") and "ps" in json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+FROM_OUTSIDE = ("KILL", "STOP", "network cut", "supervisor KILL")
+
+
+def reach(phase: str) -> None:
+    """Come to a phase: if harm is to be done then and was not done before, wait until it is."""
+    if TASK["phase"] != phase:
+        return
+    if IS_VICTIM or ROLE == "chief":  # the chief leads servers and the evaluator, who have no steps of their own
+        (HERE / "reached").touch()
+    if IS_VICTIM:
+        suffer()
+    else:
+        wait_for((HERE / "hurt").exists)
+
+
+def suffer() -> None:
+    """Do the harm to this process, or wait for whoever does it."""
+    fault = TASK["fault"]
+    if fault in FROM_OUTSIDE:
+        wait_for(lambda: IS_AGAIN or (HERE / "go").exists())
+        return
+    try:
+        (HERE / "suffers").touch(exist_ok=False)
+    except FileExistsError:
+        return  # once is enough
+    if fault.startswith("exit "):
+        sys.stdout.flush()
+        os._exit(int(fault.removeprefix("exit ")))
+    if fault == "OOM":
+        hoard = []
+        while True:
+            hoard.append(bytearray(os.urandom(1)) * (16 << 20))
+    if fault == "disk full":
+        with (SAVED / "filler").open("wb") as filler:
+            (SAVED / "filler").unlink()  # the room is given back when this process ends
+            while True:
+                filler.write(bytes(1 << 20))
+
+
+def suffer_later() -> None:
+    """What serves has no phases of its own: it suffers when the chief has come to one, or is gone."""
+    wait_for((HERE / "reached").exists)
+    try:
+        suffer()
+    except OSError:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # as a script ends that fails; its main thread only serves
+
+
+def serve() -> None:
+    config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(config.cluster_spec(), job_name=config.task_type, task_index=config.task_id)
+    server.join()
+
+
+def evaluate() -> None:
+    """Look at each checkpoint until the last, and write down what it is worth."""
+    seen = 0
+    while seen < STEPS:
+        step = saved_step()
+        if step > seen:
+            seen = step
+            (SAVED / "score").write_text(str(step))
+        time.sleep(0.01)
+    if IS_VICTIM and TASK["phase"] == "after success":
+        threading.Event().wait()
+
+
+def saved_step() -> int:
+    """The step of the last checkpoint that is whole."""
+    latest = SAVED / "latest"
+    return int(latest.read_text()) if latest.exists() else 0
+
+
+def commit(number: int) -> None:
+    """Make a checkpoint count."""
+    part = SAVED / "latest.part"
+    part.write_text(str(number))
+    part.replace(SAVED / "latest")
+
+
+def wait_for(look) -> None:
+    while not look():
+        time.sleep(0.002)
+
+
+def train(strategy: tf.distribute.Strategy, run_step, meet) -> None:
+    """Take the steps; everybody writes a checkpoint, and when all have, the chief makes it count."""
+    with strategy.scope():
+        weight = tf.Variable(0.0)
+    step = tf.Variable(0)
+    parts = {"step": tf.train.Checkpoint(step=step), "weight": tf.train.Checkpoint(weight=weight)}
+    done = saved_step()
+    if done:
+        for name, part in parts.items():
+            part.read(f"{SAVED}/{done}/chief.0-{name}").assert_existing_objects_matched()
+        assert int(step) == done, (int(step), done)
+    learn = run_step(weight)
+    reach("first step")
+    for number in range(done + 1, STEPS + 1):
+        loss = float(learn())
+        print(f"step {number} loss {loss:.4f}", flush=True)
+        step.assign(number)
+        if number == MID_EPOCH:
+            reach("mid-epoch")
+        if number % EVERY == 0 or number == STEPS:
+            parts["step"].write(f"{SAVED}/{number}/{ME}-step")
+            if number == 2 * EVERY:
+                reach("checkpoint")  # half of it is written
+            parts["weight"].write(f"{SAVED}/{number}/{ME}-weight")
+            meet(number)
+
+
+def mirrored() -> None:
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the strategy keeps from ending anybody
+
+    @tf.function
+    def all_are_there():
+        return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", 1.0))
+
+    def meet(number):
+        """Make a checkpoint count when everybody has written it; nobody goes on, or leaves, before it does."""
+        all_are_there()
+        (HERE / f"met-{number}-{ME}").touch()
+        if ROLE == "chief":
+            wait_for(lambda: len(list(HERE.glob(f"met-{number}-*"))) == strategy.num_replicas_in_sync)
+            commit(number)
+        wait_for(lambda: saved_step() == number)
+
+    def run_step(weight):
+        @tf.function
+        def learn():
+            def one():
+                weight.assign_add(0.1)
+                return tf.distribute.get_replica_context().all_reduce("MEAN", 1.0 / (1.0 + weight))
+
+            return strategy.reduce("MEAN", strategy.run(one), None)
+
+        return learn
+
+    train(strategy, run_step, meet)
+    if IS_VICTIM and TASK["phase"] == "after success":
+        suffer_later()
+
+
+def coordinate() -> None:
+    config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tf.distribute.ParameterServerStrategy(config)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+    def run_step(weight):
+        @tf.function
+        def learn():
+            return 1.0 / (1.0 + weight.assign_add(0.1, read_value=True))
+
+        return lambda: coordinator.schedule(learn).fetch()
+
+    train(strategy, run_step, commit)
+
+
+def main() -> None:
+    after_success = TASK["phase"] == "after success"
+    if IS_VICTIM and after_success:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # or it would be gone before anything can happen to it
+    reach("before rendezvous")
+    if SERVES or ROLE == "evaluator":
+        if IS_VICTIM and not IS_AGAIN:
+            threading.Thread(target=suffer_later, daemon=True).start()
+        serve() if SERVES else evaluate()
+    elif "ps" in json.loads(os.environ["TF_CONFIG"])["cluster"]:
+        coordinate()
+    else:
+        mirrored()
+    print("done", flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # TensorFlow's own way out may wait for peers that are gone
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""One cell, tried for real, and what was wrong about it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from drumline.plan.types import ReplicaId
+from drumline.run.state import Cause, Phase, RunState
+from matrix.cells import AFTER, FROM_OUTSIDE, SUPERVISOR_KILL, Cell
+from matrix.oracle import LOSSES, Expected, expect
+from matrix.site import Site, Trial
+
+PATIENCE_SECONDS = 90.0
+_STEP = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
+CHIEF = ReplicaId("chief", 0)
+
+
+class Result(NamedTuple):
+    """What came of a cell."""
+
+    cell: Cell
+    expected: Expected
+    problems: tuple[str, ...]
+    seconds: float
+    seen: str = ""  # in a word
+    skipped: str = ""  # why it was not tried
+
+
+def try_cell(site: Site, cell: Cell) -> Result:
+    """Start a line, let it come to harm, wait for its end, and compare that with what had to come of it."""
+    expected = expect(cell)
+    if why := site.why_not(cell):
+        return Result(cell, expected, (), 0.0, skipped=why)
+    began = time.monotonic()
+    with ExitStack() as stack:
+        trial = site.start(cell, stack)
+        try:
+            harm(trial, cell)
+            wait_for(lambda: trial.state().phase.is_final)
+            problems = list(compare(trial, cell, expected))
+        except AssertionError as error:
+            problems = [f"{error} {describe(trial.state())}"]
+        finally:
+            trial.end()
+        return Result(cell, expected, tuple(problems), time.monotonic() - began, describe(trial.state()))
+
+
+def harm(trial: Trial, cell: Cell) -> None:
+    """Let it happen: what comes from outside when the phase is reached, and the phase that only we can see."""
+    if cell.phase == AFTER:
+        wait_for(lambda: has_succeeded(trial.state()))
+        trial.say("reached")
+    wait_for(lambda: trial.has("reached"))
+    if cell.fault in FROM_OUTSIDE:
+        trial.say("suffers")
+        trial.hurt(cell.victim, cell.fault)
+    else:
+        wait_for(lambda: trial.is_gone(cell.victim))
+    trial.say("hurt")
+    if cell.fault in ("network cut", SUPERVISOR_KILL):
+        trial.say("go")
+
+
+def wait_for(look: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """Look again and again until it is so; seldom, since others need the cores."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.03)
+
+
+def has_succeeded(state: RunState) -> bool:
+    chief = state.replicas.get(CHIEF)
+    assert not state.causes, state.causes
+    return chief is not None and chief.phase is Phase.FINISHED
+
+
+def compare(trial: Trial, cell: Cell, expected: Expected) -> list[str]:
+    """What is otherwise than it had to be."""
+    state, wrong = trial.state(), []
+    if state.phase is not expected.phase:
+        wrong.append(f"{state.phase}, and not {expected.phase}")
+    causes = causes_of(state)
+    accepted = [[name] for name in expected.named] or [[]]
+    if [str(cause.replica or "") for cause in causes] not in accepted:
+        wrong.append(f"named {[str(cause.replica) for cause in causes]}, and not {expected.named or 'nobody'}")
+    elif causes and causes[0].failure not in expected.failures:
+        wrong.append(f"it was {causes[0].failure}, and not {' or '.join(expected.failures)}")
+    if expected.warns != any(cell.victim in warning for warning in state.warnings):
+        wrong.append(f"warnings: {state.warnings}")
+    if expected.unit == "line" and state.attempt != 1:
+        wrong.append(f"{state.attempt} restarts of the line, and not 1")
+    if expected.unit != "line" and state.attempt:
+        wrong.append(f"{state.attempt} restarts of the line, and not 0")
+    wrong += compare_steps(trial, state, expected)
+    try:
+        wait_for(lambda: not trial.left(), 10)
+    except AssertionError:
+        wrong.append(f"left alive: {trial.left()}")
+    return wrong
+
+
+def compare_steps(trial: Trial, state: RunState, expected: Expected) -> list[str]:
+    """The chief's steps: the curve of a run that nothing happened to, and where it went on."""
+    wrong, lives = [], []
+    for attempt in range(state.attempt + 1):
+        for incarnation in range(10):
+            said = {int(step): float(loss) for step, loss in _STEP.findall(trial.log("chief.0", attempt, incarnation))}
+            lives += [said] if said else []
+            wrong += [f"step {n} has loss {loss}" for n, loss in said.items() if abs(LOSSES[n] - loss) > 1e-3]
+    taken = {step for life in lives for step in life}
+    if expected.trained and taken != LOSSES.keys():
+        wrong.append(f"steps {sorted(taken)} were taken")
+    if expected.resumes_at is not None and (not lives or min(lives[-1]) != expected.resumes_at):
+        wrong.append(f"went on at step {min(lives[-1]) if lives else None}, and not {expected.resumes_at}")
+    return wrong
+
+
+def causes_of(state: RunState) -> tuple[Cause, ...]:
+    """Everything that a run names as the cause of a fall."""
+    last = (state.ending.cause,) if state.ending and state.ending.cause else ()
+    return (*state.causes, *last)
+
+
+def describe(state: RunState) -> str:
+    """`FINISHED, attempt 1: worker.0, crash`."""
+    causes = ", ".join(f"{cause.replica or 'nobody'} {cause.failure}" for cause in causes_of(state))
+    return f"{state.phase}, attempt {state.attempt}" + (f": {causes}" if causes else "")
