@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from drumline.plan.types import COMPUTING, TENSORBOARD, Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
-from drumline.run.restart import delay_before
+from drumline.run.restart import delay_before, grace_before_kill
 from drumline.run.state import Phase, RunState
 
 
@@ -36,7 +36,7 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
 
 def stop(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
-    grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
+    grace_seconds = grace_before_kill(plan, state)
     if not state.anyone_left:  # TensorBoard goes last, when nothing more is to be shown
         return Stop((TENSORBOARD,), 0, grace_seconds, {TENSORBOARD: state.resumes} if state.resumes else {})
     helping = tuple(name for name, each in state.helpers.items() if not each.phase.is_final)

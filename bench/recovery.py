@@ -1,0 +1,182 @@
+"""From the death of a worker to the first new step on all: with drumline, and what else people have.
+
+Run as `python -m bench.recovery [tensorflow] [torch]` from the checkout, with the environments of `scripts/environment
+tensorflow torch` built. Two workers train; one is killed with KILL after the first steps. Beside it stands, for
+TensorFlow, how long a cold start of the same line takes by hand; for torch, torchrun restarting the same script. The
+numbers are medians of interleaved repetitions; below them is where drumline's time goes, by the run's journal.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.hand import ROOT, environment, typed
+from bench.start import TENSORFLOW, TORCH
+from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted
+from drumline.store.journal import read_journal
+
+REPETITIONS = 5
+WORKERS = 2
+
+# Behind the first step of `bench.start`: say so, and train on.
+TENSORFLOW_ON = "\nwhile True: float(step(tf.constant(x), tf.constant(y)))\n"
+TORCH_ON = """
+while True:
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(torch.randn(32, 64)), torch.arange(32) % 10).backward()
+    optimizer.step()
+"""
+MARK = """
+mark = os.path.join({marks!r}, str(os.getpid()))
+with open(mark + ".new", "w") as file: file.write(repr(time.monotonic()))
+os.rename(mark + ".new", mark)
+"""
+
+
+class Case(NamedTuple):
+    """A framework, and what its recovery is held against."""
+
+    framework: str
+    script: str
+    peer: str
+    goal: float
+
+
+CASES = {
+    "tensorflow": Case("tensorflow", TENSORFLOW + MARK + TENSORFLOW_ON, "a cold start by hand", 0.25),
+    "torch": Case("torch", TORCH + MARK + TORCH_ON, "torchrun restarts", 0.1),
+}
+PARTS = ("to notice", "to end the others", "to start anew", "to the first step")
+
+
+def main() -> None:
+    for name in sys.argv[1:] or list(CASES):
+        measure(name, CASES[name])
+
+
+def measure(name: str, case: Case) -> None:
+    peer, ours, parts = [], [], []
+    for _ in range(REPETITIONS):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            bench = Bench(Path(scratch), case)
+            peer.append(bench.torchrun() if case.framework == "torch" else bench.by_hand())
+            seconds, found = bench.drumline()
+            ours.append(seconds)
+            parts.append(found)
+    theirs, mine = statistics.median(peer), statistics.median(ours)
+    print(f"\n{name}: from the death of one of two workers to the first new step on both")
+    print(f"{'':<24}{'seconds':>9}{'ratio':>8}{'goal':>7}")
+    print(f"{case.peer:<24}{theirs:>9.2f}{1:>8.2f}")
+    print(f"{'drumline':<24}{mine:>9.2f}{mine / theirs:>8.2f}{case.goal:>7}")
+    for part, values in zip(PARTS, zip(*parts, strict=True), strict=True):
+        print(f"  {part:<22}{statistics.median(values):>9.2f}")
+
+
+class Bench:
+    """A folder with a script, and everything that is started there."""
+
+    def __init__(self, folder: Path, case: Case) -> None:
+        self.folder, self.case = folder, case
+        self.python = environment(case.framework) / "bin" / "python"
+        self.marks = folder / "marks"
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")},
+            "DRUMLINE_HOME": str(folder / "home"),
+            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        (folder / "train.py").write_text(case.script.replace("{marks!r}", repr(str(self.marks))))
+        line = f"framework: {case.framework}\nrun: python train.py\nroles: {{worker: {WORKERS}}}\n"
+        (folder / "drumline.yml").write_text(f"project: bench\n{line}restart: 1\n")
+
+    def by_hand(self) -> float:
+        """Start the line, each worker by itself, up to its first step."""
+        began = self._clear()
+        words = typed(self.case.framework, WORKERS)
+        processes = [self._start([str(self.python), "train.py"], each) for each in words]
+        seconds = max(self._first_steps(set()).values()) - began
+        _end(processes)
+        return seconds
+
+    def torchrun(self) -> float:
+        """Kill a rank of torchrun, which starts all anew."""
+        self._clear()
+        words = ["--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=1", "train.py"]
+        process = self._start([str(self.python.with_name("torchrun")), *words], {})
+        seconds, _ = self._kill_one(max)
+        process.send_signal(signal.SIGTERM)  # it takes its ranks along
+        process.wait()
+        return seconds
+
+    def drumline(self) -> tuple[float, tuple[float, ...]]:
+        """Kill a worker of a run with a budget; return also where the time went."""
+        self._clear()
+        _end([self._start([str(self.python), "-m", "drumline", "train", "-d"], {})], kill=False)
+        seconds, killed = self._kill_one(self._second_worker)
+        journal = list(read_journal(self.folder / "home" / "runs" / "1" / "events.jsonl"))
+        ends = [record.event.at_seconds for record in journal if isinstance(record.event, ReplicaExited)]
+        placed = [record.since_boot for record in journal if isinstance(record.event, AttemptPlaced)]
+        started = [record.since_boot for record in journal if isinstance(record.event, ReplicaStarted)]
+        moments = (killed, min(ends), placed[-1], started[-1], killed + seconds)
+        for words in (["kill", "--force", "1"], ["warm", "stop"]):
+            _end([self._start([str(self.python), "-m", "drumline", *words], {})], kill=False)
+        return seconds, tuple(after - before for before, after in pairwise(moments))
+
+    def _second_worker(self, _: dict[int, float]) -> int:
+        journal = read_journal(self.folder / "home" / "runs" / "1" / "events.jsonl")
+        events = (record.event for record in journal)
+        return next(each.pid or 0 for each in events if isinstance(each, ReplicaStarted) and each.replica.index == 1)
+
+    def _kill_one(self, choose: Callable[[dict[int, float]], int]) -> tuple[float, float]:
+        """Kill one of those who have taken a step; return how long it took all to do so again, and when it was."""
+        before = self._first_steps(set())
+        time.sleep(0.5)  # in the midst of it
+        killed = time.monotonic()
+        os.kill(choose(before), signal.SIGKILL)
+        return max(self._first_steps(set(before)).values()) - killed, killed
+
+    def _clear(self) -> float:
+        shutil.rmtree(self.marks, ignore_errors=True)
+        self.marks.mkdir()
+        return time.monotonic()
+
+    def _first_steps(self, known: set[int]) -> dict[int, float]:
+        """Wait until so many more have taken a step, and return when each did."""
+        deadline = time.monotonic() + 120
+        while True:
+            names = [
+                each.name for each in self.marks.iterdir() if each.name.isdecimal() and int(each.name) not in known
+            ]
+            if len(names) >= WORKERS:
+                return {int(name): float((self.marks / name).read_text()) for name in names}
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the workers did not come up: see {self.folder}")
+            time.sleep(0.005)
+
+    def _start(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(argv, cwd=self.folder, env={**self.env, **env}, stdout=quiet, stderr=quiet)
+
+
+def _end(processes: list[subprocess.Popen[bytes]], *, kill: bool = True) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            if kill:
+                process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()
