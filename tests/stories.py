@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -25,11 +25,14 @@ from drumline.run.event import (
     Event,
     Exit,
     FirstStepTaken,
+    LineHung,
+    RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
     ResumeRequested,
     RoomFound,
     RunAccepted,
+    StacksTaken,
     StopRequested,
     SummariesFound,
     SupervisorReturned,
@@ -112,6 +115,13 @@ class Telling:
                 yield EngineFailed(attempt, rest)
             case "stepped", _:
                 yield FirstStepTaken(int(rest or attempt), self.plan.replicas[0].id, 1, 0.0)
+            case "hung", _:
+                yield LineHung(attempt, rest or "no progress")
+            case "apart", _:
+                yield RendezvousFailed(attempt, ReplicaId.parse(rest), f"{rest} does not listen")
+            case "looked", _:  # `looked worker.1: is in sleep`, or `looked: nobody knows`
+                name, _, message = rest.rpartition(":")
+                yield StacksTaken(attempt, ReplicaId.parse(name) if name else None, message.strip())
             case "summaries", "":
                 yield SummariesFound()
             case "served", _:
@@ -147,6 +157,8 @@ def describe_action(action: Action) -> str:
         case Stop():
             lives = (_life(name, action.incarnations.get(name, 0)) for name in action.replicas)
             return " ".join(("stop" if action.grace_seconds else "kill", *lives))
+        case TakeStacks():
+            return " ".join(("stacks", *map(str, action.replicas)))
         case Serve():
             return "serve again" if action.incarnation else "serve"
         case SetTimer():

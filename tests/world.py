@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline.plan.types import COMPUTING, TENSORBOARD, Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -21,6 +21,7 @@ from drumline.run.event import (
     ReplicaStarted,
     ResumeRequested,
     RoomFound,
+    StacksTaken,
     StopRequested,
     SupervisorReturned,
     TensorBoardServed,
@@ -215,6 +216,10 @@ class World:
                 assert not self.state.anyone_helps
                 assert self.last_attempt in (None, action.attempt)
                 assert self.state.attempt == action.attempt
+            case TakeStacks():
+                assert self.asked_at is None
+                assert self.state.stacks_due
+                assert self.state.ending
             case Serve():
                 assert self.asked_at is None
                 assert self.plan.tensorboard is not False
@@ -262,6 +267,12 @@ class World:
             case Stop():
                 for replica in action.replicas:
                     self._stop((replica, action.attempt, action.incarnations.get(replica, 0)))
+            case TakeStacks():
+                keys = [(replica, action.attempt, action.incarnations.get(replica, 0)) for replica in action.replicas]
+                for life in (self.lives[key] for key in keys if key in self.lives):
+                    self._watch(life)
+                blamed = next((name for name in action.replicas if name.role != "evaluator"), None)
+                self.tidings.append(StacksTaken(action.attempt, blamed, "it sleeps"))
             case Serve():
                 life = self._life(TENSORBOARD, 0, action.incarnation)
                 self._watch(life)

@@ -28,3 +28,17 @@ def nearest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str | Non
     import difflib  # noqa: PLC0415 - only who mistypes waits for it
 
     return next(iter(difflib.get_close_matches(word[:60], list(known), n=1, cutoff=alike)), None)
+
+
+def span(seconds: float, *, parts: int = 2) -> str:
+    """`0.4s`, `12s`, `3m5s`, `2h`: a length of time in its largest units."""
+    if 0 < seconds < 10 and parts > 1:
+        return f"{seconds:.1f}s"
+    left, words = max(0, round(seconds)), []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        number, left = divmod(left, length)
+        if number:
+            words.append(f"{number}{unit}")
+        elif words:
+            break
+    return "".join(words[:parts]) or "0s"

@@ -20,11 +20,14 @@ from drumline.run.event import (
     EngineWarned,
     Event,
     FirstStepTaken,
+    LineHung,
+    RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
     ResumeRequested,
     RoomFound,
     RunAccepted,
+    StacksTaken,
     StopRequested,
     SummariesFound,
     SupervisorReturned,
@@ -87,6 +90,12 @@ def _words(event: Event) -> str:
             return f"took {step} of attempt {event.attempt}, says {event.replica}"
         case StopRequested(preempted=True):
             return "was preempted: its supervisor was asked to go"
+        case LineHung():
+            return f"hangs: {event.message}"
+        case RendezvousFailed():
+            return f"did not find together: {event.message}"
+        case StacksTaken():
+            return f"has its stacks saved: {event.message}" if event.message else "has its stacks saved"
         case StopRequested():
             return "was asked to stop at once" if event.force else "was asked to stop"
         case ResumeRequested():

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import click
 
 from drumline.errors import Problem
+from drumline.words import span
+
+__all__ = ("span", "table", "utc", "warn")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -22,20 +25,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def utc(at: float | None) -> str | None:
     """`2026-11-15T07:23:46Z`; None stays what it is."""
     return None if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-
-
-def span(seconds: float, *, parts: int = 2) -> str:
-    """`0.4s`, `12s`, `3m5s`, `2h`: a length of time in its largest units."""
-    if 0 < seconds < 10 and parts > 1:
-        return f"{seconds:.1f}s"
-    left, words = max(0, round(seconds)), []
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        number, left = divmod(left, length)
-        if number:
-            words.append(f"{number}{unit}")
-        elif words:
-            break
-    return "".join(words[:parts]) or "0s"
 
 
 def warn(message: str | Problem) -> None:

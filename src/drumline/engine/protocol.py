@@ -12,6 +12,8 @@ from drumline.run.event import Event
 
 if TYPE_CHECKING:
     from drumline.run.drill import Harm
+    from drumline.run.quiet import Pulse
+    from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage  # nobody waits for it who only starts a line
 
 
@@ -167,6 +169,30 @@ class Engine(Protocol):
         """What every life uses that goes on, and once more what each used that has ended since this was asked last.
 
         While nobody is `watched` for, it should cost next to nothing. An engine that cannot tell has nothing to say.
+        """
+        ...
+
+    def pulses(self) -> Iterator[Pulse]:
+        """What every life that goes on has done so far, by which to tell whether it does anything."""
+        ...
+
+    def sockets(self) -> Iterator[Sockets]:
+        """On which ports every life that goes on listens, and whom it has called."""
+        ...
+
+    def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        then: Callable[[], object],
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Begin to save the stacks of these with their traces; call `then` when that is done, or cannot be.
+
+        `gently` nobody is harmed by it, and who cannot be looked at so has none. Else it may end them, who are about
+        to be stopped anyway.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 
 from drumline.plan import types
 from drumline.plan.command import make_argv
@@ -44,7 +45,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
             rendezvous_seconds=spec.timeouts.rendezvous,
             grace_seconds=spec.timeouts.grace,
             run_seconds=spec.timeouts.run,
-            progress_seconds=spec.timeouts.progress,
+            progress_seconds=None if spec.timeouts.progress == inf else spec.timeouts.progress,
         ),
         tf_config_always=spec.tensorflow.tf_config == "always",
         evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,

@@ -31,6 +31,14 @@ class Stop(NamedTuple):
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
+class TakeStacks(NamedTuple):
+    """Save the stacks of these before they are stopped, whatever that does to them, and say StacksTaken."""
+
+    replicas: tuple[ReplicaId, ...]
+    attempt: int
+    incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
+
+
 class Serve(NamedTuple):
     """Start TensorBoard beside the line."""
 
@@ -58,4 +66,4 @@ class Finish(NamedTuple):
     ending: Ending
 
 
-Action = Prepare | Start | Stop | Serve | SetTimer | ChooseDelay | Finish
+Action = Prepare | Start | Stop | TakeStacks | Serve | SetTimer | ChooseDelay | Finish

@@ -89,6 +89,29 @@ class FirstStepTaken(NamedTuple):
     at_seconds: float
 
 
+class LineHung(NamedTuple):
+    """Nobody has made progress for so long that nobody will; the message says for how long."""
+
+    attempt: int
+    message: str
+
+
+class RendezvousFailed(NamedTuple):
+    """The replicas have not found each other; who is missing, and where it should be."""
+
+    attempt: int
+    replica: ReplicaId | None
+    message: str
+
+
+class StacksTaken(NamedTuple):
+    """The stacks of everybody are saved; whom they blame, and for what."""
+
+    attempt: int
+    replica: ReplicaId | None = None
+    message: str = ""
+
+
 class StopRequested(NamedTuple):
     """The run is to end; what came before that is decided before it, whenever it is told."""
 
@@ -151,6 +174,9 @@ Event = (
     | ReplicaStarted
     | ReplicaExited
     | FirstStepTaken
+    | LineHung
+    | RendezvousFailed
+    | StacksTaken
     | StopRequested
     | ResumeRequested
     | TimerFired

@@ -17,11 +17,14 @@ from drumline.run.event import (
     Event,
     Exit,
     FirstStepTaken,
+    LineHung,
+    RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
     ResumeRequested,
     RoomFound,
     RunAccepted,
+    StacksTaken,
     StopRequested,
     SummariesFound,
     SupervisorReturned,
@@ -29,6 +32,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.failure import reason_of
+from drumline.run.hang import blame, give_up
 from drumline.run.pending import expect_start, limit, linger, pending, prepare, ps_wait, stop, wait
 from drumline.run.restart import delay_before, may_restart
 from drumline.run.resume import PREEMPTED, may_resume, resumed
@@ -71,6 +75,10 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return _exited(plan, state, event)
         case FirstStepTaken():
             return state._replace(stepped=True), ()
+        case LineHung() | RendezvousFailed():
+            return give_up(state, event)
+        case StacksTaken():
+            return _wind_up(plan, blame(state, event)) if state.stacks_due else (state, ())
         case StopRequested():
             return _asked_to_stop(plan, state, event)
         case TimerFired():
@@ -177,7 +185,7 @@ def _anyone_lingers(plan: Plan, state: RunState) -> bool:
 
 
 def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
-    state = state._replace(forced=state.forced or event.force)
+    state = state._replace(forced=state.forced or event.force, stacks_due=False)
     reason = PREEMPTED if event.preempted else "Asked"
     return _end(plan, state, ending_when_asked(state.ending, event.at_seconds, reason))
 
@@ -236,8 +244,8 @@ def _end(plan: Plan, state: RunState, ending: Ending) -> Step:
 def _wind_up(plan: Plan, state: RunState) -> Step:
     """Stop whoever is left; when nobody is, the attempt is over, and perhaps the run."""
     state = state._replace(lingering=False)
-    if state.anyone_left:
-        return state, (stop(plan, state),)
+    if state.anyone_left or state.stacks_due:
+        return state, () if state.stacks_due else (stop(plan, state),)
     state = weigh(plan, state)
     ending = state.ending
     if ending is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from drumline.plan.types import COMPUTING, TENSORBOARD, Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
+from drumline.run.hang import take_stacks
 from drumline.run.restart import delay_before, grace_before_kill
 from drumline.run.state import Phase, RunState
 
@@ -16,7 +17,9 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
     if ending and state.phase.is_final:
         yield Finish(ending)
         return
-    if ending and not state.lingering:
+    if state.stacks_due:
+        yield take_stacks(state)
+    elif ending and not state.lingering:
         yield stop(plan, state)
     elif state.phase is Phase.BUILDING:
         yield from prepare(state)

@@ -16,9 +16,12 @@ from drumline.run.event import (
     Evidence,
     Exit,
     FirstStepTaken,
+    LineHung,
+    RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
+    StacksTaken,
     TensorBoardServed,
     TimerFired,
 )
@@ -90,6 +93,7 @@ class RunState(NamedTuple):
     tensorboard: ReplicaState | None = None  # beside the line, whatever the attempt; None while nobody wants it
     tensorboard_address: str = ""  # once it answers
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
+    stacks_due: bool = False  # hung; nobody is stopped before everybody's stacks are saved
     stepped: bool = False  # this attempt has taken a step, as far as anybody can tell
     lingering: bool = False  # succeeded; the others may end by themselves for a while
     forced: bool = False  # the user wants no grace
@@ -175,7 +179,7 @@ def is_past(state: RunState, event: Event) -> bool:
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
             return event.attempt != state.attempt
-        case FirstStepTaken():
+        case FirstStepTaken() | LineHung() | RendezvousFailed() | StacksTaken():
             return event.attempt != state.attempt
         case TensorBoardServed():
             return not state.shows

@@ -11,6 +11,7 @@ REPORT = "report"  # how far it is, as its script said last
 ERROR = "error"  # the exception that ended its script
 MARKS = "marks"  # which byte of the log was written by when
 ADDRESS = "address"  # where it is to be reached, of a helper that can be
+STACKS = "stacks"  # what its threads were doing, when nobody got on
 METRICS = "metrics"  # what it used, sample by sample
 
 

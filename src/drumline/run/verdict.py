@@ -5,6 +5,7 @@ from __future__ import annotations
 from drumline.plan.types import Plan
 from drumline.run.event import Evidence, Exit, ReplicaExited
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of, starved
+from drumline.run.hang import ended_for_stacks
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts
 
@@ -85,6 +86,6 @@ def _judge(ending: Ending, event: ReplicaExited) -> tuple[Phase, str]:
     # Its own fault, whoever went first.
     if starved(event.exit) or (gave_up(event.exit) and own_words(event.evidence)):
         return Phase.FAILED, reason_of(event.exit)
-    if gave_up(event.exit):
+    if gave_up(event.exit) and not ended_for_stacks(ending, event.exit):
         return Phase.FAILED, "Consequence"
     return Phase.KILLED, "PeerFailed"

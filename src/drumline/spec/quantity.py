@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from math import inf
 
 BYTES_PATTERN = r"^([0-9]{1,19}(?:\.[0-9]{1,9})?) ?(?:([kKMGTP])(i?)B?|B)$"
 SECONDS_PATTERN = r"^([0-9]{1,10}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)?$"
+PATIENCE_PATTERN = rf"{SECONDS_PATTERN}|^never$"
 
 _MOST_BYTES = 1024**6
 _MOST_SECONDS = 36_500 * 86_400
@@ -48,6 +50,16 @@ def parse_seconds(text: str) -> float:
     if seconds > _MOST_SECONDS:
         raise ValueError("a time of at most 36500d")
     return seconds
+
+
+def parse_patience(text: str) -> float:
+    """Read a time, or `never`, which is infinite; raise ValueError as above."""
+    if text == "never":
+        return inf
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or never") from None
 
 
 def format_seconds(seconds: float) -> str:

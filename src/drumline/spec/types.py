@@ -8,7 +8,14 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta, Struct, field, structs
 
-from drumline.spec.quantity import BYTES_PATTERN, SECONDS_PATTERN, parse_bytes, parse_seconds
+from drumline.spec.quantity import (
+    BYTES_PATTERN,
+    PATIENCE_PATTERN,
+    SECONDS_PATTERN,
+    parse_bytes,
+    parse_patience,
+    parse_seconds,
+)
 
 Framework = Literal["tensorflow", "torch", "jax", "plain"]
 Success = Literal["chief", "all-workers", "worker-0"]
@@ -61,6 +68,19 @@ Seconds = Annotated[
             "minimum": 0,
             "pattern": SECONDS_PATTERN,
             "examples": ["30s", "5m", "1h"],
+        },
+    ),
+]
+
+Patience = Annotated[
+    float,
+    Meta(
+        extra={"words": "a time such as 30m or 1h, or never", "parse": parse_patience},
+        extra_json_schema={
+            "written": ["number", "string"],
+            "minimum": 0,
+            "pattern": PATIENCE_PATTERN,
+            "examples": ["30m", "2h", "never"],
         },
     ),
 ]
@@ -177,8 +197,9 @@ class Timeouts(Block, frozen=True):
     grace: Annotated[Seconds, Meta(description="Between TERM and KILL")] = 10.0
     run: Annotated[Seconds | None, Meta(description="For the whole run")] = None
     progress: Annotated[
-        Seconds | None, Meta(description="Without a step, a line or work, before a run counts as hung")
-    ] = None
+        Patience,
+        Meta(description="Without a step, a line, work or bytes that move, before a run counts as hung"),
+    ] = 1800.0
 
 
 class TensorFlow(Block, frozen=True):

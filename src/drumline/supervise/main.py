@@ -66,12 +66,12 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | Re
         acknowledge("refused")  # somebody else did, or it has finished since
         return
     control = ControlServer(folder.socket_file, loop, supervisor.take)
+    rounds = Rounds(folder, engine, supervisor, control, loop)
     _heed_signals(loop, supervisor)
     engine.watch(folder.path, loop, supervisor.take)
     supervisor.begin(asked)
     acknowledge("ok")
     gc.enable()
-    rounds = Rounds(folder, engine, supervisor, control, loop)
 
     def settle_down() -> None:
         rounds.settled = True

@@ -34,16 +34,19 @@ class ProgressWatch:
         self._computing = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING]
         self._output_dir = output_dir
         self._clock = clock
-        self._began(RunState())
+        self._seen = RunState().replicas
+        self._begin(0, {})
 
-    def _began(self, state: RunState) -> None:
-        lives = ((name, state.replicas[name].incarnation) for name in self._computing if name in state.replicas)
-        self._lives = {self._run_dir / trace_dir(name, state.attempt, life): name for name, life in lives}
-        self._attempt = state.attempt if self._lives else None
-        self._read = dict.fromkeys(self._lives, 0)
-        self._unread = set(self._lives)
+    def _begin(self, attempt: int, lives: dict[Path, ReplicaId]) -> None:
+        self._attempt, self._lives = attempt, lives
+        self._read = dict.fromkeys(lives, 0)
+        self._unread = set(lives)
         self._since = self._next_look = self._clock()
         self._next_files = self._since + _FILES_PAUSE_SECONDS
+
+    def _lives_of(self, state: RunState) -> dict[Path, ReplicaId]:
+        lives = ((name, state.replicas[name].incarnation) for name in self._computing)
+        return {self._run_dir / trace_dir(name, state.attempt, life): name for name, life in lives}
 
     def look(
         self, state: RunState, grown: Iterable[Path] = (), *, exited: Collection[ReplicaId] = ()
@@ -54,8 +57,10 @@ class ProgressWatch:
         """
         if state.stepped or not state.replicas:
             return ()
-        if state.attempt != self._attempt:
-            self._began(state)
+        if state.replicas is not self._seen:
+            self._seen = state.replicas
+            if (lives := self._lives_of(state)) != self._lives:
+                self._begin(state.attempt, lives)
         self._unread.update(folder for folder in grown if folder in self._lives)
         began = self._clock()
         folders = {folder for folder, name in self._lives.items() if name in exited} if exited else set()
@@ -74,7 +79,7 @@ class ProgressWatch:
     def _taken(self, name: ReplicaId, step: int | None, at: float | None) -> FirstStepTaken:
         """A step that was there at this time of the clock on the wall, or by now."""
         ago = 0.0 if at is None else max(0.0, time.time() - at)
-        return FirstStepTaken(self._attempt or 0, name, step, round(self._clock() - ago, 3))
+        return FirstStepTaken(self._attempt, name, step, round(self._clock() - ago, 3))
 
     def _reported(self, folder: Path) -> FirstStepTaken | None:
         path = folder / REPORT

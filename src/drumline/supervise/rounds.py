@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from drumline.engine.protocol import Engine, Loop
 from drumline.plan.types import ReplicaId
+from drumline.run.action import TakeStacks
 from drumline.run.event import Event
 from drumline.store.folder import RunFolder
 from drumline.supervise.control import ControlServer
@@ -14,6 +15,7 @@ from drumline.supervise.marks import Marker
 from drumline.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from drumline.supervise.hang import HangWatch
     from drumline.supervise.progress import ProgressWatch
     from drumline.supervise.sample import Sampler
 
@@ -35,13 +37,16 @@ class Rounds:
         self._marker = Marker(returned=supervisor.has_returned)
         self._sampler: Sampler | None = None
         self._progress: ProgressWatch | None = None
+        self._hangs: HangWatch | None = None
         supervisor.last_look = self._last_look
+        supervisor.take_stacks = self._take_stacks
 
     def make(self) -> None:
         """Look at everything that is due, and again after a while."""
         grown = self._marker.mark(self._engine.traces())
         is_up = self.settled and not self._supervisor.state.waiting
         if is_up:
+            self._open_hangs().look(self._supervisor.state, grown)
             for step in self._open_progress().look(self._supervisor.state, grown):
                 self._supervisor.take(step)
         watched = self._control.is_watched
@@ -56,6 +61,21 @@ class Rounds:
 
     def _last_look(self, exited: Collection[ReplicaId]) -> Collection[Event]:
         return self._open_progress().look(self._supervisor.state, exited=exited)
+
+    def _take_stacks(self, action: TakeStacks) -> None:
+        from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only where a line hangs
+
+        take_stacks(self._folder.path, self._engine, self._supervisor.take, action)
+
+    def _open_hangs(self) -> HangWatch:
+        if self._hangs is None:
+            from drumline.supervise.hang import HangWatch  # noqa: PLC0415 - before nobody could
+
+            path, supervisor = self._folder.path, self._supervisor
+            self._hangs = HangWatch(
+                path, supervisor.plan, self._engine, supervisor.take, supervisor.addresses, self._loop.now
+            )
+        return self._hangs
 
     def _open_sampler(self) -> Sampler:
         if self._sampler is None:

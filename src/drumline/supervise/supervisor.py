@@ -16,7 +16,7 @@ from drumline.engine.protocol import Engine, Loop, MustWait
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.bind import bind
 from drumline.plan.types import TENSORBOARD, Placement, Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -28,6 +28,7 @@ from drumline.run.event import (
     ReplicaExited,
     ResumeRequested,
     RunAccepted,
+    StacksTaken,
     StopRequested,
     SupervisorReturned,
     TimerFired,
@@ -67,6 +68,7 @@ class Supervisor:
         self._addresses: dict[int, tuple[str, ...]] = {}
         self.output_dir = ""  # of the attempt that was placed last
         self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()  # before ends are judged
+        self.take_stacks: Callable[[TakeStacks], object] = lambda action: self.take(StacksTaken(action.attempt))
         self._trouble = ""  # why the journal cannot be kept
         history = list(history)
         for record in history:
@@ -157,6 +159,8 @@ class Supervisor:
                     grace_seconds=action.grace_seconds,
                     incarnations=action.incarnations,
                 )
+            case TakeStacks():
+                self.take_stacks(action)
             case Serve():
                 self._serve(action.incarnation)
             case SetTimer():
@@ -194,6 +198,10 @@ class Supervisor:
             return None if self.state.tensorboard else "" if self.state.ending else self.output_dir
 
         Lookout(self._loop, folder, self.take).look()
+
+    def addresses(self, attempt: int) -> dict[ReplicaId, str]:
+        """Where everybody of an attempt is, as it was written down."""
+        return dict(zip((each.id for each in self.plan.replicas), self._addresses.get(attempt, ()), strict=False))
 
     def _try(self, attempt: int, call: Callable[[], None]) -> None:
         """Have the engine do this; that it cannot is something that happens to the run."""

@@ -24,7 +24,7 @@ EVERYTHING = """
     checkpoint: ckpt
     data: [{name: a, path: a, prepare: make-data}, {name: b, path: b, volume: claim}]
     restart: {budget: 1, backoff: {initial: 2}}
-    timeouts: {run: 1h, progress: 2m}
+    timeouts: {run: 1h, progress: never}
 """
 
 

@@ -206,6 +206,7 @@ def test_timeouts_are_in_seconds() -> None:
     plan = plan_of("timeouts: {start: 1m, rendezvous: 2, grace: 500ms, run: 1h, progress: 1d}")
     assert plan.timeouts == Timeouts(60, 2, 0.5, 3600, 86400)
     assert plan_of("").timeouts == Timeouts()
+    assert plan_of("timeouts: {progress: never}").timeouts == Timeouts(progress_seconds=None)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from drumline.run.event import (
     AttemptPlaced,
     Event,
     Exit,
+    LineHung,
     ReplicaExited,
     ReplicaStarted,
     ResumeRequested,
@@ -48,7 +49,7 @@ def lines(draw: st.DrawFn) -> Plan:
         f"{draw(st.sampled_from(('', '', '', 'prepare', 'prepare prepare-words')))}"
         f" {'chief' if chief else ''} {f'worker*{workers}' if workers else ''}"
         f" ps*{draw(few)} evaluator*{draw(st.integers(0, 1))} success={draw(st.sampled_from(policies))}"
-        f" crash={draw(few)} lost={draw(few)} preempted={draw(few)}"
+        f" crash={draw(few)} lost={draw(few)} preempted={draw(few)} hang={draw(few)}"
         f" backoff_initial_seconds={draw(st.sampled_from((0, 1)))} {draw(st.sampled_from(('', 'run=60')))}"
         f" {draw(st.sampled_from(('', 'tensorboard', 'tensorboard=true')))}"
     )
@@ -70,6 +71,7 @@ def live(world: World, random: Random) -> None:
         "others take all the room": 1,
         "others make room": 3,
         "somebody finds summaries": 2,
+        "nobody gets on": 1,
         "the user wants an end": 1,
         "somebody wants its machine": 1,
         "the user goes on with it": 2,
@@ -115,6 +117,8 @@ def do(deed: str, world: World, random: Random) -> None:
         world.tell(random.choice(told))
     elif deed == "somebody finds summaries":
         world.tell(SummariesFound())
+    elif deed == "nobody gets on":
+        world.tell(LineHung(world.state.attempt, "no progress"))
     elif deed == "a time is over" and world.timers:
         world.tell(take(world.timers, random))
     elif deed == "the supervisor dies":
@@ -134,7 +138,7 @@ def let_it_end(world: World) -> None:
     world.breaks = None
     world.make_room()
     budgets = world.plan.restart
-    attempts = budgets.crash + budgets.lost + budgets.preempted + 1
+    attempts = budgets.crash + budgets.lost + budgets.preempted + budgets.hang + 1
     for _ in range((10 * len(world.plan.replicas) + 20) * attempts):
         alive = world.alive()
         if world.ending:
@@ -179,8 +183,8 @@ def check_end(world: World) -> None:
         if state.phase is Phase.FINISHED and counts(name):
             assert replica.phase is Phase.FINISHED
         if life and life.asked and life.exit in (TERM, KILL) and replica.phase is Phase.FAILED:
-            # Stopped by us: only for what it had done itself, which is not to start.
-            assert replica.reason == "StartTimeout" or not counts(name)
+            # Stopped by us: only for what it had done itself, which is not to start, or not to get on.
+            assert replica.reason in ("StartTimeout", "Hung") or not counts(name)
 
 
 def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
@@ -188,7 +192,7 @@ def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
     if cause.replica is None:
         return
     assert counts(cause.replica)
-    if cause.reason == "StartTimeout":
+    if cause.reason in ("StartTimeout", "Hung"):
         return
     helps = cause.replica.is_helper
     culprit = world.lives[(cause.replica, 0, world.resumes) if helps else (cause.replica, cause.attempt, 0)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.spec.quantity import format_bytes, format_seconds, parse_bytes, parse_seconds
+from drumline.spec.quantity import format_bytes, format_seconds, parse_bytes, parse_patience, parse_seconds
 from strategies import amounts
 
 AMOUNTS = [
@@ -130,3 +132,10 @@ def test_time_is_written_with_the_largest_unit_that_keeps_it_whole(seconds: floa
 def test_time_that_is_written_reads_back_exactly(text: str) -> None:
     seconds = parse_seconds(text)
     assert parse_seconds(format_seconds(seconds)) == seconds
+
+
+def test_patience_is_a_time_or_never_ends() -> None:
+    assert parse_patience("30m") == 1800
+    assert parse_patience("never") == math.inf
+    with pytest.raises(ValueError, match="a time such as 30s, 5m or 1h, or never"):
+        parse_patience("ever")

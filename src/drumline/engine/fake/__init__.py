@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -24,7 +24,9 @@ from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, TensorBoardServed
-from drumline.run.traces import TRACE, trace_dir
+from drumline.run.quiet import Pulse
+from drumline.run.rendezvous import Sockets
+from drumline.run.traces import STACKS, TRACE, trace_dir
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
 
@@ -49,11 +51,13 @@ class FakeEngine:
         self._boot = boot_id()
         self._lives: dict[tuple[ReplicaId, int, int], Life] = {}
         self._watched: _Stage | None = None
+        self._addresses: dict[ReplicaId, str] = {}
 
     def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a host of its own, which does not exist, and has whatever is asked of it."""
         del attempt
         addresses = keep or [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
+        self._addresses = {replica.id: address for replica, address in zip(plan.replicas, addresses, strict=True)}
         return {
             replica.id: self._place(plan, *address.rsplit(":", 1))
             for replica, address in zip(plan.replicas, addresses, strict=True)
@@ -172,6 +176,43 @@ class FakeEngine:
     def saboteur(self) -> Saboteur | None:
         """Nobody can be hurt who only plays."""
         return None
+
+    def pulses(self) -> Iterator[Pulse]:
+        """Who plays works all the time, unless its act is idle."""
+        for life in self._living():
+            worked = 0.0 if life.act.is_idle else self._stage.loop.now() - life.started
+            yield Pulse(life.replica, life.attempt, life.incarnation, worked)
+
+    def sockets(self) -> Iterator[Sockets]:
+        """Everybody listens whose act does, and has called everybody."""
+        everyone = frozenset(self._addresses.values())
+        for life in self._living():
+            own = self._addresses.get(life.replica, ":0").rpartition(":")[2]
+            heard = (frozenset((int(own),)), everyone) if life.act.listens else (frozenset[int](), frozenset[str]())
+            yield Sockets(life.replica, *heard)
+
+    def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        then: Callable[[], object],
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Write down what the acts say of it."""
+        del gently
+        keys = [(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        lives = [life for key in keys if (life := self._take_up(*key))]
+        self._play_all(lives)
+        for life in lives:
+            if not life.told_end and life.act.stacks:
+                (life.folder / STACKS).write_text(life.act.stacks)
+        self._stage.loop.call_later(0.0, then)
+
+    def _living(self) -> list[Life]:
+        going = (life for life in self._lives.values() if life.told_start and not life.told_end)
+        return [life for life in going if not life.replica.is_helper]
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""

@@ -34,6 +34,9 @@ class Act(NamedTuple):
     exit_on_term: Exit | None = Exit(signal=15)  # None: only KILL ends it
     after_term_seconds: float = 0.0
     starts_after_seconds: float = 0.0
+    is_idle: bool = False  # it does nothing but write its lines
+    listens: bool = True  # on its port
+    stacks: str = ""
 
 
 def command_of(*acts: Act) -> tuple[str, ...]:

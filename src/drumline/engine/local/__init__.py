@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from drumline.engine.local.processes import Processes
     from drumline.engine.local.python import LinePython
     from drumline.engine.local.warm.client import WarmProcesses
+    from drumline.run.quiet import Pulse
+    from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage
 
 # Linux passes no longer string to a process (MAX_ARG_STRLEN).
@@ -209,6 +211,35 @@ class LocalEngine:
                 yield usage
         if keepers:
             yield from self._open_meter().measure(keepers, watched=watched)
+
+    def pulses(self) -> Iterator[Pulse]:
+        """Count what everybody has done, with all that it started."""
+        from drumline.engine.local.pulse import read_pulses  # noqa: PLC0415 - when a line has been up for a while
+
+        return read_pulses(self._running.living())
+
+    def sockets(self) -> Iterator[Sockets]:
+        """Look at everybody's sockets, each in its own network."""
+        from drumline.engine.local.sockets import read_sockets  # noqa: PLC0415 - only where a line does not form
+
+        return read_sockets(self._running.living())
+
+    def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        then: Callable[[], object],
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Have a child ask py-spy, or Python itself."""
+        from drumline.engine.local.stacks import begin_to_save, find_targets  # noqa: PLC0415 - only where a line hangs
+
+        lives = [Life(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._running.take_up(lives)
+        targets = find_targets(self._run_dir, self._running.living(), lives)
+        begin_to_save(targets, gently=gently, loop=self._loop, then=then)
 
     def release(self) -> None:
         """Give back what the run claimed of this machine, or its place in line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -140,6 +140,20 @@ class Processes:
             elif kept.end is not None:
                 end, kept.end = kept.end, None
                 yield kept.life, end
+
+    def take_up(self, lives: Iterable[Life]) -> None:
+        """Watch these, also if an earlier supervisor began them; their ends are told."""
+        for life in lives:
+            self._adopt(life)
+        self._conclude_adopted()
+
+    def living(self) -> dict[Life, int]:
+        """All lives of the line that go on, with their keepers."""
+        return {
+            kept.life: kept.keeper
+            for kept in self._kept.values()
+            if kept.watched is not None and kept.keeper and not kept.life.replica.is_helper
+        }
 
     def _watch(self, kept: _Kept, keeper_pid: int) -> None:
         watched = os.pidfd_open(keeper_pid)

@@ -1,0 +1,174 @@
+"""The stacks of the lives on this machine, saved beside their logs by a child that may take its time.
+
+py-spy is asked where it is installed and allowed to look: it harms nobody. Else, if it is meant, Python itself, which
+prints the stacks of all its threads when it is aborted, and ends by that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.local.life import Life
+from drumline.engine.local.proc import PROC, read_stats
+from drumline.engine.local.pulse import find_trees, is_stopped
+from drumline.engine.protocol import Loop
+from drumline.run.traces import LOG, STACKS
+
+STACKS_SECONDS = 20.0
+_MOST_PROCESSES = 8  # of a replica
+_SPY_SECONDS = 10.0
+_ABORT_SECONDS = 5.0
+_LONGER_SECONDS = 5.0  # than it was given, and the child is ended
+_LONGEST_SLICE = 1 << 20
+_MOMENT_SECONDS = 0.02
+
+
+class Target(NamedTuple):
+    """Whose stacks are wanted: the folder of its traces, and its processes, its own first."""
+
+    folder: Path
+    pids: tuple[int, ...]
+
+
+def find_targets(run_dir: Path, keepers: Mapping[Life, int], lives: Iterable[Life]) -> list[Target]:
+    """Those of these lives that go on, with all their processes."""
+    found = find_trees({life: keepers[life] for life in lives if life in keepers}, read_stats())
+    return [Target(life.folder(run_dir), tuple(stat.pid for stat in tree)) for life, tree in found.items()]
+
+
+def begin_to_save(
+    targets: Sequence[Target],
+    *,
+    gently: bool,
+    loop: Loop,
+    then: Callable[[], object],
+    seconds: float = STACKS_SECONDS,
+) -> None:
+    """Have a child save these, and call `then` when it is done or its time is over."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.closerange(3, 65536)  # a child that holds the supervisor's lock would be taken for it
+            save_stacks(targets, find_spy(), gently=gently, seconds=seconds)
+        finally:
+            os._exit(0)
+    done = os.pidfd_open(pid)
+
+    def conclude() -> None:
+        loop.forget(done)
+        os.close(done)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        ended.append(pid)
+        then()
+
+    ended: list[int] = []
+    loop.on_readable(done, conclude)
+    loop.call_later(seconds + _LONGER_SECONDS, partial(_end, pid, ended))
+
+
+def _end(pid: int, ended: Sequence[int]) -> None:
+    if not ended:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, seconds: float) -> None:
+    """Save the stacks of these in the files that are for them; who cannot be looked at has none."""
+    deadline = time.monotonic() + seconds
+    seen = [target for target in targets if spy and _spy(spy, target, deadline)]
+    if gently:
+        return
+    _abort([target for target in targets if target not in seen])
+    for target in seen:  # native frames take seconds where they are read for the first time
+        if spy and not any(map(is_stopped, target.pids)):
+            _spy(spy, target, deadline, "--native")
+
+
+def find_spy() -> str | None:
+    """Where py-spy is: beside our own Python, or on the path."""
+    path = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))  # noqa: PTH120
+    return shutil.which("py-spy", path=path)
+
+
+def _spy(spy: str, target: Target, deadline: float, *options: str) -> bool:
+    """Save what py-spy sees; False if it sees nothing, or not in time."""
+    texts = []
+    for pid in target.pids[:_MOST_PROCESSES]:
+        # Who is stopped cannot be made to stand still.
+        how = (*options, "--nonblocking") if is_stopped(pid) else options
+        left = min(_SPY_SECONDS, deadline - time.monotonic())
+        if left <= 0:
+            return False
+        with suppress(subprocess.TimeoutExpired, OSError):
+            done = subprocess.run(
+                [spy, "dump", "--full-filenames", *how, "--pid", str(pid)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=left,
+                check=False,
+            )
+            if done.returncode == 0:
+                texts.append(done.stdout)
+    if texts:
+        _write(target.folder, b"\n".join(texts))
+    return bool(texts)
+
+
+def _abort(targets: Sequence[Target]) -> None:
+    """Have Python print the stacks of these into their logs, and keep them by themselves; they end by that."""
+    sizes = {target: _size(target.folder / LOG) for target in targets}
+    asked = [pid for target in targets for pid in _pythons(target)]
+    for pid in asked:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGABRT)
+    deadline = time.monotonic() + _ABORT_SECONDS
+    while time.monotonic() < deadline and any(map(_is_alive, asked)):
+        time.sleep(_MOMENT_SECONDS)
+    for target, size in sizes.items():
+        with suppress(OSError), (target.folder / LOG).open("rb") as log:
+            log.seek(size)
+            _, found, text = log.read(_LONGEST_SLICE).partition(b"Fatal Python error")
+            if found:
+                _write(target.folder, found + text)
+
+
+def _pythons(target: Target) -> Iterator[int]:
+    for pid in target.pids[:_MOST_PROCESSES]:
+        with suppress(OSError):
+            if not is_stopped(pid) and os.path.basename(os.readlink(f"{PROC}/{pid}/exe")).startswith("python"):  # noqa: PTH115, PTH119
+                yield pid
+
+
+def _is_alive(pid: int) -> bool:
+    with suppress(OSError, IndexError), open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123
+        return file.read().rpartition(b") ")[2][:1] not in b"ZX"
+    return False
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _write(folder: Path, text: bytes) -> None:
+    """Put it there whole; a full disk costs it."""
+    new = folder / f"{STACKS}.new"
+    with suppress(OSError):
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123
+            file.write(text)
+        new.replace(folder / STACKS)

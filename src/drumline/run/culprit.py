@@ -1,0 +1,183 @@
+"""Who holds up a line in which nobody gets on: the one that is not where the others wait for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from drumline.plan.types import ReplicaId
+from drumline.run.stacks import Frame, Thread, main_thread
+from drumline.words import listed
+
+_MOST_NAMED = 4
+
+# Where frameworks wait for the others, by the file of a frame and its function: what stands there is said.
+_WAITS = (
+    re.compile(r"/torch/distributed/(?:distributed_c10d|rendezvous)\.py (?P<word>[a-z]\w*)$"),
+    re.compile(r"/torch/nn/parallel/distributed\.py (?P<word>DistributedDataParallel)\b"),
+    re.compile(r"/torch/autograd/__init__\.py (?P<word>backward)$"),
+    re.compile(r"/jax/experimental/multihost_utils\.py (?P<word>[a-z]\w*)$"),
+    re.compile(r"/jax/_src/distributed\.py (?:State\.)?(?P<word>initialize)$"),
+    re.compile(r"/jax/_src/.* (?:\w+\.)?(?P<word>block_until_ready|_value)$"),
+    re.compile(r"/tensorflow/python/eager/context\.py (?:\w+\.)?(?P<word>ensure_initialized)$"),
+    re.compile(r"/tensorflow/python/eager/execute\.py quick_execute$"),
+    re.compile(r"/tensorflow/python/distribute/(?P<word>cluster_coordinator|multi_worker_util|remote)\.py\b"),
+)
+_UNNAMED = "a step of TensorFlow"
+# These are only there while one waits, however busily; all others may also be at work.
+_SURELY = re.compile(r"/torch/distributed/(?:distributed_c10d|rendezvous)\.py ")
+_NATIVE_WAITS = re.compile(r"\b(?:c10d|gloo)::|\bnccl[A-Z]\w*|\bMPI_[A-Z]\w*|\bxla::cpu::Gloo")
+_SERVES = re.compile(r"/(?:server_lib\.py (?:Server\.)?join|socketserver\.py .*serve_forever)$")
+
+# Of compiled code, what a person would call it.
+_CALLS = {
+    "time_sleep": "sleep",
+    "lock_PyThread_acquire_lock": "Lock.acquire",
+    "rlock_acquire": "RLock.acquire",
+    "sock_recv": "recv",
+    "sock_accept": "accept",
+    "os_read": "read",
+    "os_waitpid": "waitpid",
+    "builtin_input": "input",
+}
+_NOT_THE_USERS = re.compile(r"/(?:site-packages|dist-packages)/|/lib/python3[^/]*/|/drumline/runtime/|^<frozen ")
+
+
+class Doing(Enum):
+    """What a replica does, as far as its stacks say."""
+
+    WAITS = auto()  # for the others
+    SERVES = auto()
+    ELSEWHERE = auto()
+    STOPPED = auto()
+    UNKNOWN = auto()
+
+
+class Standing(NamedTuple):
+    """What a replica does, in which function, and where in its user's code; `surely` if it cannot be at work."""
+
+    doing: Doing
+    word: str = ""
+    place: str = ""
+    surely: bool = False
+
+
+class Blame(NamedTuple):
+    """Who is the likely culprit, if it is one, and a sentence about everybody."""
+
+    replica: ReplicaId | None
+    message: str
+
+
+def read_standing(text: str, *, is_stopped: bool = False) -> Standing:
+    """What a replica does by the text of its stacks; of one that is stopped, where."""
+    thread = main_thread(text)
+    if thread is None:
+        return Standing(Doing.STOPPED if is_stopped else Doing.UNKNOWN)
+    word, surely = _waits_in(thread)
+    if is_stopped:
+        return Standing(Doing.STOPPED, "", _place(thread))
+    if word:
+        return Standing(Doing.WAITS, word, _place(thread), surely)
+    if any(_SERVES.search(_spell(frame)) for frame in thread.frames):
+        return Standing(Doing.SERVES, "join", _place(thread))
+    return Standing(Doing.ELSEWHERE, _call(thread), _place(thread))
+
+
+def all_wait(standings: Mapping[ReplicaId, Standing]) -> bool:
+    """Whether everybody waits for the others, or is stopped, however busy; beyond doubt."""
+    everyone = [each for name, each in standings.items() if name.role != "evaluator"]
+    waits = [each for each in everyone if each.doing is Doing.WAITS and each.surely]
+    return bool(waits) and all(each in waits or each.doing in (Doing.STOPPED, Doing.SERVES) for each in everyone)
+
+
+def find_culprit(standings: Mapping[ReplicaId, Standing]) -> Blame:
+    """Who keeps the others waiting: whoever is stopped, or is elsewhere, or cannot be looked at while they can."""
+    trains = {name: each for name, each in standings.items() if name.role != "evaluator"}
+    line = {name: each for name, each in trains.items() if each.doing is not Doing.SERVES}
+    waits = [name for name, each in line.items() if each.doing is Doing.WAITS]
+    for doing in (Doing.STOPPED, Doing.ELSEWHERE, Doing.UNKNOWN):
+        found = [name for name, each in line.items() if each.doing is doing]
+        if found and (waits or doing is Doing.STOPPED or len(line) == 1):
+            return Blame(found[0], _sentence(found, waits, line))
+    if waits and len(waits) == len(line):
+        words = {line[name].word for name in waits}
+        together = f"everybody waits in {words.pop()}" if len(words) == 1 and len(waits) > 1 else _each(waits, line)
+        return Blame(None, together)
+    return Blame(_leader(line), _each(list(line), line))
+
+
+def _leader(line: Mapping[ReplicaId, Standing]) -> ReplicaId | None:
+    """The chief of a line whose others only serve; of equals nobody is to blame more than the others."""
+    return next(iter(line)) if len(line) == 1 else None
+
+
+def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapping[ReplicaId, Standing]) -> str:
+    said = listed([f"{name} {_says(line[name])}" for name in found[:_MOST_NAMED]])
+    if not waits:
+        return said
+    words = listed(sorted({line[name].word for name in waits}))
+    others = f"{waits[0]} waits" if len(waits) == 1 else "the others wait"
+    return f"{said}, {others} in {words}"
+
+
+def _each(names: Sequence[ReplicaId], line: Mapping[ReplicaId, Standing]) -> str:
+    if len(names) > 1 and len({line[name] for name in names}) == 1:
+        return f"everybody {_says(line[names[0]])}"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(f"{name} {_says(line[name])}" for name in names[:_MOST_NAMED]) + more
+
+
+def _says(standing: Standing) -> str:
+    place = f" ({standing.place})" if standing.place else ""
+    match standing.doing:
+        case Doing.STOPPED:
+            return f"is stopped{place}"
+        case Doing.UNKNOWN:
+            return "shows no stack"
+        case Doing.WAITS:
+            return f"waits in {standing.word}{place}"
+        case _:
+            return f"is in {standing.word}{place}"
+
+
+def _waits_in(thread: Thread) -> tuple[str, bool]:
+    """In what a thread waits for the others: the outermost that is known; and whether that is beyond doubt."""
+    word, surely = "", False
+    for frame in thread.frames:
+        spelt = _spell(frame)
+        if frame.is_native:
+            surely = surely or bool(_NATIVE_WAITS.search(frame.name))
+            continue
+        for pattern in _WAITS:
+            if found := pattern.search(spelt):
+                word = next(filter(None, found.groups()), _UNNAMED)
+                surely = surely or bool(_SURELY.search(spelt))
+    if surely and not word:
+        word = next(frame.name for frame in thread.frames if frame.is_native and _NATIVE_WAITS.search(frame.name))
+        word = re.split(r"[<(]", word)[0]
+    return word, surely
+
+
+def _call(thread: Thread) -> str:
+    """What a thread is in: a function of the system that people know, else the innermost of Python."""
+    for frame in thread.frames:
+        if not frame.is_native:
+            return frame.name.removesuffix(".<locals>").rpartition("<locals>.")[2]
+        if frame.name in _CALLS:
+            return _CALLS[frame.name]
+    return thread.frames[0].name if thread.frames else "nothing"
+
+
+def _place(thread: Thread) -> str:
+    """Where it is in its user's own code, else in whatever Python there is."""
+    of_python = [frame for frame in thread.frames if not frame.is_native]
+    own = (frame for frame in of_python if not _NOT_THE_USERS.search(frame.file))
+    frame = next(own, of_python[0] if of_python else None)
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}" if frame else ""
+
+
+def _spell(frame: Frame) -> str:
+    return f"{frame.file} {frame.name}"

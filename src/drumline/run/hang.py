@@ -1,0 +1,50 @@
+"""Hangs: what a line that does not get on makes of a run; by what rule it counts as such is in `quiet`."""
+
+from __future__ import annotations
+
+from signal import Signals
+
+from drumline.run.action import Action, TakeStacks
+from drumline.run.event import Exit, LineHung, RendezvousFailed, StacksTaken
+from drumline.run.state import Cause, Ending, Phase, RunState
+
+
+def give_up(state: RunState, event: LineHung | RendezvousFailed) -> tuple[RunState, tuple[Action, ...]]:
+    """A line that does not get on has failed; before anybody is stopped, everybody's stacks are saved."""
+    if state.ending or state.phase not in (Phase.STARTING, Phase.RUNNING):
+        return state, ()
+    if isinstance(event, LineHung):
+        cause = Cause(None, state.attempt, Exit(message=event.message), "hang", "Hung")
+    else:
+        exit_ = Exit(message=event.message)
+        cause = Cause(event.replica, state.attempt, exit_, "rendezvous", "RendezvousTimeout")
+    state = state._replace(ending=Ending(Phase.FAILED, cause.reason, cause), stacks_due=True)
+    return state, (take_stacks(state),)
+
+
+def take_stacks(state: RunState) -> TakeStacks:
+    """Save the stacks of everybody who is left."""
+    left = tuple(name for name, each in state.replicas.items() if not each.phase.is_final)
+    return TakeStacks(left, state.attempt, state.incarnations)
+
+
+def blame(state: RunState, event: StacksTaken) -> RunState:
+    """The same run with whom the stacks blame; they say where a culprit is who was known before."""
+    ending = state.ending
+    state = state._replace(stacks_due=False)
+    if ending is None or ending.cause is None or not event.message:
+        return state
+    cause = ending.cause
+    replica = cause.replica or event.replica
+    exit_ = cause.exit._replace(message=f"{cause.exit.message}: {event.message}")
+    state = state._replace(ending=ending._replace(cause=cause._replace(replica=replica, exit=exit_)))
+    standing = state.replicas.get(replica) if replica else None
+    if replica and standing and standing.phase is Phase.KILLED:  # it was ended by what showed its stacks
+        state = state.with_replica(replica, standing._replace(phase=Phase.FAILED, reason=cause.reason))
+    return state
+
+
+def ended_for_stacks(ending: Ending, exit_: Exit) -> bool:
+    """Whether this is how Python ends when it is asked for its stacks."""
+    hung = ending.cause is not None and ending.cause.failure in ("hang", "rendezvous")
+    return hung and exit_.signal == Signals.SIGABRT

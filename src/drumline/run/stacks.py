@@ -1,0 +1,60 @@
+"""Stacks of threads, as py-spy and Python's own fault handler print them, read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_SPY_THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \([^)]*\)(?:: "(?P<name>.*)")?')
+_SPY_FRAME = re.compile(r"    (?P<name>.+) \((?P<file>.+?)(?::(?P<line>\d+))?\)")
+_OWN_THREAD = re.compile(r"(?:Current t|T)hread 0x[0-9a-f]+ .*\(most recent call first\):")
+_OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
+
+
+class Frame(NamedTuple):
+    """A function that is being executed, and where it is; one of native code has no line."""
+
+    name: str
+    file: str
+    line: int | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is of compiled code."""
+        return self.line is None
+
+
+class Thread(NamedTuple):
+    """What a thread is doing: the innermost frame first."""
+
+    frames: tuple[Frame, ...]
+    name: str = ""
+
+
+def read_threads(text: str) -> list[Thread]:
+    """All threads in a text, in its order; what is none of them is passed over."""
+    return list(_threads(text))
+
+
+def main_thread(text: str) -> Thread | None:
+    """The main thread of the first process in a text: named so by py-spy, the last one of the fault handler."""
+    process = re.split(r"(?m)^Process \d+: .*$", text, maxsplit=2)
+    threads = read_threads(process[1] if len(process) > 1 else text)
+    named = (thread for thread in threads if thread.name == "MainThread")
+    return next(named, threads[-1] if threads else None)
+
+
+def _threads(text: str) -> Iterator[Thread]:
+    name: str | None = None
+    frames: list[Frame] = []
+    for line in text.splitlines():
+        opened = _SPY_THREAD.fullmatch(line) or _OWN_THREAD.fullmatch(line)
+        if opened:
+            if name is not None:
+                yield Thread(tuple(frames), name)
+            name, frames = opened.groupdict().get("name") or "", []
+        elif name is not None and (frame := _SPY_FRAME.fullmatch(line) or _OWN_FRAME.fullmatch(line)):
+            frames.append(Frame(frame["name"], frame["file"], int(frame["line"]) if frame["line"] else None))
+    if name is not None:
+        yield Thread(tuple(frames), name)

@@ -1,0 +1,164 @@
+"""The hang watch: looks now and then whether anybody of a line still does something, and whether it has formed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from drumline.engine.protocol import Engine, Tell
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.action import TakeStacks
+from drumline.run.culprit import Standing, all_wait, find_culprit, read_standing
+from drumline.run.event import EngineWarned, LineHung, RendezvousFailed, StacksTaken
+from drumline.run.quiet import Look, Pulse, Quiet, Verdict, begin, judge_line, watch
+from drumline.run.rendezvous import find_missing, must_form, say_missing
+from drumline.run.state import Phase, RunState
+from drumline.run.traces import REPORT, STACKS, trace_dir
+from drumline.words import span
+
+_LOOKS = 20  # in a time that is over when nothing was seen in any of them
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 30.0
+
+
+class HangWatch:
+    """Watches the attempt that a state is in; remembers since when everybody has been quiet."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        plan: Plan,
+        engine: Engine,
+        tell: Tell,
+        addresses: Callable[[int], Mapping[ReplicaId, str]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._run_dir = run_dir
+        self._plan = plan
+        self._engine = engine
+        self._tell = tell
+        self._addresses = addresses
+        self._clock = clock
+        self._attempt: int | None = None
+        self._reset(None)
+
+    def _reset(self, attempt: int | None) -> None:
+        self._attempt = attempt
+        self._quiet: Quiet | None = None
+        self._began = self._next_look = self._clock()
+        self._spoke: dict[str, float] = {}  # when the log of each last grew, by its folder
+        self._formed = not must_form(self._plan)
+        self._waits = 0  # for how many looks everybody was seen to wait
+        self._looks_closely = False
+        self._warned = ""
+
+    def look(self, state: RunState, grown: Iterable[Path]) -> None:
+        """Look if it is time; called at every tick with the folders whose logs have grown."""
+        now = self._clock()
+        if state.attempt != self._attempt or state.phase is not Phase.RUNNING or state.ending:
+            self._reset(state.attempt)
+            if state.phase is not Phase.RUNNING or state.ending:
+                self._attempt = None
+                return
+        for folder in grown:
+            if not folder.name.startswith("evaluator."):
+                self._spoke[folder.name.partition("+")[0]] = now
+        self._formed = self._formed or state.stepped
+        if now >= self._next_look:
+            self._next_look = now + self._pause
+            self._look(state, now)
+
+    @property
+    def _pause(self) -> float:
+        times = [self._plan.timeouts.progress_seconds, None if self._formed else self._plan.timeouts.rendezvous_seconds]
+        shortest = min((seconds for seconds in times if seconds is not None), default=_LOOKS * _LONGEST_PAUSE)
+        return min(max(_SHORTEST_PAUSE, shortest / _LOOKS), _LONGEST_PAUSE)
+
+    def _look(self, state: RunState, now: float) -> None:
+        progress = self._plan.timeouts.progress_seconds
+        if progress is None and self._formed:
+            return
+        found = (pulse for pulse in self._engine.pulses() if pulse.attempt == state.attempt)
+        pulses = {pulse.replica: pulse for pulse in found if pulse.replica.role != "evaluator"}
+        said = max(self._spoke.values(), default=None), *self._reports(pulses.values())
+        look = Look(now, pulses, said)
+        self._quiet = watch(self._quiet, look) if self._quiet else begin(look)
+        if not self._formed and now - self._began >= self._plan.timeouts.rendezvous_seconds:
+            self._look_for_missing(state.attempt, now, self._quiet)
+        if progress is not None and pulses:
+            self._judge(state.attempt, now, self._quiet, progress)
+
+    def _judge(self, attempt: int, now: float, quiet: Quiet, progress: float) -> None:
+        verdict = judge_line(quiet, now, progress)
+        if verdict is Verdict.HUNG:
+            self._tell(LineHung(attempt, f"no progress for {span(now - quiet.idle_since)}"))
+        elif verdict is Verdict.BUSY and not self._looks_closely:
+            self._looks_closely = True
+            lives = {name: pulse.incarnation for name, (_, pulse) in quiet.since.items()}
+            look = TakeStacks(tuple(lives), attempt, lives)
+            self._engine.stacks(
+                look.replicas, attempt, gently=True, then=lambda: self._saw(look, quiet), incarnations=lives
+            )
+        elif verdict is Verdict.MOVES:
+            self._waits = 0
+
+    def _saw(self, look: TakeStacks, quiet: Quiet) -> None:
+        """Count the looks at which everybody waited for the others; who computes is somewhere else at one of them."""
+        self._looks_closely = False
+        if look.attempt != self._attempt:
+            return
+        self._waits = self._waits + 1 if all_wait(read_standings(self._run_dir, look, _stopped(quiet))) else 0
+        if self._waits >= _LOOKS:
+            silent = span(self._clock() - quiet.silent_since)
+            self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
+
+    def _look_for_missing(self, attempt: int, now: float, quiet: Quiet) -> None:
+        sockets = {each.replica: each for each in self._engine.sockets()}
+        missing = find_missing(self._plan, self._addresses(attempt), sockets)
+        self._formed = not missing
+        patience = self._plan.timeouts.rendezvous_seconds
+        ages = [now - self._idle_since(each.replica, quiet) for each in missing]
+        idle = [each for each, age in zip(missing, ages, strict=True) if age >= patience]
+        if idle:
+            message = f"after {span(now - self._began)} {say_missing(idle)}"
+            self._tell(RendezvousFailed(attempt, idle[0].replica, message))
+        elif ages and min(ages) < patience / 2 and (message := say_missing(missing)) != self._warned:
+            self._warned = message
+            self._tell(EngineWarned(attempt, f"the line has not formed yet: {message}; who is busy is waited for"))
+
+    def _idle_since(self, name: ReplicaId, quiet: Quiet) -> float:
+        at = quiet.since[name][0] if name in quiet.since else self._clock()
+        return max(at, self._spoke.get(str(name), 0.0))
+
+    def _reports(self, pulses: Iterable[Pulse]) -> list[int]:
+        changed = []
+        for pulse in pulses:
+            path = self._run_dir / trace_dir(*pulse[:3]) / REPORT
+            with suppress(OSError):
+                changed.append(os.stat(path).st_mtime_ns)  # noqa: PTH116
+        return changed
+
+
+def take_stacks(run_dir: Path, engine: Engine, tell: Tell, action: TakeStacks) -> None:
+    """Have everybody's stacks saved, whatever that does to them, and tell whom they blame."""
+    stopped = {pulse.replica for pulse in engine.pulses() if pulse.is_stopped and pulse.attempt == action.attempt}
+
+    def conclude() -> None:
+        tell(StacksTaken(action.attempt, *find_culprit(read_standings(run_dir, action, stopped))))
+
+    engine.stacks(action.replicas, action.attempt, gently=False, then=conclude, incarnations=action.incarnations)
+
+
+def read_standings(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Standing]:
+    """What everybody does by the stacks that were saved."""
+    found = {}
+    for name in look.replicas:
+        path = run_dir / trace_dir(name, look.attempt, look.incarnations.get(name, 0)) / STACKS
+        text = path.read_text("utf-8", "replace") if path.exists() else ""
+        found[name] = read_standing(text, is_stopped=name in stopped)
+    return found
+
+
+def _stopped(quiet: Quiet) -> set[ReplicaId]:
+    return {name for name, (_, pulse) in quiet.since.items() if pulse.is_stopped}

@@ -1,0 +1,127 @@
+"""Lines that do not get on: declared so, looked at, stopped, with the culprit named; and lines that only seem so."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.run.event import AttemptPlaced, LineHung, RendezvousFailed, StacksTaken
+from drumline.run.state import Phase
+from drumline.run.traces import STACKS
+from integration.local.runs import House, kill_and_wait, wait_until
+
+SLEEPER = """
+import os, time
+
+def rest():
+    time.sleep(1000)
+
+if os.environ["DRUMLINE_INDEX"] == os.environ.get("STOPPED"):
+    os.kill(os.getpid(), 19)
+rest()
+"""
+
+# Rank 0 listens and waits for the others; the others call, but for one.
+CALLER = """
+import os, socket, time
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+rank = int(os.environ["RANK"])
+
+def prepare():
+    time.sleep(1000)
+
+if rank == 0:
+    server = socket.create_server(address)
+    calls = [server.accept() for _ in range(2)]
+if rank == 1:
+    prepare()
+while True:
+    try:
+        call = socket.create_connection(address)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.01)
+time.sleep(1000)
+"""
+
+
+def test_a_line_that_hangs_is_looked_at_stopped_and_charged_to_its_own_budget(house: House) -> None:
+    house.write("sleeper.py", SLEEPER)
+    run = house.train("""
+        roles: {worker: 2}
+        run: exec python sleeper.py
+        env: {STOPPED: "1"}
+        restart: {hang: 1}
+        timeouts: {progress: 1s, grace: 1s}
+    """)
+    state = run.wait_for(Phase.FAILED)
+    assert state.restarts == {"hang": 1}
+    assert (str(run.cause.replica), run.cause.failure, run.cause.reason) == ("worker.1", "hang", "Hung")
+    assert "worker.1 is stopped" in run.cause.exit.message
+    assert (run.replica_phase("worker.0"), run.replica_phase("worker.1")) == (Phase.KILLED, Phase.FAILED)
+    kinds = [type(event) for event in run.events]
+    assert kinds.count(LineHung) == kinds.count(StacksTaken) == 2
+    for attempt in (0, 1):
+        assert "rest (" in (run.trace_dir("worker.0", attempt) / STACKS).read_text()
+        assert "sleeper.py:" in (run.trace_dir("worker.1", attempt) / STACKS).read_text()
+    assert "hangs: no progress for 1" in house.run("events", run.id).out
+    assert "worker.1 is stopped" in house.run("status", run.id).out
+
+
+def test_a_line_that_computes_or_writes_in_silence_is_left_alone(house: House) -> None:
+    house.write(
+        "busy.py",
+        """
+        import os, time
+        end = time.monotonic() + 3.5
+        if os.environ["DRUMLINE_INDEX"] == "0":
+            while time.monotonic() < end:
+                pass
+        else:
+            time.sleep(3.5)
+    """,
+    )
+    run = house.train("""
+        roles: {worker: 2}
+        run: python busy.py
+        timeouts: {progress: 1s}
+    """)
+    run.wait_for(Phase.FINISHED)
+    assert not [event for event in run.events if isinstance(event, LineHung)]
+
+
+@pytest.mark.parametrize("network", ["shared", "private"])
+def test_whoever_keeps_a_line_from_forming_is_named_with_the_address(
+    house: House, network: str, private_networks: None
+) -> None:
+    house.write("caller.py", CALLER)
+    run = house.train(f"""
+        framework: torch
+        warm: false
+        roles: {{worker: 3}}
+        run: python caller.py
+        engine: {{local: {{network: {network}}}}}
+        timeouts: {{rendezvous: 1s, progress: never, grace: 1s}}
+    """)
+    run.wait_for(Phase.FAILED)
+    assert (str(run.cause.replica), run.cause.failure) == ("worker.1", "rendezvous")
+    assert run.cause.reason == "RendezvousTimeout"
+    (failed,) = [event for event in run.events if isinstance(event, RendezvousFailed)]
+    first = next(event.addresses[0] for event in run.events if isinstance(event, AttemptPlaced))
+    assert f"worker.1 has not called {first}" in failed.message
+    assert "prepare" in (run.trace_dir("worker.1") / STACKS).read_text()
+
+
+def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(house: House) -> None:
+    house.write("sleeper.py", SLEEPER)
+    run = house.train("""
+        run: python sleeper.py
+        timeouts: {progress: 1s, grace: 1s}
+    """)
+    supervisor = wait_until(run.supervisor)
+    wait_until(lambda: any(isinstance(event, LineHung) for event in run.events))
+    kill_and_wait(supervisor)
+    assert house.run("supervise", run.id).code == 0
+    state = run.wait_for(Phase.FAILED)
+    assert not state.stacks_due
+    assert str(run.cause.replica) == "worker.0"
+    assert run.cause.reason == "Hung"

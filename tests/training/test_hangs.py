@@ -1,0 +1,97 @@
+"""Lines of real frameworks that hang: the rank that keeps the others waiting is named, and where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from drumline.run.event import AttemptPlaced
+from drumline.run.state import Phase
+from drumline.run.traces import STACKS
+from integration.local.runs import COMMAND, House, Run
+from training.examples import open_house
+from training.line import LINE_SECONDS, find_python
+
+TORCH = """
+import time
+import torch, torch.distributed as dist
+
+def load_batch(step):
+    if step == 2 and dist.get_rank() == 1:
+        time.sleep(1000)
+    return torch.ones(4)
+
+dist.init_process_group("gloo")
+for step in range(9):
+    loss = load_batch(step).sum()
+    dist.all_reduce(loss)
+    print("step", step, "loss", loss.item())
+"""
+
+TENSORFLOW = """
+import json, os, sys, time
+import tensorflow as tf
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+
+def read_files():
+    time.sleep(1000)
+
+if [task["type"], str(task["index"])] == sys.argv[1:]:
+    read_files()
+if task["type"] == "worker" and resolver.cluster_spec().num_tasks("worker") == 1:
+    tf.distribute.Server(resolver.cluster_spec(), job_name="worker", task_index=0, protocol="grpc").join()
+if task["type"] == "chief":
+    tf.distribute.ParameterServerStrategy(resolver)
+else:
+    tf.distribute.MultiWorkerMirroredStrategy()
+"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """One house for all, so that the second line of a framework starts warm."""
+    with open_house(tmp_path_factory.mktemp("hangs")) as place:
+        place.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
+        yield place
+
+
+def train(house: House, framework: str, script: str, words: str, spec: str) -> Run:
+    """Run a line to its failure."""
+    house.write("script.py", script)
+    python = find_python(framework)
+    house.write_spec(f"framework: {framework}\nrun: {python} script.py {words}\ntensorboard: false\n{spec}")
+    # With the framework's own Python, which has no py-spy, Python itself has to say where it is.
+    program = (str(python), "-m", "drumline") if framework == "tensorflow" else COMMAND
+    command = house.command("train", "-d", program=program)
+    out, err = command.communicate(timeout=LINE_SECONDS)
+    assert command.returncode == 0, err
+    run = Run(house, out.split()[-1])
+    run.wait_for(Phase.FAILED, LINE_SECONDS)
+    return run
+
+
+def test_a_rank_of_torch_that_sleeps_keeps_the_others_in_all_reduce(house: House) -> None:
+    run = train(house, "torch", TORCH, "", "roles: {worker: 2}\ntimeouts: {progress: 2s, grace: 1s}")
+    assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "Hung")
+    assert run.cause.exit.message.endswith("(script.py:7), worker.0 waits in all_reduce")
+    assert "load_batch" in (run.trace_dir("worker.1") / STACKS).read_text()
+
+
+def test_whoever_tensorflow_waits_for_in_vain_is_named(house: House) -> None:
+    timeouts = "timeouts: {rendezvous: 2s, progress: never, grace: 1s}"
+    run = train(house, "tensorflow", TENSORFLOW, "worker 1", f"roles: {{worker: 2}}\n{timeouts}")
+    assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "RendezvousTimeout")
+    assert f"worker.1 does not listen on {addresses(run)[1]}: " in run.cause.exit.message
+    assert "worker.1 is in read_files (script.py:8), worker.0 waits in " in run.cause.exit.message
+    assert run.replica_phase("worker.0") is Phase.KILLED
+    # The chief of a line with parameter servers would wait for ever, without a word.
+    run = train(house, "tensorflow", TENSORFLOW, "ps 0", f"roles: {{chief: 1, worker: 1, ps: 1}}\n{timeouts}")
+    assert (str(run.cause.replica), run.cause.failure) == ("ps.0", "rendezvous")
+    assert f"ps.0 does not listen on {addresses(run)[2]}: " in run.cause.exit.message
+    assert "ps.0 is in read_files (script.py:8), chief.0 waits in " in run.cause.exit.message
+
+
+def addresses(run: Run) -> tuple[str, ...]:
+    return next(event.addresses for event in run.events if isinstance(event, AttemptPlaced))

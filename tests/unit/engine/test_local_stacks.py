@@ -1,0 +1,121 @@
+"""The stacks of real processes: py-spy's, and Python's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.pulse import is_stopped
+from drumline.engine.local.stacks import Target, find_spy, save_stacks
+from drumline.run.culprit import Doing, read_standing
+
+SCRIPT = """
+import os, threading, time
+
+def rest():
+    print("ready", flush=True)
+    time.sleep(1000)
+
+def other():
+    time.sleep(1001)
+
+threading.Thread(target=other, daemon=True).start()
+rest()
+"""
+SECONDS = 60.0
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    """A process that sleeps in a function of its script."""
+    (tmp_path / "rests.py").write_text(textwrap.dedent(SCRIPT))
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "rests.py"],
+            cwd=tmp_path,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            start_new_session=True,
+        )
+    try:
+        while b"ready" not in (tmp_path / "log").read_bytes():
+            assert process.poll() is None
+        yield Target(tmp_path, (process.pid,))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def spy() -> str:
+    found = find_spy()
+    assert found, "py-spy is of the tools that `make setup` installs"
+    return found
+
+
+def is_alive(target: Target) -> bool:
+    return os.waitid(os.P_PID, target.pids[0], os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+@pytest.mark.parametrize("gently", [True, False])
+def test_py_spy_sees_where_a_process_is_and_leaves_it_alone(target: Target, gently: bool) -> None:
+    save_stacks([target], spy(), gently=gently, seconds=SECONDS)
+    assert is_alive(target)
+    text = (target.folder / "stacks").read_text()
+    assert "rest (" in text
+    assert "other (" in text
+    standing = read_standing(text)
+    assert (standing.doing, standing.place) == (Doing.ELSEWHERE, "rests.py:6")
+    assert standing.word == "rest" if gently else standing.word in ("sleep", "rest")
+
+
+def test_without_py_spy_python_says_it_itself_and_ends_by_that(target: Target) -> None:
+    save_stacks([target], None, gently=False, seconds=SECONDS)
+    assert os.waitid(os.P_PID, target.pids[0], os.WEXITED | os.WNOWAIT)
+    text = (target.folder / "stacks").read_text()
+    assert text.startswith("Fatal Python error: Aborted")
+    assert "ready" not in text
+    assert read_standing(text)[:3] == (Doing.ELSEWHERE, "rest", "rests.py:6")
+
+
+def test_without_py_spy_nobody_is_harmed_by_a_gentle_look(target: Target) -> None:
+    save_stacks([target], None, gently=True, seconds=SECONDS)
+    assert is_alive(target)
+    assert not (target.folder / "stacks").exists()
+
+
+def test_who_is_stopped_is_seen_and_stays_stopped(target: Target) -> None:
+    os.killpg(target.pids[0], signal.SIGSTOP)
+    os.waitid(os.P_PID, target.pids[0], os.WSTOPPED | os.WNOWAIT)
+    assert is_stopped(target.pids[0])
+    save_stacks([target], spy(), gently=False, seconds=SECONDS)
+    assert is_stopped(target.pids[0])
+    assert read_standing((target.folder / "stacks").read_text(), is_stopped=True).place == "rests.py:6"
+
+
+def test_who_is_stopped_is_not_aborted(target: Target) -> None:
+    os.killpg(target.pids[0], signal.SIGSTOP)
+    os.waitid(os.P_PID, target.pids[0], os.WSTOPPED | os.WNOWAIT)
+    save_stacks([target], None, gently=False, seconds=SECONDS)
+    assert is_stopped(target.pids[0])
+
+
+def test_of_a_shell_the_python_below_it_is_looked_at(target: Target) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as shell:
+        save_stacks([Target(target.folder, (shell.pid, *target.pids))], spy(), gently=True, seconds=SECONDS)
+        assert read_standing((target.folder / "stacks").read_text()).place == "rests.py:6"
+        shell.kill()
+
+
+def test_who_is_gone_or_has_no_time_has_no_stacks(target: Target, tmp_path: Path) -> None:
+    save_stacks([target], spy(), gently=True, seconds=0.0)
+    save_stacks([Target(tmp_path, (4_000_001,))], spy(), gently=False, seconds=SECONDS)
+    assert not (target.folder / "stacks").exists()
+    assert is_alive(target)

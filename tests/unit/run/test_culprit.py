@@ -1,0 +1,189 @@
+"""Who holds up a line, by stacks that were recorded from lines that really hung.
+
+`stacks/*.txt`: two ranks of torch on gloo, of JAX and of TensorFlow's MultiWorkerMirroredStrategy, and a line with a
+parameter server, whose second rank did what the name of the file says, as py-spy 0.4.3 saw them with (`native`) and
+without (`plain`) native frames, or as Python printed them when it was aborted (`aborted`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from drumline.plan.types import ReplicaId
+from drumline.run.culprit import Doing, Standing, all_wait, find_culprit, read_standing
+from drumline.run.stacks import Frame, main_thread, read_threads
+
+STACKS = Path(__file__).with_name("stacks")
+CHIEF, FIRST, SECOND, THIRD = (
+    ReplicaId("chief", 0),
+    ReplicaId("worker", 0),
+    ReplicaId("worker", 1),
+    ReplicaId("worker", 2),
+)
+
+
+def recorded(scene: str, form: str) -> dict[ReplicaId, str]:
+    """The stacks of a line in one of the forms, by replica."""
+    parts = re.split(r"(?m)^=== (\w+) (\w+\.\d+)\n", (STACKS / f"{scene}.txt").read_text())[1:]
+    texts = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return {ReplicaId.parse(name): text for each, name, text in texts if each == form}
+
+
+def standings(scene: str, form: str, stopped: frozenset[ReplicaId] = frozenset()) -> dict[ReplicaId, Standing]:
+    return {name: read_standing(text, is_stopped=name in stopped) for name, text in recorded(scene, form).items()}
+
+
+@pytest.mark.parametrize(
+    ("scene", "form", "message"),
+    [
+        ("torch-sleep", "native", "worker.1 is in sleep (torch_line.py:11), worker.0 waits in all_reduce"),
+        ("torch-sleep", "plain", "worker.1 is in load_batch (torch_line.py:11), worker.0 waits in all_reduce"),
+        ("torch-sleep", "aborted", "worker.1 is in load_batch (torch_line.py:11), worker.0 waits in all_reduce"),
+        ("torch-lock", "native", "worker.1 is in Lock.acquire (torch_line.py:18), worker.0 waits in all_reduce"),
+        ("torch-spin", "native", "worker.1 is in load_batch (torch_line.py:13), worker.0 waits in all_reduce"),
+        ("torch-spin", "plain", "worker.1 is in load_batch (torch_line.py:13), worker.0 waits in all_reduce"),
+        ("torch-barrier", "native", "worker.1 is in sleep (torch_line.py:40), worker.0 waits in barrier"),
+        ("torch-ddp", "native", "worker.1 is in sleep (torch_line.py:32), worker.0 waits in backward"),
+        ("torch-ddp", "plain", "worker.1 is in main (torch_line.py:32), worker.0 waits in backward"),
+        ("torch-early", "native", "worker.1 is in sleep (torch_line.py:26), worker.0 waits in init_process_group"),
+        ("jax-sleep", "native", "worker.1 is in sleep (jax_line.py:11), worker.0 waits in process_allgather"),
+        ("jax-lock", "plain", "worker.1 is in load_batch (jax_line.py:18), worker.0 waits in process_allgather"),
+        ("jax-early", "native", "worker.1 is in sleep (jax_line.py:26), worker.0 waits in initialize"),
+        ("tensorflow-sleep", "native", "worker.1 is in sleep (tf_line.py:11), worker.0 waits in a step of TensorFlow"),
+        (
+            "tensorflow-lock",
+            "plain",
+            "worker.1 is in load_batch (tf_line.py:18), worker.0 waits in a step of TensorFlow",
+        ),
+        (
+            "tensorflow-spin",
+            "native",
+            "worker.1 is in load_batch (tf_line.py:14), worker.0 waits in a step of TensorFlow",
+        ),
+        ("tensorflow-early", "plain", "worker.1 is in main (tf_line.py:26), worker.0 waits in ensure_initialized"),
+    ],
+)
+def test_whoever_is_not_where_the_others_wait_is_the_culprit(scene: str, form: str, message: str) -> None:
+    assert find_culprit(standings(scene, form)) == (SECOND, message)
+
+
+def test_who_is_stopped_is_the_culprit_wherever_it_was() -> None:
+    message = "worker.1 is stopped (torch_line.py:20), worker.0 waits in all_reduce"
+    assert find_culprit(standings("torch-stop", "native", frozenset((SECOND,)))) == (SECOND, message)
+
+
+def test_who_is_stopped_needs_no_stack() -> None:
+    found = {**standings("jax-stop", "native"), SECOND: read_standing("", is_stopped=True)}
+    assert find_culprit(found) == (SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")
+
+
+def test_a_parameter_server_that_never_serves_is_the_culprit_and_who_serves_is_not() -> None:
+    found = standings("tensorflow-ps", "native")
+    assert found[FIRST].doing is Doing.SERVES
+    message = "ps.0 is in sleep (ps_line.py:6), chief.0 waits in ensure_initialized"
+    assert find_culprit(found) == (ReplicaId("ps", 0), message)
+
+
+def at(word: str, place: str = "train.py:3") -> Standing:
+    return Standing(Doing.ELSEWHERE, word, place)
+
+
+def waits(word: str, *, surely: bool = True) -> Standing:
+    return Standing(Doing.WAITS, word, "train.py:9", surely)
+
+
+SERVES, UNKNOWN, STOPPED = Standing(Doing.SERVES, "join"), Standing(Doing.UNKNOWN), Standing(Doing.STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("found", "culprit", "message"),
+    [
+        ({FIRST: at("sleep")}, FIRST, "worker.0 is in sleep (train.py:3)"),
+        ({FIRST: UNKNOWN}, FIRST, "worker.0 shows no stack"),
+        ({FIRST: waits("a"), SECOND: UNKNOWN}, SECOND, "worker.1 shows no stack, worker.0 waits in a"),
+        ({FIRST: waits("a"), SECOND: waits("a")}, None, "everybody waits in a"),
+        (
+            {FIRST: waits("a"), SECOND: waits("b")},
+            None,
+            "worker.0 waits in a (train.py:9), worker.1 waits in b (train.py:9)",
+        ),
+        ({FIRST: at("sleep"), SECOND: at("sleep")}, None, "everybody is in sleep (train.py:3)"),
+        ({FIRST: at("x"), SECOND: at("y")}, None, "worker.0 is in x (train.py:3), worker.1 is in y (train.py:3)"),
+        (
+            {FIRST: waits("a"), SECOND: at("x"), THIRD: waits("b")},
+            SECOND,
+            "worker.1 is in x (train.py:3), the others wait in a and b",
+        ),
+        ({FIRST: at("x"), SECOND: STOPPED}, SECOND, "worker.1 is stopped"),
+        ({CHIEF: at("sleep"), FIRST: SERVES, SECOND: SERVES}, CHIEF, "chief.0 is in sleep (train.py:3)"),
+        ({FIRST: waits("a"), SECOND: at("x"), ReplicaId("evaluator", 0): at("y")}, SECOND, None),
+        ({}, None, ""),
+    ],
+)
+def test_what_is_said_of_a_line_depends_on_who_waits(
+    found: dict[ReplicaId, Standing], culprit: ReplicaId | None, message: str | None
+) -> None:
+    blame = find_culprit(found)
+    assert blame.replica == culprit
+    assert message is None or blame.message == message
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({FIRST: waits("a"), SECOND: waits("b")}, True),
+        ({FIRST: waits("a"), SECOND: STOPPED}, True),
+        ({FIRST: waits("a"), ReplicaId("ps", 0): SERVES}, True),
+        ({FIRST: waits("a"), ReplicaId("evaluator", 0): at("x")}, True),
+        ({FIRST: waits("a"), SECOND: at("x")}, False),
+        ({FIRST: waits("a"), SECOND: UNKNOWN}, False),
+        ({FIRST: waits("a"), SECOND: waits("b", surely=False)}, False),
+        ({FIRST: STOPPED}, False),
+    ],
+)
+def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, Standing], expected: bool) -> None:
+    assert all_wait(found) is expected
+
+
+@pytest.mark.parametrize(
+    ("scene", "form", "surely"),
+    [
+        ("torch-sleep", "plain", True),
+        ("torch-ddp", "native", True),
+        ("torch-ddp", "plain", False),  # it may be at work
+        ("jax-sleep", "native", True),
+        ("jax-sleep", "plain", False),
+        ("tensorflow-sleep", "native", False),  # an epoch may be one step
+    ],
+)
+def test_what_may_also_be_work_is_no_proof_of_waiting(scene: str, form: str, surely: bool) -> None:
+    found = standings(scene, form)[FIRST]
+    assert (found.doing, found.surely) == (Doing.WAITS, surely)
+
+
+def test_threads_of_both_printers_are_read() -> None:
+    text = (
+        'Process 7: python a b\nPython v3.12.1 (/usr/bin/python3.12)\n\nThread 7 (active+gil): "MainThread"\n'
+        "    f (a.py:3)\n    0x7f (?)\n    g<int (*)(long)> (libx.so)\nThread 0x8 (idle)\n    h (b c.py:4)\n"
+        '\nProcess 9: sh\nThread 9 (idle): "MainThread"\n    other (c.py:1)\n'
+    )
+    frames = (Frame("f", "a.py", 3), Frame("0x7f", "?"), Frame("g<int (*)(long)>", "libx.so"))
+    thread = main_thread(text)
+    assert thread
+    assert thread.frames == frames
+    assert [each.name for each in read_threads(text)] == ["MainThread", "", "MainThread"]
+    aborted = (
+        "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  <no Python frame>\n\n"
+        'Current thread 0x2 (most recent call first):\n  File "a b.py", line 3 in f\n\nExtension modules: x\n'
+    )
+    last = main_thread(aborted)
+    assert last
+    assert last.frames == (Frame("f", "a b.py", 3),)
+
+
+@pytest.mark.parametrize("text", ["", "Error: no such process\n", "\x00\x1b[2J", "Thread 7", 'Thread 7 (idle): "x"\n'])
+def test_what_has_no_stacks_says_nothing(text: str) -> None:
+    assert read_standing(text).doing in (Doing.UNKNOWN, Doing.ELSEWHERE)

@@ -1,0 +1,105 @@
+"""When a line counts as hung: looks at what its replicas have done, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from drumline.plan.types import ReplicaId
+from drumline.run.quiet import Look, Pulse, Verdict, begin, judge_line, watch
+
+FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
+TIMEOUT, PAUSE = 1800.0, 30.0
+
+Doing = Callable[[float], Pulse]
+
+
+def does(
+    name: ReplicaId = FIRST,
+    *,
+    cpu: Callable[[float], float] = lambda _: 0.0,
+    disk: Callable[[float], float] = lambda _: 0.0,
+    moved: Callable[[float], float] = lambda _: 0.0,
+    life: Callable[[float], int] = lambda _: 0,
+    stopped: bool = False,
+) -> Doing:
+    """What a replica has done after so many seconds."""
+    return lambda at: Pulse(name, 0, life(at), cpu(at), int(disk(at)), int(moved(at)), stopped)
+
+
+def verdict_after(
+    seconds: float, *replicas: Doing, said: Callable[[float], object] = lambda _: None, pause: float = PAUSE
+) -> Verdict:
+    """What is thought of a line after so long, looked at every now and then."""
+
+    def look(at: float) -> Look:
+        return Look(at, {pulse.replica: pulse for pulse in (replica(at) for replica in replicas)}, said(at))
+
+    quiet, at = begin(look(0.0)), 0.0
+    while at < seconds:
+        at += pause
+        quiet = watch(quiet, look(at))
+    return judge_line(quiet, at, TIMEOUT * pause / PAUSE)
+
+
+@pytest.mark.parametrize(
+    ("what", "replicas"),
+    [
+        ("nobody does anything", [does(), does(SECOND)]),
+        ("one is stopped", [does(), does(SECOND, stopped=True)]),
+        (
+            "they wake up now and then, as gloo does",
+            [does(cpu=lambda at: 0.01 * at), does(SECOND, cpu=lambda at: 0.002 * at)],
+        ),
+        ("one passes itself a few bytes, as a store of torch does", [does(moved=lambda at: 4300 * at)]),
+        ("one worked for a minute and no more", [does(cpu=lambda at: min(at, 60.0))]),
+        ("one read its data and no more", [does(disk=lambda at: min(at, 60.0) * 1e6)]),
+    ],
+)
+def test_a_line_is_hung(what: str, replicas: list[Doing]) -> None:
+    assert verdict_after(TIMEOUT - 120, *replicas) is not Verdict.HUNG, what
+    assert verdict_after(TIMEOUT + 120, *replicas) is Verdict.HUNG, what
+
+
+@pytest.mark.parametrize(
+    ("what", "replicas", "said"),
+    [
+        ("one line in twenty minutes", [does(), does(SECOND)], lambda at: at // 1200),
+        ("a slow checkpoint", [does(disk=lambda at: 1000 * at), does(SECOND)], lambda _: 0),
+        ("a checkpoint to memory or to elsewhere", [does(moved=lambda at: 1e6 * at), does(SECOND)], lambda _: 0),
+        ("one comes back to life", [does(), does(SECOND, life=lambda at: int(at // 1000))], lambda _: 0),
+    ],
+)
+def test_a_line_that_moves_is_not(what: str, replicas: list[Doing], said: Callable[[float], object]) -> None:
+    assert verdict_after(3 * TIMEOUT, *replicas, said=said) is Verdict.MOVES, what
+
+
+@pytest.mark.parametrize(
+    ("what", "replicas"),
+    [
+        ("one compiles for hours, the others wait", [does(cpu=lambda at: at), does(SECOND)]),
+        ("all evaluate for hours", [does(cpu=lambda at: 2 * at), does(SECOND, cpu=lambda at: 2 * at)]),
+        ("a second of work in half a minute", [does(cpu=lambda at: at // 30)]),
+    ],
+)
+def test_a_line_that_computes_and_says_nothing_is_busy_for_ever(what: str, replicas: list[Doing]) -> None:
+    assert verdict_after(5 * TIMEOUT, *replicas) is Verdict.BUSY, what
+    assert verdict_after(TIMEOUT - 120, *replicas) is Verdict.MOVES, what
+
+
+def test_a_short_timeout_is_not_deceived_by_the_ticks_of_a_clock() -> None:
+    def idle(at: float) -> Pulse:
+        return does(cpu=lambda at: at // 5 * 0.01)(at)
+
+    assert verdict_after(3.0, idle, pause=0.05) is Verdict.HUNG
+
+
+def test_somebody_who_leaves_or_comes_is_a_sign_of_life() -> None:
+    one, two = does()(0), does(SECOND)(0)
+    quiet = begin(Look(0.0, {FIRST: one, SECOND: two}))
+    quiet = watch(quiet, Look(1000.0, {FIRST: one}))
+    assert quiet.idle_since == 1000.0
+    quiet = watch(quiet, Look(1500.0, {FIRST: one, SECOND: two}))
+    assert quiet.idle_since == 1500.0
+    assert watch(quiet, Look(2000.0, {FIRST: one, SECOND: two})).idle_since == 1500.0

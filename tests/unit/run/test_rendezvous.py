@@ -1,0 +1,79 @@
+"""Who is missing where a line should form."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.plan.types import ReplicaId
+from drumline.run.rendezvous import Sockets, find_missing, must_form, say_missing
+from lines import line
+
+
+def missing(text: str, *, listen: str = "", call: str = "", alive: str = "") -> list[str]:
+    """Who is missing of a line in which these listen and those have called the first; all live unless it is said."""
+    plan = line(text)
+    names = [replica.id for replica in plan.replicas]
+    addresses = {name: f"10.0.0.{number}:{2000 + number}" for number, name in enumerate(names)}
+    first = plan.chief
+    assert first
+    sockets = {
+        name: Sockets(
+            name,
+            frozenset((2000 + number,)) if str(name) in listen.split() else frozenset(),
+            frozenset((addresses[first],)) if str(name) in call.split() else frozenset(),
+        )
+        for number, name in enumerate(names)
+        if not alive or str(name) in alive.split()
+    }
+    return list(map(str, find_missing(plan, addresses, sockets)))
+
+
+@pytest.mark.parametrize(
+    ("text", "listen", "call", "expected"),
+    [
+        ("worker*2", "worker.0 worker.1", "", []),
+        ("worker*2", "worker.0", "", ["worker.1 does not listen on 10.0.0.1:2001"]),
+        ("chief worker", "worker.0", "", ["chief.0 does not listen on 10.0.0.0:2000"]),
+        ("chief worker ps", "worker.0", "", ["ps.0 does not listen on 10.0.0.2:2002"]),
+        ("chief worker ps", "worker.0 ps.0", "", []),
+        ("worker*2 evaluator", "worker.0 worker.1", "", []),
+        ("worker*2 framework=torch", "", "", ["worker.0 does not listen on 10.0.0.0:2000"]),
+        ("worker*2 framework=torch", "worker.0", "", ["worker.1 has not called 10.0.0.0:2000"]),
+        ("worker*2 framework=torch", "worker.0", "worker.1", []),
+        ("worker*3 framework=jax", "worker.0", "worker.2", ["worker.1 has not called 10.0.0.0:2000"]),
+    ],
+)
+def test_who_is_not_where_the_others_expect_it_is_missing(
+    text: str, listen: str, call: str, expected: list[str]
+) -> None:
+    assert missing(text, listen=listen, call=call) == expected
+
+
+def test_who_has_left_is_not_missing() -> None:
+    assert missing("worker*2", listen="worker.0", alive="worker.0") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("worker*2", True),
+        ("worker", False),
+        ("chief worker ps", True),
+        ("worker*2 framework=plain", False),
+        ("worker*2 framework=torch", True),
+        ("worker framework=jax", False),
+        ("worker evaluator framework=torch", False),
+    ],
+)
+def test_only_a_line_of_several_has_to_form(text: str, expected: bool) -> None:
+    assert must_form(line(text)) is expected
+
+
+def test_of_many_only_the_first_are_named() -> None:
+    plan = line("worker*9")
+    addresses = {replica.id: f"a:{1 + replica.id.index}" for replica in plan.replicas}
+    sockets = {replica.id: Sockets(replica.id) for replica in plan.replicas}
+    said = say_missing(find_missing(plan, addresses, sockets))
+    assert said.startswith("worker.0 does not listen on a:1, worker.1 ")
+    assert said.endswith(" and 5 more are not there")
+    assert ReplicaId("worker", 3) in addresses
