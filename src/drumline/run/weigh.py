@@ -25,24 +25,41 @@ _IN_VAIN = {"silent": "hang", "absent": "rendezvous"}
 
 def weigh(plan: Plan, state: RunState) -> RunState:
     """The same run with the cause that all evidence together speaks for, and everybody's part in it."""
-    ending = state.ending
-    cause = ending.cause if ending and ending.phase is Phase.FAILED else None
-    first = state.replicas.get(cause.replica) if cause and cause.replica else None
-    if ending is None or cause is None or cause.replica is None or first is None or first.exit != cause.exit:
-        return state  # nobody's exit decided
+    cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
+    if cause is None:
+        return state
+    better = _weigh(plan.framework, state, cause)
+    return state if better is None or better == cause else _with_cause(state, cause, better)
+
+
+def _weigh(framework: str, state: RunState, cause: Cause) -> Cause | None:
+    first = state.replicas.get(cause.replica) if cause.replica else None
+    if cause.replica is None or first is None or first.exit != cause.exit:  # nobody's end decided
+        return _who_raised(state, cause) if cause.failure == "hang" else None
     if first.evidence is None or not first.evidence.reports:
-        return state
-    better = _who_failed(plan.framework, state, cause.replica, first) or _who_is_missed(state, cause.replica, first)
-    if better is None:
-        failure = _IN_VAIN.get(first.evidence.reports)
-        better = cause._replace(failure=failure, reason="WaitedInVain") if failure else cause
-    if better == cause:
-        return state
-    culprit = better.replica or cause.replica
+        return None
+    found = _who_failed(framework, state, cause.replica, first) or _who_is_missed(state, cause.replica, first)
+    failure = _IN_VAIN.get(first.evidence.reports)
+    return found or (cause._replace(failure=failure, reason="WaitedInVain") if failure else None)
+
+
+def _with_cause(state: RunState, cause: Cause, better: Cause) -> RunState:
     replicas = dict(state.replicas)
-    replicas[cause.replica] = first._replace(reason="Consequence")
-    replicas[culprit] = state.replicas[culprit]._replace(phase=Phase.FAILED, reason=better.reason)
-    return state._replace(ending=ending._replace(reason=better.reason, cause=better), replicas=replicas)
+    if cause.replica in replicas:
+        replicas[cause.replica] = replicas[cause.replica]._replace(reason="Consequence")
+    if better.replica in replicas:
+        replicas[better.replica] = replicas[better.replica]._replace(phase=Phase.FAILED, reason=better.reason)
+    ending = state.ending._replace(reason=better.reason, cause=better) if state.ending else None
+    return state._replace(ending=ending, replicas=replicas)
+
+
+def _who_raised(state: RunState, cause: Cause) -> Cause | None:
+    """Whoever has raised and did not end: JAX, for one, waits at its end for peers that wait for it."""
+    for name, each in state.replicas.items():
+        if counts(name) and (words := own_words(each.evidence)):
+            exit_ = Exit(message=f"failed, and did not end; {cause.exit.message}")
+            return Cause(name, state.attempt, exit_, "crash", "Exited", words)
+    return None
 
 
 def _who_failed(framework: str, state: RunState, witness: ReplicaId, first: ReplicaState) -> Cause | None:

@@ -7,7 +7,8 @@ import pytest
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.machine import fold
-from drumline.run.state import Cause, RunState
+from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
+from drumline.run.weigh import weigh
 from lines import line
 
 GONE = Evidence("connection reset by peer", "gone")
@@ -90,3 +91,20 @@ def test_everybody_stands_as_the_cause_that_was_found_has_it() -> None:
     standing = {str(name): f"{each.phase} {each.reason}" for name, each in state.replicas.items()}
     assert standing == {"worker.0": "FAILED Consequence", "worker.1": "FAILED Unresponsive"}
     assert (state.phase, state.ending and state.ending.reason) == ("FAILED", "Unresponsive")
+
+
+def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
+    plan = line("worker*2")
+    stuck = Cause(None, 0, Exit(message="no step for 60 s"), "hang", "Hung")
+    replicas = {
+        worker(0): ReplicaState(Phase.KILLED, 0, Exit(signal=15), "PeerFailed", 70.0),
+        worker(1): ReplicaState(Phase.KILLED, 0, Exit(signal=9), "PeerFailed", 71.0, OWN),
+    }
+    state = RunState(replicas=replicas, ending=Ending(Phase.FAILED, "Hung", stuck))
+    ending = weigh(plan, state).ending
+    assert ending is not None
+    assert ending.cause == Cause(
+        worker(1), 0, Exit(message="failed, and did not end; no step for 60 s"), "crash", "Exited", OWN.said
+    )
+    quiet = state._replace(replicas={**replicas, worker(1): replicas[worker(1)]._replace(evidence=None)})
+    assert weigh(plan, quiet) == quiet
