@@ -60,17 +60,30 @@ def test_who_reports_that_a_living_peer_has_gone_and_names_it_is_still_the_first
     assert cause_of(end(0, 10.0, blaming(GONE, 1), code=1), end(1, 10.2, signal=15)).replica == worker(0)
 
 
-def test_a_peer_that_lived_and_could_not_be_reached_is_lost() -> None:
-    cause = cause_of(end(0, 10.0, blaming(SILENT, 1), code=1), end(1, 11.0, blaming(SILENT, 0), code=1))
-    assert (cause.replica, cause.failure, cause.reason) == (worker(1), "lost", "Unreachable")
-
-
 def test_whom_most_of_the_others_name_is_meant() -> None:
-    ends = [end(1, 10.0, blaming(SILENT, 0), code=1)]
-    ends += [end(2, 10.1, blaming(SILENT, 3), code=1), end(0, 10.2, blaming(SILENT, 3), code=1), end(3, 12.0, signal=9)]
-    assert cause_of(*ends, workers=4).replica == worker(0)
-    named_both = [ends[0]._replace(evidence=blaming(SILENT, 0, 3)), *ends[1:]]
-    assert cause_of(*named_both, workers=4).replica == worker(3)
+    ends = [end(1, 10.0, blaming(SILENT, 0), code=1), end(2, 10.1, blaming(SILENT, 3), code=1)]
+    ends += [end(0, 10.2, blaming(SILENT, 3), code=1), end(3, 12.0, signal=9)]
+    assert cause_of(*ends, workers=4).replica == worker(3)
+
+
+def test_of_two_that_miss_each_other_it_is_not_the_chief() -> None:
+    for first, other in ((0, 1), (1, 0)):
+        ends = end(first, 10.0, blaming(SILENT, other), code=1), end(other, 11.0, blaming(SILENT, first), code=1)
+        cause = cause_of(*ends)
+        assert (cause.replica, cause.failure, cause.reason) == (worker(1), "lost", "Unreachable")
+
+
+def test_a_chief_that_all_others_miss_is_meant_even_if_it_was_the_first_to_complain() -> None:
+    ends = [end(0, 10.0, blaming(SILENT, 1, 2), code=1)]
+    ends += [end(index, 10.0 + index, blaming(SILENT, 0), code=1) for index in (1, 2)]
+    cause = cause_of(*ends, workers=3)
+    assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "Unreachable")
+    assert cause.exit.message == "could not be reached; worker.1 says: timed out in a collective"
+
+
+def test_if_all_have_waited_in_vain_and_name_nobody_they_have_lost_each_other() -> None:
+    cause = cause_of(end(0, 10.0, SILENT, code=1), end(1, 10.1, SILENT, code=1))
+    assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "WaitedInVain")
 
 
 def test_a_worker_that_was_done_is_not_blamed_for_a_peer_that_says_what_it_did_wrong() -> None:
