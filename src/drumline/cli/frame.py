@@ -15,6 +15,7 @@ PAUSE_SECONDS = 1.0
 BAR = "┃"  # in front of each line of a card
 
 _COLOURS = {"FINISHED": "green", "FAILED": "red", "KILLED": "yellow", "RUNNING": "cyan", "RESTARTING": "magenta"}
+_EXCEPTION = re.compile(r" [A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\b")
 _STATE = r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FAILED|KILLED)\b"
 
 
@@ -110,10 +111,11 @@ def _draw(text: str, columns: int | None) -> list[str]:
 
 
 def _paint_card(line: str, *, is_first: bool) -> str:
-    """A red bar; the first line in bold, and where something happened fainter than what."""
+    """A red bar; what happened in bold, and where it did fainter than the rest."""
     text = line.removeprefix(BAR)
+    is_bold = is_first or _EXCEPTION.match(text) is not None
     is_place = text.startswith(("   File ", "   …"))
-    return click.style(BAR, fg="red") + (click.style(text, bold=is_first or None, dim=is_place or None) if text else "")
+    return click.style(BAR, fg="red") + (click.style(text, bold=is_bold or None, dim=is_place or None) if text else "")
 
 
 def _paint(match: re.Match[str]) -> str:

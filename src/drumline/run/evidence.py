@@ -37,6 +37,12 @@ _REPORTS = (
     ("gone", "another task died", r"distributed service detected fatal errors"),
     ("gone", "a collective was aborted", r"Collective ops is aborted by"),
 )
+# Without one of these there is no report: looked for first, since most ends of logs have none.
+_WORDS = (
+    "heartbeat", "barrier", "clients joined", "registertask", "timed out", "nccl", "watchdog", "connection ",
+    "failed to connect", "socket closed", "broken pipe", "coordination service", "distributed service",
+    "collective ops",
+)  # fmt: skip
 _PATTERNS = tuple((kind, words, re.compile(pattern, re.I | re.S)) for kind, words, pattern in _REPORTS)
 
 _TASK = re.compile(r"(?:/job:(?P<job>\w+)/(?:replica:\d+/)?task:)?\b(?P<number>\d{1,9})\b")
@@ -94,13 +100,17 @@ def closing(lines: Sequence[str]) -> Chain | None:
 
 
 def _own(chain: Chain) -> Evidence | None:
-    said = chain.raised[-1].sentence
+    """What somebody failed of; an abort alone does not say, and is also how a stuck interpreter shows its stacks."""
+    said = chain.raised[-1].sentence if chain.raised[-1].text != "Fatal Python error: Aborted" else ""
     said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
     return Evidence(said) if said else None
 
 
 def _report(text: str) -> tuple[str, str] | None:
     """What is reported of a peer: its kind, and in words."""
+    lowered = text.lower()
+    if not any(word in lowered for word in _WORDS):
+        return None
     return next(((kind, words) for kind, words, pattern in _PATTERNS if pattern.search(text)), None)
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 _MOST_FRAMES = 8  # of the author's own, in one traceback
 _MOST_LINES = 6  # of a message
-_LONGEST = 500  # characters of a line
+_LONGEST = 500  # characters of a line that is shown
+_LONGEST_LINE = 4000  # of one that is read
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _BEFORE = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
@@ -90,11 +91,14 @@ class Chain(NamedTuple):
 def lines_of(tail: bytes) -> list[str]:
     """The end of a log as lines that a terminal can show: without colours, and only the last state of each."""
     text = tail.decode(errors="replace")
-    return [_BEFORE.sub("", _CONTROL.sub("", _last_state(line))).rstrip() for line in text.split("\n")]
+    if "\r" in text:
+        text = "\n".join(map(_last_state, text.split("\n")))
+    lines = [line[:_LONGEST_LINE].rstrip() for line in _CONTROL.sub("", text).split("\n")]
+    return [_BEFORE.sub("", line).rstrip() for line in lines] if "[rank" in text else lines
 
 
 def _last_state(line: str) -> str:
-    return next((state for state in reversed(line.split("\r")) if state.strip()), "") if "\r" in line else line
+    return next((state for state in reversed(line.split("\r")) if state.strip()), "")
 
 
 def find_raised(lines: Sequence[str]) -> list[Chain]:

@@ -19,30 +19,55 @@ from drumline.run.verdict import own_words
 # So long an interpreter may take from an exception to its end, while peers have already noticed that it has gone.
 _ENDING_SECONDS = 10.0
 
-# What it is that somebody left who had waited in vain, and nobody knows for whom.
+# What it is if somebody has left who had waited in vain.
 _IN_VAIN = {"silent": "hang", "absent": "rendezvous"}
 
 
 def weigh(plan: Plan, state: RunState) -> RunState:
     """The same run with the cause that all evidence together speaks for, and everybody's part in it."""
-    ending = state.ending
-    cause = ending.cause if ending and ending.phase is Phase.FAILED else None
-    first = state.replicas.get(cause.replica) if cause and cause.replica else None
-    if ending is None or cause is None or cause.replica is None or first is None or first.exit != cause.exit:
-        return state  # nobody's exit decided
+    cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
+    if cause is None:
+        return state
+    better = _weigh(plan, state, cause)
+    return state if better is None or better == cause else _with_cause(state, cause, better)
+
+
+def _weigh(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
+    first = state.replicas.get(cause.replica) if cause.replica else None
+    if cause.replica is None or first is None or first.exit != cause.exit:  # nobody's end decided
+        return _who_raised(state, cause) if cause.failure == "hang" else None
     if first.evidence is None or not first.evidence.reports:
-        return state
-    better = _who_failed(plan.framework, state, cause.replica, first) or _who_is_missed(state, cause.replica, first)
-    if better is None:
-        failure = _IN_VAIN.get(first.evidence.reports)
-        better = cause._replace(failure=failure, reason="WaitedInVain") if failure else cause
-    if better == cause:
-        return state
-    culprit = better.replica or cause.replica
+        return None
+    found = _who_failed(plan.framework, state, cause.replica, first)
+    return found or _who_is_missed(plan, state, cause.replica, first) or _in_vain(state, cause, first.evidence.reports)
+
+
+def _in_vain(state: RunState, cause: Cause, reports: str) -> Cause | None:
+    """Whoever was the first to go had waited in vain, and nobody knows for whom; if all had, they lost each other."""
+    if reports not in _IN_VAIN:
+        return None
+    computing = [each.evidence for name, each in state.replicas.items() if name.role in COMPUTING]
+    all_silent = all(each is not None and each.reports == "silent" for each in computing)
+    return cause._replace(failure="lost" if all_silent else _IN_VAIN[reports], reason="WaitedInVain")
+
+
+def _with_cause(state: RunState, cause: Cause, better: Cause) -> RunState:
     replicas = dict(state.replicas)
-    replicas[cause.replica] = first._replace(reason="Consequence")
-    replicas[culprit] = state.replicas[culprit]._replace(phase=Phase.FAILED, reason=better.reason)
-    return state._replace(ending=ending._replace(reason=better.reason, cause=better), replicas=replicas)
+    if cause.replica in replicas:
+        replicas[cause.replica] = replicas[cause.replica]._replace(reason="Consequence")
+    if better.replica in replicas:
+        replicas[better.replica] = replicas[better.replica]._replace(phase=Phase.FAILED, reason=better.reason)
+    ending = state.ending._replace(reason=better.reason, cause=better) if state.ending else None
+    return state._replace(ending=ending, replicas=replicas)
+
+
+def _who_raised(state: RunState, cause: Cause) -> Cause | None:
+    """Whoever has raised and did not end: JAX, for one, waits at its end for peers that wait for it."""
+    for name, each in state.replicas.items():
+        if counts(name) and (words := own_words(each.evidence)):
+            exit_ = Exit(message=f"failed, and did not end; {cause.exit.message}")
+            return Cause(name, state.attempt, exit_, "crash", "Exited", words)
+    return None
 
 
 def _who_failed(framework: str, state: RunState, witness: ReplicaId, first: ReplicaState) -> Cause | None:
@@ -73,44 +98,43 @@ def _failed_itself(framework: str, name: ReplicaId, replica: ReplicaState, first
     return name in named or not named
 
 
-def _who_is_missed(state: RunState, witness: ReplicaId, first: ReplicaState) -> Cause | None:
+def _who_is_missed(plan: Plan, state: RunState, witness: ReplicaId, first: ReplicaState) -> Cause | None:
     """Whoever was still there, and yet did not answer or never came: named by most, or left over."""
-    if first.evidence is None:
-        return None
-    alive = [name for name, each in state.replicas.items() if each.at_seconds > first.at_seconds and name != witness]
-    votes: Counter[ReplicaId] = Counter()
-    for each in state.replicas.values():
-        votes.update(name for name in (each.evidence.blames if each.evidence else ()) if name in alive)
-    named = [name for name in first.evidence.blames if name in alive]
+    there = [name for name, each in state.replicas.items() if name == witness or each.at_seconds > first.at_seconds]
+    votes = Counter(name for each in state.replicas.values() for name in _blamed(each) if name in there)
     suspects = [name for name, count in votes.items() if count == max(votes.values())]
-    if named and not set(suspects) & set(named):
-        suspects = named
-    if len(suspects) > 1 and named:
-        suspects = [name for name in suspects if name in named][:1]
-    if not votes and first.evidence.reports != "gone":
-        suspects = _left_over(state, alive)
-    if len(suspects) != 1:
-        return None
-    return _missed(state, suspects[0], witness, first.evidence)
+    for better in (lambda name: name != plan.chief, _blamed(first).__contains__):  # the chief is whom most depend on
+        suspects = suspects if len(suspects) == 1 else [name for name in suspects if better(name)] or suspects
+    if not votes and first.evidence and first.evidence.reports != "gone":
+        suspects = _left_over(state, witness, there)
+    return _missed(state, suspects[0], witness, first) if len(suspects) == 1 else None
 
 
-def _left_over(state: RunState, alive: Sequence[ReplicaId]) -> list[ReplicaId]:
+def _blamed(replica: ReplicaState) -> tuple[ReplicaId, ...]:
+    """Whom it missed; a connection that is gone may be so since its peer has gone as well, and for the same reason."""
+    return replica.evidence.blames if replica.evidence and replica.evidence.reports != "gone" else ()
+
+
+def _left_over(state: RunState, witness: ReplicaId, there: Sequence[ReplicaId]) -> list[ReplicaId]:
     """Who of those that compute has nothing to complain of."""
     complain = [name for name, each in state.replicas.items() if each.evidence and each.evidence.reports]
-    return [name for name in alive if name.role in COMPUTING and name not in complain]
+    return [name for name in there if name.role in COMPUTING and name not in (witness, *complain)]
 
 
-def _missed(state: RunState, name: ReplicaId, witness: ReplicaId, evidence: Evidence) -> Cause | None:
-    quoted = _quote(witness, evidence)
-    own = state.replicas[name].evidence
-    if evidence.reports == "absent":
-        return Cause(name, state.attempt, Exit(message=f"never met the others; {quoted}"), "rendezvous", "Missing")
-    if own and own.reports == "silent" and witness in own.blames:  # it lived, and missed the others as they missed it
+def _missed(state: RunState, name: ReplicaId, witness: ReplicaId, first: ReplicaState) -> Cause | None:
+    reports = first.evidence.reports if first.evidence else ""
+    if name == witness:  # the others miss it as it misses them
+        other = next(each for each, replica in state.replicas.items() if name in _blamed(replica))
+        quoted = _quote(other, state.replicas[other].evidence, "says")
         return Cause(name, state.attempt, Exit(message=f"could not be reached; {quoted}"), "lost", "Unreachable")
-    if evidence.reports == "gone":
-        return None
+    quoted = _quote(witness, first.evidence)
+    if reports == "absent":
+        return Cause(name, state.attempt, Exit(message=f"never met the others; {quoted}"), "rendezvous", "Missing")
+    own = state.replicas[name].evidence
+    if own and own.reports == "silent" and any(name in _blamed(state.replicas[each]) for each in own.blames):
+        return Cause(name, state.attempt, Exit(message=f"could not be reached; {quoted}"), "lost", "Unreachable")
     return Cause(name, state.attempt, Exit(message=f"stopped answering; {quoted}"), "hang", "Unresponsive")
 
 
-def _quote(witness: ReplicaId, evidence: Evidence | None) -> str:
-    return f"{witness} left first: {evidence.said}" if evidence else f"{witness} left first"
+def _quote(witness: ReplicaId, evidence: Evidence | None, verb: str = "left first") -> str:
+    return f"{witness} {verb}: {evidence.said}" if evidence else f"{witness} {verb}"

@@ -7,7 +7,8 @@ import pytest
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.machine import fold
-from drumline.run.state import Cause, RunState
+from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
+from drumline.run.weigh import weigh
 from lines import line
 
 GONE = Evidence("connection reset by peer", "gone")
@@ -59,17 +60,30 @@ def test_who_reports_that_a_living_peer_has_gone_and_names_it_is_still_the_first
     assert cause_of(end(0, 10.0, blaming(GONE, 1), code=1), end(1, 10.2, signal=15)).replica == worker(0)
 
 
-def test_a_peer_that_lived_and_could_not_be_reached_is_lost() -> None:
-    cause = cause_of(end(0, 10.0, blaming(SILENT, 1), code=1), end(1, 11.0, blaming(SILENT, 0), code=1))
-    assert (cause.replica, cause.failure, cause.reason) == (worker(1), "lost", "Unreachable")
-
-
 def test_whom_most_of_the_others_name_is_meant() -> None:
-    ends = [end(1, 10.0, blaming(SILENT, 0), code=1)]
-    ends += [end(2, 10.1, blaming(SILENT, 3), code=1), end(0, 10.2, blaming(SILENT, 3), code=1), end(3, 12.0, signal=9)]
-    assert cause_of(*ends, workers=4).replica == worker(0)
-    named_both = [ends[0]._replace(evidence=blaming(SILENT, 0, 3)), *ends[1:]]
-    assert cause_of(*named_both, workers=4).replica == worker(3)
+    ends = [end(1, 10.0, blaming(SILENT, 0), code=1), end(2, 10.1, blaming(SILENT, 3), code=1)]
+    ends += [end(0, 10.2, blaming(SILENT, 3), code=1), end(3, 12.0, signal=9)]
+    assert cause_of(*ends, workers=4).replica == worker(3)
+
+
+def test_of_two_that_miss_each_other_it_is_not_the_chief() -> None:
+    for first, other in ((0, 1), (1, 0)):
+        ends = end(first, 10.0, blaming(SILENT, other), code=1), end(other, 11.0, blaming(SILENT, first), code=1)
+        cause = cause_of(*ends)
+        assert (cause.replica, cause.failure, cause.reason) == (worker(1), "lost", "Unreachable")
+
+
+def test_a_chief_that_all_others_miss_is_meant_even_if_it_was_the_first_to_complain() -> None:
+    ends = [end(0, 10.0, blaming(SILENT, 1, 2), code=1)]
+    ends += [end(index, 10.0 + index, blaming(SILENT, 0), code=1) for index in (1, 2)]
+    cause = cause_of(*ends, workers=3)
+    assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "Unreachable")
+    assert cause.exit.message == "could not be reached; worker.1 says: timed out in a collective"
+
+
+def test_if_all_have_waited_in_vain_and_name_nobody_they_have_lost_each_other() -> None:
+    cause = cause_of(end(0, 10.0, SILENT, code=1), end(1, 10.1, SILENT, code=1))
+    assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "WaitedInVain")
 
 
 def test_a_worker_that_was_done_is_not_blamed_for_a_peer_that_says_what_it_did_wrong() -> None:
@@ -90,3 +104,20 @@ def test_everybody_stands_as_the_cause_that_was_found_has_it() -> None:
     standing = {str(name): f"{each.phase} {each.reason}" for name, each in state.replicas.items()}
     assert standing == {"worker.0": "FAILED Consequence", "worker.1": "FAILED Unresponsive"}
     assert (state.phase, state.ending and state.ending.reason) == ("FAILED", "Unresponsive")
+
+
+def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
+    plan = line("worker*2")
+    stuck = Cause(None, 0, Exit(message="no step for 60 s"), "hang", "Hung")
+    replicas = {
+        worker(0): ReplicaState(Phase.KILLED, 0, Exit(signal=15), "PeerFailed", 70.0),
+        worker(1): ReplicaState(Phase.KILLED, 0, Exit(signal=9), "PeerFailed", 71.0, OWN),
+    }
+    state = RunState(replicas=replicas, ending=Ending(Phase.FAILED, "Hung", stuck))
+    ending = weigh(plan, state).ending
+    assert ending is not None
+    assert ending.cause == Cause(
+        worker(1), 0, Exit(message="failed, and did not end; no step for 60 s"), "crash", "Exited", OWN.said
+    )
+    quiet = state._replace(replicas={**replicas, worker(1): replicas[worker(1)]._replace(evidence=None)})
+    assert weigh(plan, quiet) == quiet
