@@ -232,7 +232,7 @@ class World:
             case Stop():
                 assert action.replicas
                 assert action.attempt == (0 if action.replicas[0].is_helper else self.state.attempt)
-                assert (action.grace_seconds == 0) == self.forced
+                assert (action.grace_seconds == 0) == (self.forced or self._nobody_can_save())
                 assert not any(self.state.everyone[name].phase.is_final for name in action.replicas)
                 assert not any(name.role == "ps" for name in action.replicas) or not self._ps_are_needed()
             case SetTimer():
@@ -246,6 +246,15 @@ class World:
                 assert list(self.state.replicas) == [replica.id for replica in self.plan.replicas]
                 assert all(each.phase.is_final for each in self.state.everyone.values())
                 self.ending = action.ending
+
+    def _nobody_can_save(self) -> bool:
+        """Whether a mirrored line has lost one of its own and starts again: TERM would not be heard."""
+        cause = self.state.ending.cause if self.state.ending else None
+        fell = self.state.ending and self.state.ending.phase is Phase.FAILED and cause and cause.replica
+        if not cause or not fell or self.state.out_of_time or self.plan.replicas_of("ps"):
+            return False
+        left = getattr(self.plan.restart, cause.failure, 0) - self.state.restarts.get(cause.failure, 0)
+        return self.plan.framework in ("tensorflow", "jax") and cause.failure != "preempted" and left > 0
 
     def _ps_are_needed(self) -> bool:
         """Whether somebody who computes has to leave first, the run being a success."""

@@ -39,7 +39,7 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
 
 def stop(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
-    grace_seconds = grace_before_kill(plan, state)
+    grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
     if not state.anyone_left:  # TensorBoard goes last, when nothing more is to be shown
         return Stop((TENSORBOARD,), 0, grace_seconds, {TENSORBOARD: state.resumes} if state.resumes else {})
     helping = tuple(name for name, each in state.helpers.items() if not each.phase.is_final)
@@ -49,7 +49,7 @@ def stop(plan: Plan, state: RunState) -> Stop:
     left = tuple(
         name for name, each in state.replicas.items() if not each.phase.is_final and not (wait and name.role == "ps")
     )
-    return Stop(left, state.attempt, grace_seconds, state.incarnations)
+    return Stop(left, state.attempt, grace_before_kill(plan, state), state.incarnations)
 
 
 def ps_wait(state: RunState) -> bool:

@@ -33,6 +33,6 @@ def grace_before_kill(plan: Plan, state: RunState) -> float:
     cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
     if cause and plan.framework in _CANNOT_SAVE_ALONE and not plan.replicas_of("ps"):
         fell = cause.replica is not None and cause.failure not in _TIME_TO_SAVE
-        if fell and may_restart(plan.restart, state.restarts, cause.failure):
+        if fell and not state.out_of_time and may_restart(plan.restart, state.restarts, cause.failure):
             return 0.0
     return plan.timeouts.grace_seconds
