@@ -52,12 +52,15 @@ def check_origins(modules: Mapping[str, ModuleType]) -> None:
     """Refuse whatever does not come with the environment: it may change with every run, or ask who it is."""
     named = (sys.prefix, sys.base_prefix, *_site_folders())
     homes = tuple(f"{path}/" for each in named for path in (each, os.path.realpath(each)))
+    library = os.path.dirname(os.__file__)  # noqa: PTH120
     own = f"{os.path.realpath(sys.base_prefix)}/"
     for name, module in list(modules.items()):
         file = getattr(module, "__file__", None)
         if module is modules.get("__main__") or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
             continue
-        if name in ("sitecustomize", "usercustomize") and not os.path.realpath(file).startswith(own):
+        # That of a distribution stands in Python's own library, if only as a link.
+        theirs = os.path.dirname(file) == library or os.path.realpath(file).startswith(own)  # noqa: PTH120
+        if name in ("sitecustomize", "usercustomize") and not theirs:
             raise Unfit(f"there is a {name}, {file}")
         if not file.startswith(homes) and not os.path.realpath(file).startswith(homes):
             raise Unfit(f"{name} would be imported from {file}, which is not the environment's")
