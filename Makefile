@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test matrix test-warm bench schema clean
+.PHONY: help setup demo check test matrix test-ways bench schema clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -32,8 +32,11 @@ test: check ## All checks, and all tests that need no cluster
 	scripts/environment --example estimator
 	$(BIN)/python -m pytest -n 3
 
-test-warm: $(READY) ## The tests of the local engine once more, every replica forked from a warm process
+test-ways: $(READY) ## The tests of the local engine once more with warm replicas, those of trainings with cold ones
+	scripts/environment tensorflow tensorboard torch jax
+	scripts/environment --example estimator
 	DRUMLINE_TEST_WARM=1 $(BIN)/python -m pytest -n 3 tests/integration/local
+	DRUMLINE_TEST_COLD=1 $(BIN)/python -m pytest -n 3 tests/training
 
 matrix: $(READY) ## Let everybody of a line come to harm in every way, and write down what came of it
 	scripts/environment tensorflow

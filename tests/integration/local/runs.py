@@ -26,7 +26,9 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_journal
 
 PATIENCE_SECONDS = 60.0
-# `make test-warm` has every replica forked from a warm process; else those are cold whose spec says nothing of it.
+# `make test-ways` has every replica forked from a warm process, else those are cold whose spec says nothing of it; and
+# those of trainings cold, which are warm else.
+COLDLY = bool(os.environ.get("DRUMLINE_TEST_COLD"))
 WARMLY = bool(os.environ.get("DRUMLINE_TEST_WARM"))
 COMMAND = (sys.executable, str(Path(__file__).with_name("warmly.py"))) if WARMLY else (sys.executable, "-m", "drumline")
 # What a run that is over may leave in its folder.
@@ -110,8 +112,9 @@ class House:
         pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[str]:
         """Start a command of drumline in the project."""
+        ways = ("--no-warm",) if COLDLY and words[:1] == ("train",) else ()
         return subprocess.Popen(
-            (*self.before, *program, *words),
+            (*self.before, *program, *words, *ways),
             cwd=self.project,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """The command line with every replica from a warm process: it is forked there, and becomes what its spec says.
 
-`make test-warm` has all the tests beside this file type this instead of `drumline`.
+`make test-ways` has all the tests beside this file type this instead of `drumline`.
 """
 
 from __future__ import annotations
