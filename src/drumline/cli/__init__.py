@@ -31,6 +31,7 @@ COMMANDS = {
     "resume": "Go on with a run that is over and did not finish",
     "wait": "Wait until a run is over",
     "drill": "Hurt a replica on purpose, and see how the run recovers",
+    "stacks": "Show what the threads of a run's replicas are doing, or were",
     "events": "Show what happened to a run, one line each",
     "rm": "Forget runs that are over, and their files",
     "environments": "List the environments that were built for runs, or remove them",

@@ -9,6 +9,7 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,16 @@ from drumline.run.event import StopRequested
 from drumline.runtime.unix import listen
 
 SAMPLED = b'{"sampled": true}\n'
+LOOKED = b'{"looked": true}\n'
 _LONGEST_REQUEST = 4096
 
 
 class Watch:
     """Somebody wants to see what the replicas use for as long as the connection is open."""
+
+
+class LookAtStacks:
+    """Somebody wants to see what the replicas are doing, and is told when it can be read."""
 
 
 class ControlServer:
@@ -33,6 +39,7 @@ class ControlServer:
         self._accept = accept
         self._connections: dict[socket.socket, bytes] = {}
         self._watchers: set[socket.socket] = set()
+        self.look_at_stacks: Callable[[Callable[[], object]], object] = lambda then: then()
         self._socket = listen(path)
         self._socket.setblocking(False)
         loop.on_readable(self._socket.fileno(), self._connect)
@@ -81,11 +88,18 @@ class ControlServer:
                 connection.send(b'{"ok": false}\n' if asked is None else b'{"ok": true}\n')
             if isinstance(asked, Watch):
                 self._watchers.add(connection)
+            elif isinstance(asked, LookAtStacks):
+                self.look_at_stacks(partial(self._answer, connection, LOOKED))
             elif asked is not None:
                 self._accept(asked)
 
+    def _answer(self, connection: socket.socket, answer: bytes) -> None:
+        if connection in self._connections:
+            with suppress(OSError):  # it has left, or does not look
+                connection.send(answer)
 
-def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | None:
+
+def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | LookAtStacks | None:
     """Read a request; None for what is not one."""
     try:
         data: Any = json.loads(line)
@@ -95,6 +109,8 @@ def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | Non
         return StopRequested(data.get("force", False), at_seconds)
     if isinstance(data, dict) and data.get("do") == "watch":
         return Watch()
+    if isinstance(data, dict) and data.get("do") == "stacks":
+        return LookAtStacks()
     return None
 
 
@@ -106,6 +122,15 @@ def request_stop(connection: socket.socket, *, force: bool) -> None:
 def request_watch(connection: socket.socket) -> None:
     """Say to the supervisor at the other end that somebody watches, until the connection is closed."""
     connection.sendall(json.dumps({"do": "watch"}).encode() + b"\n")
+
+
+def request_stacks(connection: socket.socket) -> None:
+    """Ask the supervisor at the other end to have everybody's stacks saved; return when they are, or it has left."""
+    connection.sendall(json.dumps({"do": "stacks"}).encode() + b"\n")
+    heard = b""
+    with suppress(ConnectionError):
+        while LOOKED not in heard and (data := connection.recv(4096)):
+            heard += data
 
 
 def read_answer(connection: socket.socket) -> bool:

@@ -19,11 +19,12 @@ from drumline.run.traces import LOG, REPORT, trace_dir
 
 _MOST_BYTES = 1 << 16  # of a log at a look; who writes more between two has said enough in its end
 _MOST_FILES = 4
-_PAUSES_PER_LOOK = 200
+# Marks say when a step was there, so the longer there was none, the longer the next look can wait.
+_PAUSES_PER_LOOK, _PAUSES_PER_AGE, _LONGEST_PAUSE_SECONDS = 200, 20, 5.0
 _WORDS = (b"loss", b"%|")  # no line that tells of a step is without one of these
 
 # Whose steps are only in TensorBoard's files is not in a hurry.
-_FILES_PAUSE_SECONDS, _FILES_LONGEST_SECONDS, _FILES_PAUSES_PER_AGE = 2.0, 30.0, 20
+_FILES_PAUSE_SECONDS, _FILES_LONGEST_SECONDS = 2.0, 30.0
 
 
 class ProgressWatch:
@@ -63,17 +64,17 @@ class ProgressWatch:
                 self._begin(state.attempt, lives)
         self._unread.update(folder for folder in grown if folder in self._lives)
         began = self._clock()
-        folders = {folder for folder, name in self._lives.items() if name in exited} if exited else set()
-        if began >= self._next_look:
-            folders |= self._lives.keys() if exited else self._unread
-        elif not exited:
+        if began < self._next_look and not exited:
             return ()
+        folders = self._unread | {folder for folder, name in self._lives.items() if name in exited}
         self._unread -= folders
         found = [step for folder in self._lives if (step := self._reported(folder))]
         found += [step for folder in folders if (step := self._printed(folder))]
         if not found and began >= self._next_files:
             found = self._written(began)
-        self._next_look = max(self._next_look, began + _PAUSES_PER_LOOK * (self._clock() - began))
+        pause = min((began - self._since) / _PAUSES_PER_AGE, _LONGEST_PAUSE_SECONDS)
+        pause = max(pause, _PAUSES_PER_LOOK * (self._clock() - began))
+        self._next_look = max(self._next_look, began + pause)
         return (min(found, key=lambda step: (step.at_seconds, step.replica)),) if found else ()
 
     def _taken(self, name: ReplicaId, step: int | None, at: float | None) -> FirstStepTaken:
@@ -82,8 +83,8 @@ class ProgressWatch:
         return FirstStepTaken(self._attempt, name, step, round(self._clock() - ago, 3))
 
     def _reported(self, folder: Path) -> FirstStepTaken | None:
-        path = folder / REPORT
-        if not os.path.exists(path):  # noqa: PTH110 - at every tick
+        path = f"{folder}/{REPORT}"
+        if not os.path.exists(path):  # noqa: PTH110 - of everybody, again and again
             return None
         from drumline.runtime.progress import read_report  # noqa: PLC0415 - only where a script reports
 
@@ -121,7 +122,7 @@ class ProgressWatch:
         from drumline.store.scalars import BY_KERAS, find_event_files, last_scalars  # noqa: PLC0415
         from drumline.store.writers import pid_of, session_of  # noqa: PLC0415
 
-        pause = min(max(_FILES_PAUSE_SECONDS, (now - self._since) / _FILES_PAUSES_PER_AGE), _FILES_LONGEST_SECONDS)
+        pause = min(max(_FILES_PAUSE_SECONDS, (now - self._since) / _PAUSES_PER_AGE), _FILES_LONGEST_SECONDS)
         self._next_files = now + pause
         files = find_event_files(folder) if (folder := self._output_dir()) else []
         if not files:

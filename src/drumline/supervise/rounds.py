@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from drumline.engine.protocol import Engine, Loop
 from drumline.plan.types import ReplicaId
 from drumline.run.action import TakeStacks
 from drumline.run.event import Event
+from drumline.run.state import Phase
 from drumline.store.folder import RunFolder
 from drumline.supervise.control import ControlServer
 from drumline.supervise.marks import Marker
@@ -40,6 +41,7 @@ class Rounds:
         self._hangs: HangWatch | None = None
         supervisor.last_look = self._last_look
         supervisor.take_stacks = self._take_stacks
+        control.look_at_stacks = self._look_at_stacks
 
     def make(self) -> None:
         """Look at everything that is due, and again after a while."""
@@ -66,6 +68,11 @@ class Rounds:
         from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only where a line hangs
 
         take_stacks(self._folder.path, self._engine, self._supervisor.take, action)
+
+    def _look_at_stacks(self, then: Callable[[], object]) -> None:
+        state = self._supervisor.state
+        left = tuple(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
+        self._engine.stacks(left, state.attempt, gently=True, then=then, incarnations=state.incarnations)
 
     def _open_hangs(self) -> HangWatch:
         if self._hangs is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from drumline.run.event import AttemptPlaced, LineHung, RendezvousFailed, StacksTaken
@@ -109,6 +111,28 @@ def test_whoever_keeps_a_line_from_forming_is_named_with_the_address(
     first = next(event.addresses[0] for event in run.events if isinstance(event, AttemptPlaced))
     assert f"worker.1 has not called {first}" in failed.message
     assert "prepare" in (run.trace_dir("worker.1") / STACKS).read_text()
+
+
+def test_stacks_of_a_run_that_goes_on_are_shown_and_do_it_no_harm(house: House) -> None:
+    house.write("sleeper.py", SLEEPER)
+    run = house.train("roles: {worker: 2}\nrun: exec python sleeper.py")
+    run.wait_started()
+    nobody = house.run("stacks", f"{run.id}.worker.7")
+    assert nobody.code != 0
+
+    def shown() -> str | None:
+        answer = house.run("stacks", f"{run.id}.worker.1")
+        return answer.out if "rest (" in answer.out else None
+
+    assert wait_until(shown).count(f"{run.id}.worker.") == 1
+    assert len(json.loads(house.run("stacks", run.id, "-o", "json").out)) == 2
+    assert run.state.phase is Phase.RUNNING
+    assert not run.exits()
+    assert house.run("kill", run.id).code == 0
+    assert "rest (" in house.run("stacks", run.id).out  # as they were
+    (run.trace_dir("worker.0") / STACKS).unlink()
+    gone = house.run("stacks", f"{run.id}.worker.0")
+    assert (gone.code, "there are no stacks" in gone.err) == (4, True)
 
 
 def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(house: House) -> None:
