@@ -28,6 +28,7 @@ class Pulse(NamedTuple):
     disk_bytes: int = 0  # read and written
     moved_bytes: int = 0  # the same, of files, pipes and the like, wherever they are
     is_stopped: bool = False
+    gpu_share: float = 0.0  # how busy it keeps its GPUs, as they were measured last
 
 
 class Look(NamedTuple):
@@ -93,6 +94,8 @@ def judge_line(quiet: Quiet, at_seconds: float, progress_seconds: float) -> Verd
 
 
 def _worked(since: tuple[float, Pulse], now: Pulse, at: float) -> bool:
+    if now.gpu_share >= _WORK_SHARE:  # whoever waits for a kernel need not compute
+        return True
     least = max(_LEAST_WORK_SECONDS, _WORK_SHARE * (at - since[0]))
     return abs(now.cpu_seconds - since[1].cpu_seconds) >= least
 

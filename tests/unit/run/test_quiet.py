@@ -23,9 +23,10 @@ def does(
     moved: Callable[[float], float] = lambda _: 0.0,
     life: Callable[[float], int] = lambda _: 0,
     stopped: bool = False,
+    gpu: float = 0.0,
 ) -> Doing:
     """What a replica has done after so many seconds."""
-    return lambda at: Pulse(name, 0, life(at), cpu(at), int(disk(at)), int(moved(at)), stopped)
+    return lambda at: Pulse(name, 0, life(at), cpu(at), int(disk(at)), int(moved(at)), stopped, gpu)
 
 
 def verdict_after(
@@ -81,6 +82,7 @@ def test_a_line_that_moves_is_not(what: str, replicas: list[Doing], said: Callab
         ("one compiles for hours, the others wait", [does(cpu=lambda at: at), does(SECOND)]),
         ("all evaluate for hours", [does(cpu=lambda at: 2 * at), does(SECOND, cpu=lambda at: 2 * at)]),
         ("a second of work in half a minute", [does(cpu=lambda at: at // 30)]),
+        ("a GPU works, and nobody else", [does(gpu=0.9), does(SECOND)]),
     ],
 )
 def test_a_line_that_computes_and_says_nothing_is_busy_for_ever(what: str, replicas: list[Doing]) -> None:

@@ -216,7 +216,7 @@ class LocalEngine:
         """Count what everybody has done, with all that it started."""
         from drumline.engine.local.pulse import read_pulses  # noqa: PLC0415 - when a line has been up for a while
 
-        return read_pulses(self._running.living())
+        return read_pulses(self._running.living(), self._meter.gpu_shares if self._meter else {})
 
     def sockets(self) -> Iterator[Sockets]:
         """Look at everybody's sockets, each in its own network."""

@@ -40,6 +40,7 @@ class Meter:
 
     def __init__(self, loop: Loop) -> None:
         self._sharing: dict[Life, _Sharing] = {}
+        self.gpu_shares: dict[Life, float] = {}  # as they were measured last, where they are known
         self._machine_bytes = find_memory()
         self._outermost = is_outermost()
         self._loop = loop
@@ -53,6 +54,7 @@ class Meter:
         found = trees(keepers.values(), stats)
         below = {life: found[keeper] for life, keeper in keepers.items() if keeper in stats and found[keeper]}
         gpus = self._gpus(below, stats)
+        self.gpu_shares = {life: gpu.share for life, gpu in gpus.items() if gpu and gpu.share is not None}
         for life, tree in below.items():
             # What has ended was waited for by its parent; orphans, and at last the replica itself, by the keeper.
             ticks = stats[keepers[life]].reaped_ticks + sum(stat.cpu_ticks + stat.reaped_ticks for stat in tree)

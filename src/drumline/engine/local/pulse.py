@@ -13,8 +13,8 @@ from drumline.run.quiet import Pulse
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def read_pulses(keepers: Mapping[Life, int]) -> Iterator[Pulse]:
-    """Look at everybody below these keepers once."""
+def read_pulses(keepers: Mapping[Life, int], gpu_shares: Mapping[Life, float]) -> Iterator[Pulse]:
+    """Look at everybody below these keepers once; how busy GPUs are was measured before."""
     stats = read_stats()
     for life, tree in find_trees(keepers, stats).items():
         ticks = stats[keepers[life]].reaped_ticks + sum(stat.cpu_ticks + stat.reaped_ticks for stat in tree)
@@ -24,6 +24,7 @@ def read_pulses(keepers: Mapping[Life, int]) -> Iterator[Pulse]:
             cpu_seconds=ticks / _TICKS,
             disk_bytes=sum(disk for disk, _ in counts),
             moved_bytes=sum(moved for _, moved in counts),
+            gpu_share=gpu_shares.get(life, 0.0),
             is_stopped=any(is_stopped(stat.pid) for stat in tree),
         )
 
