@@ -54,6 +54,10 @@ def run_of(story: Story) -> Story:
     return story._replace(name=f"run-{story.name}", is_run=True, spec="timeouts: {grace: 2}")
 
 
+def cut(story: Story) -> Story:
+    return run_of(story)._replace(spec="timeouts: {grace: 2}\nengine: {local: {network: private}}")
+
+
 def mirrored(name: str, who: str, how: str, workers: int = 2, **more: Any) -> Story:
     return Story(f"mirrored-{name}", "mirrored.py", "tensorflow", {"worker": workers}, who, how, **more)
 
@@ -147,6 +151,10 @@ STORIES = (
     run_of(jax("stop-first", "worker.0", "stop")),
     run_of(jax("stop-other", "worker.1", "stop")),
     run_of(jax("raise-other", "worker.1", "raise")),
+    cut(mirrored("cut-other", "worker.1", "cut")),
+    cut(mirrored("three-cut-first", "worker.0", "cut", 3)),
+    cut(mirrored("three-cut-second", "worker.1", "cut", 3)),
+    cut(jax("cut-other", "worker.1", "cut")),
     run_of(servers("kill-ps", "ps.1", "kill")),
     run_of(servers("kill-chief", "chief.0", "kill")),
     # TensorFlow waits an hour for each of these.
@@ -174,18 +182,15 @@ class Line:
             "PYTHONPATH": f"{ROOT / 'src'}:{SCRIPTS}",
             "TF_CPP_MIN_LOG_LEVEL": "1",
             "JAX_PLATFORMS": "cpu",
-            "FALL": "" if story.how in SIGNALS else f"{story.who} {story.how}",
+            "FALL": "" if story.how in (*SIGNALS, "cut") else f"{story.who} {story.how}",
         }
 
-    def drumline(self, *words: str) -> str:
-        return subprocess.run(
-            [str(self.python), "-m", "drumline", *words],
-            cwd=self.folder,
-            env=self.env,
-            text=True,
-            stdout=-1,
-            check=True,
-        ).stdout
+    def drumline(self, *words: str, check: bool = True, seconds: float = 60) -> str:
+        argv = [str(self.python), "-m", "drumline", *words]
+        done = subprocess.run(
+            argv, cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE, check=check, timeout=seconds
+        )
+        return done.stdout
 
     def write_spec(self, port: int) -> None:
         story = self.story
@@ -280,12 +285,18 @@ def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
         line.logs = folder / "home" / "runs" / run / "attempts" / "0"
         if story.how in SIGNALS:
             line.hurt()
-        subprocess.run([str(line.python), "-m", "drumline", "wait", run], env=line.env, check=False)
+        elif story.how == "cut":
+            words = ("drill", run, "--net-cut", story.who, "--at-step", "5", "--yes")
+            line.drumline(*words, check=False, seconds=120)
+        try:
+            line.drumline("wait", run, check=False, seconds=story.patience_seconds + 60)
+        finally:
+            line.drumline("kill", "--force", run, check=False)
         path = folder / "home" / "runs" / run
         ends = []
         for record in read_journal(path / "events.jsonl"):
             event = record.event
-            if isinstance(event, ReplicaExited):
+            if isinstance(event, ReplicaExited) and event.attempt == 0:
                 known = {name: value for name, value in event.exit._asdict().items() if value not in (None, "", False)}
                 ends.append({"replica": str(event.replica), "seconds": event.at_seconds, **known})
         ends.sort(key=lambda end: end["seconds"])
