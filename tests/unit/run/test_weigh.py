@@ -147,6 +147,7 @@ def test_whoever_is_named_is_of_the_line_and_the_order_in_which_ends_are_told_is
     state = state_after(*ends, workers=4)
     told_otherwise = state_after(*(ends[index] for index in order), workers=4)
     assert told_otherwise.ending == state.ending
+    assert weigh(line("worker*4"), state) == state
     assert {each.exit for each in state.replicas.values()} == {exit_ for exit_, _ in how}
     ending = state.ending
     assert ending is not None
