@@ -34,7 +34,8 @@ def weigh(plan: Plan, state: RunState) -> RunState:
 
 def _weigh(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
     first = state.replicas.get(cause.replica) if cause.replica else None
-    if cause.replica is None or first is None or first.exit != cause.exit:  # nobody's end decided
+    decided_at = state.ending.at_seconds if state.ending else None
+    if cause.replica is None or first is None or first.at_seconds != decided_at:  # no end decided, or it was weighed
         return _who_raised(state, cause) if cause.reason == "Hung" else None
     if first.evidence is None or not first.evidence.reports:
         return None
