@@ -1,6 +1,6 @@
 """Collects cascades: real lines of real frameworks of which one replica falls, and what the others say and do then.
 
-    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect            all of them, about ten minutes and two hours
+    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect            all of them: half an hour, and three more in which TensorFlow waits
     PYTHONPATH=src:tests .venv/bin/python -m cascades.collect gloo       those whose name begins so
 
 Each becomes a JSON file here: the line, who fell and how, each end with its time, and the end of each log. A line is
