@@ -1,7 +1,8 @@
 """Collects cascades: real lines of real frameworks of which one replica falls, and what the others say and do then.
 
-    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect            all of them: half an hour, and three more in which TensorFlow waits
-    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect gloo       those whose name begins so
+    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect [NAME...]
+
+All of them, or those whose names begin so; half an hour, and three more in which TensorFlow waits for who is absent.
 
 Each becomes a JSON file here: the line, who fell and how, each end with its time, and the end of each log. A line is
 started by hand, from what `drumline render` prints, so that nobody is stopped and everybody falls by itself; who never
