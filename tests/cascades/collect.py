@@ -1,7 +1,8 @@
 """Collects cascades: real lines of real frameworks of which one replica falls, and what the others say and do then.
 
-    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect            all of them, about ten minutes and two hours
-    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect gloo       those whose name begins so
+    PYTHONPATH=src:tests .venv/bin/python -m cascades.collect [NAME...]
+
+All of them, or those whose names begin so; half an hour, and three more in which TensorFlow waits for who is absent.
 
 Each becomes a JSON file here: the line, who fell and how, each end with its time, and the end of each log. A line is
 started by hand, from what `drumline render` prints, so that nobody is stopped and everybody falls by itself; who never
@@ -22,8 +23,9 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from cascades.catalogue import SIGNALS, STORIES, Story
 from drumline.engine.local.trace import read_trace
 from drumline.run.event import ReplicaExited
 from drumline.store.journal import read_journal
@@ -32,128 +34,6 @@ from training.line import ROOT, claimed_ports, find_python
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 KEPT_BYTES = 8192  # of a log
-SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
-
-
-class Story(NamedTuple):
-    """A line of a script, who falls and how; from outside when somebody has written a line that begins so."""
-
-    name: str
-    script: str
-    framework: str
-    roles: Mapping[str, int]
-    who: str
-    how: str  # a signal, or what scripts/fall.py knows
-    when: tuple[str, str] = ("", "step 5:")  # who writes this; the one who falls unless named
-    patience_seconds: float = 25.0  # so long the others may take
-    spec: str = ""
-    is_run: bool = False  # of drumline
-
-
-def run_of(story: Story) -> Story:
-    return story._replace(name=f"run-{story.name}", is_run=True, spec="timeouts: {grace: 2}")
-
-
-def mirrored(name: str, who: str, how: str, workers: int = 2, **more: Any) -> Story:
-    return Story(f"mirrored-{name}", "mirrored.py", "tensorflow", {"worker": workers}, who, how, **more)
-
-
-def servers(name: str, who: str, how: str, **more: Any) -> Story:
-    roles = {"chief": 1, "worker": 2, "ps": 2}
-    when = ("chief.0", "epoch 1")
-    return Story(f"servers-{name}", "parameter_server.py", "tensorflow", roles, who, how, when, **more)
-
-
-def torch(script: str, name: str, who: str, how: str, workers: int = 2) -> Story:
-    return Story(f"{script}-{name}", f"{script}.py", "torch", {"worker": workers}, who, how)
-
-
-def jax(name: str, who: str, how: str, workers: int = 2, **more: Any) -> Story:
-    return Story(f"jax-{name}", "spread.py", "jax", {"worker": workers}, who, how, patience_seconds=40.0, **more)
-
-
-_LIMIT = "resources: {memory: 2GiB}"
-
-STORIES = (
-    mirrored("kill-other", "worker.1", "kill"),
-    mirrored("kill-first", "worker.0", "kill"),
-    mirrored("three-kill-first", "worker.0", "kill", 3),
-    mirrored("three-kill-second", "worker.1", "kill", 3),
-    mirrored("three-kill-last", "worker.2", "kill", 3),
-    mirrored("leave-other", "worker.1", "leave"),
-    mirrored("leave-first", "worker.0", "leave"),
-    mirrored("three-leave-second", "worker.1", "leave-at-once", 3),
-    mirrored("raise-other", "worker.1", "raise"),
-    mirrored("raise-first", "worker.0", "raise"),
-    mirrored("three-raise-last", "worker.2", "raise", 3),
-    mirrored("graph-other", "worker.1", "graph"),
-    mirrored("graph-first", "worker.0", "graph"),
-    mirrored("three-graph-second", "worker.1", "graph", 3),
-    mirrored("abort-other", "worker.1", "abort"),
-    mirrored("stop-other", "worker.1", "stop"),
-    mirrored("stop-first", "worker.0", "stop"),
-    mirrored("three-stop-first", "worker.0", "stop", 3),
-    mirrored("three-stop-second", "worker.1", "stop", 3),
-    mirrored("early-other", "worker.1", "raise-early"),
-    mirrored("early-first", "worker.0", "raise-early"),
-    mirrored("memory-other", "worker.1", "memory", spec=_LIMIT, is_run=True),
-    mirrored("memory-first", "worker.0", "memory", spec=_LIMIT, is_run=True),
-    Story("chief-kill", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "chief.0", "kill"),
-    Story("chief-stop-worker", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "worker.0", "stop"),
-    Story("keras-kill-other", "keras_mnist.py", "tensorflow", {"worker": 2}, "worker.1", "kill", ("worker.0", "epoch")),
-    Story("keras-kill-first", "keras_mnist.py", "tensorflow", {"worker": 2}, "worker.0", "kill", ("worker.0", "epoch")),
-    servers("kill-chief", "chief.0", "kill"),
-    servers("kill-ps", "ps.1", "kill"),
-    servers("kill-first-ps", "ps.0", "kill"),
-    servers("term-ps", "ps.0", "term"),
-    servers("kill-worker", "worker.1", "kill"),
-    torch("gloo", "kill-other", "worker.1", "kill"),
-    torch("gloo", "kill-first", "worker.0", "kill"),
-    torch("gloo", "three-kill-second", "worker.1", "kill", 3),
-    torch("gloo", "raise-other", "worker.1", "raise"),
-    torch("gloo", "raise-first", "worker.0", "raise"),
-    torch("gloo", "three-raise-last", "worker.2", "raise", 3),
-    torch("gloo", "leave-other", "worker.1", "leave"),
-    torch("gloo", "leave-first", "worker.0", "leave"),
-    torch("gloo", "early-other", "worker.1", "raise-early"),
-    torch("gloo", "absent-other", "worker.1", "absent"),
-    torch("gloo", "absent-first", "worker.0", "absent"),
-    torch("gloo", "stop-other", "worker.1", "stop"),
-    torch("gloo", "stop-first", "worker.0", "stop"),
-    torch("gloo", "three-stop-second", "worker.1", "stop", 3),
-    torch("reduce", "kill-other", "worker.1", "kill"),
-    torch("reduce", "three-stop-second", "worker.1", "stop", 3),
-    torch("reduce", "three-kill-first", "worker.0", "kill", 3),
-    torch("reduce", "three-leave-last", "worker.2", "leave-at-once", 3),
-    jax("kill-other", "worker.1", "kill"),
-    jax("kill-first", "worker.0", "kill"),
-    jax("three-kill-second", "worker.1", "kill", 3),
-    jax("raise-other", "worker.1", "raise"),
-    jax("raise-first", "worker.0", "raise"),
-    jax("leave-other", "worker.1", "leave-at-once"),
-    jax("stop-other", "worker.1", "stop"),
-    jax("stop-first", "worker.0", "stop"),
-    jax("absent-other", "worker.1", "absent"),
-    jax("absent-first", "worker.0", "absent"),
-    run_of(mirrored("stop-first", "worker.0", "stop")),
-    run_of(mirrored("stop-other", "worker.1", "stop")),
-    run_of(mirrored("three-stop-first", "worker.0", "stop", 3)),
-    run_of(mirrored("three-stop-second", "worker.1", "stop", 3)),
-    run_of(mirrored("three-kill-second", "worker.1", "kill", 3)),
-    run_of(mirrored("graph-first", "worker.0", "graph")),
-    run_of(torch("gloo", "stop-other", "worker.1", "stop")),
-    run_of(torch("gloo", "three-stop-second", "worker.1", "stop", 3)),
-    run_of(torch("gloo", "raise-first", "worker.0", "raise")),
-    run_of(jax("stop-first", "worker.0", "stop")),
-    run_of(jax("stop-other", "worker.1", "stop")),
-    run_of(jax("raise-other", "worker.1", "raise")),
-    run_of(servers("kill-ps", "ps.1", "kill")),
-    run_of(servers("kill-chief", "chief.0", "kill")),
-    # TensorFlow waits an hour for each of these.
-    mirrored("absent-other", "worker.1", "absent", patience_seconds=4000.0),
-    mirrored("absent-first", "worker.0", "absent", patience_seconds=4000.0),
-    mirrored("three-absent-last", "worker.2", "absent", 3, patience_seconds=4000.0),
-)
 
 
 class Line:
@@ -174,18 +54,15 @@ class Line:
             "PYTHONPATH": f"{ROOT / 'src'}:{SCRIPTS}",
             "TF_CPP_MIN_LOG_LEVEL": "1",
             "JAX_PLATFORMS": "cpu",
-            "FALL": "" if story.how in SIGNALS else f"{story.who} {story.how}",
+            "FALL": "" if story.how in (*SIGNALS, "cut") else f"{story.who} {story.how}",
         }
 
-    def drumline(self, *words: str) -> str:
-        return subprocess.run(
-            [str(self.python), "-m", "drumline", *words],
-            cwd=self.folder,
-            env=self.env,
-            text=True,
-            stdout=-1,
-            check=True,
-        ).stdout
+    def drumline(self, *words: str, check: bool = True, seconds: float = 60) -> str:
+        argv = [str(self.python), "-m", "drumline", *words]
+        done = subprocess.run(
+            argv, cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE, check=check, timeout=seconds
+        )
+        return done.stdout
 
     def write_spec(self, port: int) -> None:
         story = self.story
@@ -280,12 +157,18 @@ def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
         line.logs = folder / "home" / "runs" / run / "attempts" / "0"
         if story.how in SIGNALS:
             line.hurt()
-        subprocess.run([str(line.python), "-m", "drumline", "wait", run], env=line.env, check=False)
+        elif story.how == "cut":
+            words = ("drill", run, "--net-cut", story.who, "--at-step", "5", "--yes")
+            line.drumline(*words, check=False, seconds=120)
+        try:
+            line.drumline("wait", run, check=False, seconds=story.patience_seconds + 60)
+        finally:
+            line.drumline("kill", "--force", run, check=False)
         path = folder / "home" / "runs" / run
         ends = []
         for record in read_journal(path / "events.jsonl"):
             event = record.event
-            if isinstance(event, ReplicaExited):
+            if isinstance(event, ReplicaExited) and event.attempt == 0:
                 known = {name: value for name, value in event.exit._asdict().items() if value not in (None, "", False)}
                 ends.append({"replica": str(event.replica), "seconds": event.at_seconds, **known})
         ends.sort(key=lambda end: end["seconds"])

@@ -24,7 +24,7 @@ _IN_VAIN = {"silent": "hang", "absent": "rendezvous"}
 
 
 def weigh(plan: Plan, state: RunState) -> RunState:
-    """The same run with the cause that all evidence together speaks for, and everybody's part in it."""
+    """The same run with the cause that all evidence together speaks for, and everybody's part in it; once is enough."""
     cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
     if cause is None:
         return state
@@ -34,8 +34,9 @@ def weigh(plan: Plan, state: RunState) -> RunState:
 
 def _weigh(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
     first = state.replicas.get(cause.replica) if cause.replica else None
-    if cause.replica is None or first is None or first.exit != cause.exit:  # nobody's end decided
-        return _who_raised(state, cause) if cause.failure == "hang" else None
+    decided_at = state.ending.at_seconds if state.ending else None
+    if cause.replica is None or first is None or first.at_seconds != decided_at:  # no end decided, or it was weighed
+        return _who_raised(state, cause) if cause.reason == "Hung" else None
     if first.evidence is None or not first.evidence.reports:
         return None
     found = _who_failed(plan.framework, state, cause.replica, first)
@@ -103,8 +104,10 @@ def _who_is_missed(plan: Plan, state: RunState, witness: ReplicaId, first: Repli
     there = [name for name, each in state.replicas.items() if name == witness or each.at_seconds > first.at_seconds]
     votes = Counter(name for each in state.replicas.values() for name in _blamed(each) if name in there)
     suspects = [name for name, count in votes.items() if count == max(votes.values())]
-    for better in (lambda name: name != plan.chief, _blamed(first).__contains__):  # the chief is whom most depend on
-        suspects = suspects if len(suspects) == 1 else [name for name in suspects if better(name)] or suspects
+    if len(suspects) > 1:  # all depend on the chief, and so miss it first, whoever is missing
+        suspects = [name for name in suspects if name != plan.chief]
+    if len(suspects) > 1:
+        suspects = [name for name in suspects if name in _blamed(first)] or suspects
     if not votes and first.evidence and first.evidence.reports != "gone":
         suspects = _left_over(state, witness, there)
     return _missed(state, suspects[0], witness, first) if len(suspects) == 1 else None

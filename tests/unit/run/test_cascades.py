@@ -32,6 +32,7 @@ VERDICTS = {
     "memory": ("OutOfMemory", "out_of_memory"),
     "stop": ("Unresponsive", "hang"),
     "absent": ("Missing", "rendezvous"),
+    "cut": ("Unreachable", "lost"),
 }
 SAID = {"raise": "ValueError: bad row in the data", "raise-early": "FileNotFoundError: no such data: digits.npz"}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
@@ -121,3 +123,35 @@ def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
     )
     quiet = state._replace(replicas={**replicas, worker(1): replicas[worker(1)]._replace(evidence=None)})
     assert weigh(plan, quiet) == quiet
+
+
+EXITS = (Exit(code=0), Exit(code=1), Exit(signal=9), Exit(signal=15), Exit(signal=9, out_of_memory=True))
+WORKERS = st.integers(0, 3)
+EVIDENCE = st.none() | st.builds(
+    Evidence,
+    st.sampled_from(["ValueError: bad row", "said by a peer"]),
+    st.sampled_from(["", "gone", "silent", "absent"]),
+    st.lists(WORKERS.map(worker), max_size=3, unique=True).map(tuple),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(EXITS), EVIDENCE), min_size=4, max_size=4), st.permutations(range(4)))
+def test_whoever_is_named_is_of_the_line_and_the_order_in_which_ends_are_told_is_no_matter(
+    how: list[tuple[Exit, Evidence | None]], order: list[int]
+) -> None:
+    ends = [
+        ReplicaExited(worker(index), 0, 0, exit_, 10.0 + index, None if exit_.ok else evidence)
+        for index, (exit_, evidence) in enumerate(how)
+    ]
+    state = state_after(*ends, workers=4)
+    told_otherwise = state_after(*(ends[index] for index in order), workers=4)
+    assert told_otherwise.ending == state.ending
+    assert weigh(line("worker*4"), state) == state
+    assert {each.exit for each in state.replicas.values()} == {exit_ for exit_, _ in how}
+    ending = state.ending
+    assert ending is not None
+    assert (ending.phase is Phase.FINISHED) == all(exit_.ok for exit_, _ in how)
+    if ending.cause:
+        assert ending.cause.replica
+        assert state.replicas[ending.cause.replica].phase in (Phase.FAILED, Phase.FINISHED)
