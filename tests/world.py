@@ -17,6 +17,7 @@ from drumline.run.event import (
     EngineFailed,
     Event,
     Exit,
+    FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
     ResumeRequested,
@@ -163,6 +164,15 @@ class World:
         self._clock += 1.0
         return StopRequested(force, self._clock, preempted)
 
+    def step(self) -> FirstStepTaken:
+        """Somebody has taken a step."""
+        self._clock += 1.0
+        return FirstStepTaken(self.state.attempt, self.plan.replicas[0].id, 1, self._clock)
+
+    def last_life(self, replica: ReplicaId, attempt: int) -> Key:
+        """The last life of a replica in an attempt."""
+        return max(key for key in self.lives if key[:2] == (replica, attempt))
+
     def end(self, life: Life, exit_: Exit) -> None:
         """A process ends like this."""
         self._clock += 1.0
@@ -198,7 +208,10 @@ class World:
         if state.phase is Phase.STARTING and not state.ending:
             assert state.waiting
         if state.phase is Phase.RUNNING and not state.ending:
-            assert not state.waiting
+            waiting = [each for each in state.replicas.values() if each.phase in (Phase.PENDING, Phase.STARTING)]
+            assert all(each.incarnation for each in waiting), "only who returns is waited for"
+        left = [name for name in state.reviving if not state.replicas[name].phase.is_final]
+        assert left or state.holding or state.ending or not state.reviving, "who can return does"
         if state.phase is Phase.STARTING:
             assert not state.waits
         if state.lingering:
@@ -238,7 +251,7 @@ class World:
             case SetTimer():
                 assert action.seconds >= 0
             case ChooseDelay():
-                assert self.state.phase is Phase.RESTARTING
+                assert self.state.phase is Phase.RESTARTING or self.state.holding
                 assert action.about_seconds > 0
             case Finish():
                 assert self.ending is None, "a run ends once"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from contract.sites import PATIENCE_SECONDS, Deed, Site
@@ -93,6 +93,11 @@ class Watcher:
         """The line as an attempt."""
         return bind(self.plan, self.engine.place(self.plan), attempt=attempt)
 
+    def start_again(self, first: Sequence[Launch], incarnations: Mapping[ReplicaId, int]) -> None:
+        """Order a line to start that was started before, some of it in other lives, where it was."""
+        addresses = [launch.place.address for launch in first]
+        self.engine.start(bind(self.plan, self.engine.place(self.plan, keep=addresses), incarnations=incarnations))
+
     def start(self, attempt: int = 0) -> None:
         """Start the line, and return when everybody has begun; nobody needs to run yet."""
         self.engine.start(self.launches(attempt))
@@ -142,9 +147,9 @@ class Watcher:
         self.engine.start(bind(self._bystander, self.engine.place(self._bystander), attempt=attempt))
         self.until(lambda: self.ends(attempt))
 
-    def log(self, replica: ReplicaId = FIRST, attempt: int = 0) -> str:
+    def log(self, replica: ReplicaId = FIRST, attempt: int = 0, incarnation: int = 0) -> str:
         """What a replica has written."""
-        path = self.run_dir / trace_dir(replica, attempt) / LOG
+        path = self.run_dir / trace_dir(replica, attempt, incarnation) / LOG
         return path.read_text() if path.exists() else ""
 
 
@@ -189,9 +194,9 @@ class Office:
         self.supervisor.leave()
         return self.state
 
-    def log(self, replica: ReplicaId = FIRST, attempt: int = 0) -> str:
+    def log(self, replica: ReplicaId = FIRST, attempt: int = 0, incarnation: int = 0) -> str:
         """What a replica has written."""
-        path = self.folder.path / trace_dir(replica, attempt) / LOG
+        path = self.folder.path / trace_dir(replica, attempt, incarnation) / LOG
         return path.read_text() if path.exists() else ""
 
     def _settle(self) -> None:

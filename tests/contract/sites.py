@@ -16,8 +16,9 @@ from typing import NamedTuple, Protocol
 from drumline.engine import protocol
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
-from drumline.engine.local import LONGEST_STRING_BYTES, LocalEngine
+from drumline.engine.local import LocalEngine
 from drumline.engine.local.python import want
+from drumline.engine.local.strings import LONGEST_STRING_BYTES
 from drumline.engine.local.trace import read_trace
 from drumline.engine.local.warm.known import stop_warm_processes
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId, Warm
@@ -72,7 +73,7 @@ class Site(Protocol):
         ...
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
-        """The command of a replica that does these: one in each attempt, and the last in all that follow."""
+        """The command of a replica that does these: one in each attempt or life, and the last in all that follow."""
         ...
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
@@ -126,9 +127,11 @@ class LocalSite:
         self._site = protocol.Site(folder, folder / "home", cores=2)
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._before = descendants([os.getpid()])
+        self._engines: list[protocol.Engine] = []  # of supervisors that are gone, too
 
     def make_engine(self) -> protocol.Engine:
-        return LocalEngine(self._site, os.environ)
+        self._engines.append(LocalEngine(self._site, os.environ))
+        return self._engines[-1]
 
     def make_loop(self) -> EventLoop:
         return EventLoop()
@@ -138,8 +141,9 @@ class LocalSite:
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         *first, last = (self._script(deed) for deed in deeds)
-        cases = [f"{attempt}) {script}\n;;" for attempt, script in enumerate(first)]
-        return ("sh", "-c", "\n".join(["case $DRUMLINE_ATTEMPT in", *cases, f"*) {last}\n;;", "esac"]))
+        cases = [f"{life}) {script}\n;;" for life, script in enumerate(first)]
+        which = "$((DRUMLINE_ATTEMPT + ${DRUMLINE_INCARNATION:-0}))"
+        return ("sh", "-c", "\n".join([f"case {which} in", *cases, f"*) {last}\n;;", "esac"]))
 
     def _script(self, deed: Deed) -> str:
         gate = shlex.quote(str(self._gate(deed.until or 0)))
@@ -183,6 +187,8 @@ class LocalSite:
         return descendants([os.getpid()]) - self._before
 
     def close(self) -> None:
+        for engine in self._engines:
+            engine.release()
         while left := self._left():  # of a test that failed
             for pid in left:
                 signal_process(pid, 9)
@@ -197,7 +203,8 @@ class LocalSite:
 _PLAYER = """
 import json, os, signal, subprocess, sys, time
 deeds = json.loads(sys.argv[1])
-deed = deeds[min(int(os.environ.get("DRUMLINE_ATTEMPT", 0)), len(deeds) - 1)]
+life = sum(int(os.environ.get(f"DRUMLINE_{name}", 0)) for name in ("ATTEMPT", "INCARNATION"))
+deed = deeds[min(life, len(deeds) - 1)]
 if not deed["obeys"]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if deed["code_on_term"] is not None:
@@ -222,11 +229,6 @@ class WarmSite(LocalSite):
         self._player = folder / "player.py"
         self._player.write_text(_PLAYER)
         (folder / "home").mkdir(exist_ok=True)
-        self._engines: list[protocol.Engine] = []
-
-    def make_engine(self) -> protocol.Engine:
-        self._engines.append(super().make_engine())
-        return self._engines[-1]
 
     def of(self, plan: Plan) -> Plan:
         return plan._replace(framework="plain", warm=Warm(keep_seconds=PATIENCE_SECONDS))

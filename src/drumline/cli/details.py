@@ -14,6 +14,7 @@ from drumline.cli.status import note, run_data
 from drumline.cli.text import span, table, utc
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
+from drumline.run.unit import describe_revival
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
@@ -60,6 +61,7 @@ def _head(details: RunDetails, now: Moment) -> str:
         "Output": details.output_dir,
         "TensorBoard": _tensorboard(details),
         "Earlier": listed([f"attempt {cause.attempt}: {cause.message}" for cause in details.causes]),
+        "Returned": "; ".join(describe_revival(revival) for revival in details.revivals),
         "Warning": listed(details.warnings),
     }
     return "\n".join(f"{f'{word}:':<11} {clean(text)}" for word, text in facts.items() if text)
@@ -157,6 +159,15 @@ def _data(details: RunDetails) -> dict[str, object]:
             for cause in details.causes
         ],
         "goodput": goodput_data(details.goodput),
+        "revivals": [
+            {
+                "replicas": [f"{run}.{name}" for name in revival.replicas],
+                "attempt": revival.cause.attempt,
+                "reason": revival.cause.reason,
+                "message": describe_revival(revival),
+            }
+            for revival in details.revivals
+        ],
         "warnings": list(details.warnings),
         "tensorboard": details.tensorboard
         and {"state": details.tensorboard.phase.value, "address": details.tensorboard.address or None},
@@ -170,6 +181,7 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "state": row.phase.value,
         "is_chief": row.is_chief,
         "attempt": row.attempt,
+        "incarnation": row.incarnation,
         "started_at": utc(row.started_at),
         "duration_seconds": row.duration_seconds and round(row.duration_seconds, 3),
         "exit_code": row.exit.code if row.exit else None,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import assert_never
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, assert_never
 
 import click
 
 from drumline.cli.frame import as_json, clean
 from drumline.cli.text import span, utc
 from drumline.errors import EngineError
-from drumline.plan.types import TENSORBOARD, ReplicaId
+from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.run.codec import event_to_data
 from drumline.run.event import (
     AttemptDelayed,
@@ -36,6 +37,9 @@ from drumline.run.event import (
 )
 from drumline.run.failure import describe_exit
 from drumline.run.id import parse_target
+from drumline.run.machine import step
+from drumline.run.state import RunState
+from drumline.run.unit import describe_revival
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
 from drumline.store.journal import Record, read_journal
@@ -52,21 +56,44 @@ def command(target: str, form: str) -> None:
     """
     meant = parse_target(target)
     folder = find_folder(home_of(os.environ), meant.run)
-    replicas = meant.replicas(folder.plan())
+    plan = folder.plan()
+    replicas = meant.replicas(plan)
     try:
-        records = list(read_journal(folder.journal_file))
+        told = list(_with_what_follows(plan, read_journal(folder.journal_file)))
     except OSError as error:
         raise EngineError(f"the journal of run {folder.id} cannot be read: {error.strerror}") from None
     if meant.role is not None:
-        records = [record for record in records if _replica(record.event) in replicas]
+        told = [each for each in told if _replica(each.record.event) in replicas]
     if form == "json":
-        click.echo(as_json([_data(folder.id, record) for record in records]))
+        click.echo(as_json([_data(folder.id, each.record, each.follows) for each in told]))
         return
+    for (at, _, _, event), follows, some in told:
+        click.echo(f"[{utc(at)}] {_subject(folder.id, event)} {clean(_words(event, some=some))}")
+        for sentence in follows:
+            click.echo(f"[{utc(at)}] {folder.id}: {clean(sentence)}")
+
+
+class _Told(NamedTuple):
+    """A record, what was decided upon it where that is no event of its own, and whether only some of the line wait."""
+
+    record: Record
+    follows: tuple[str, ...]
+    some: bool
+
+
+def _with_what_follows(plan: Plan, records: Iterable[Record]) -> Iterator[_Told]:
+    """Every record, with who of the line returns because of it, or does not."""
+    state = RunState()
     for record in records:
-        click.echo(f"[{utc(record.at)}] {_subject(folder.id, record.event)} {clean(_words(record.event))}")
+        before = state
+        state, _ = step(plan, before, record.event)
+        follows = tuple(describe_revival(revival) for revival in state.revivals[len(before.revivals) :])
+        if len(state.forgiven) > len(before.forgiven) and not follows:
+            follows = state.warnings[len(before.warnings) :]
+        yield _Told(record, follows, before.holding)
 
 
-def _words(event: Event) -> str:
+def _words(event: Event, *, some: bool) -> str:
     """What happened, as the end of a sentence that begins with the id of whom it happened to."""
     match event:
         case RunAccepted():
@@ -81,7 +108,8 @@ def _words(event: Event) -> str:
         case RoomFound():
             return f"found room for attempt {event.attempt}"
         case ReplicaStarted():
-            started = "started" if event.pid is None else f"started as process {event.pid}"
+            started = "started again" if event.incarnation and not event.replica.is_helper else "started"
+            started = started if event.pid is None else f"{started} as process {event.pid}"
             return f"{started}, {event.note}" if event.note else started
         case ReplicaExited():
             return f"exited: {describe_exit(event.exit)}"
@@ -100,10 +128,12 @@ def _words(event: Event) -> str:
             return "was asked to stop at once" if event.force else "was asked to stop"
         case ResumeRequested():
             return "was resumed"
+        case TimerFired() if event.timer.startswith("hold "):
+            return "waited long enough: who fell returns"
         case TimerFired():
             return f"waited long enough: {event.timer} of attempt {event.attempt}"
         case DelayChosen():
-            return f"waits {span(event.seconds)} before attempt {event.attempt}"
+            return f"waits {span(event.seconds)}" + ("" if some else f" before attempt {event.attempt}")
         case EngineFailed():
             return f"could not go on: {event.message}"
         case EngineWarned():
@@ -118,8 +148,9 @@ def _words(event: Event) -> str:
             assert_never(event)
 
 
-def _data(run: str, record: Record) -> dict[str, object]:
-    return {"at": utc(record.at), "id": _subject(run, record.event), **event_to_data(record.event)}
+def _data(run: str, record: Record, follows: tuple[str, ...]) -> dict[str, object]:
+    data = {"at": utc(record.at), "id": _subject(run, record.event), **event_to_data(record.event)}
+    return {**data, "follows": list(follows)} if follows else data
 
 
 def _subject(run: str, event: Event) -> str:

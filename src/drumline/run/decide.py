@@ -7,12 +7,15 @@ from drumline.run.event import ReplicaExited
 from drumline.run.failure import describe_exit, reason_of
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts, deciders, has_succeeded, left_early
+from drumline.run.unit import follow, forgive
 from drumline.run.verdict import ended, ending_when_asked, find_cause, judge
 
 
-def decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
+def decide(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool = True) -> RunState:
     """What the end of a replica makes of a run that goes on: perhaps its ending."""
     name = event.replica
+    if followed := follow(plan, state, event):
+        return followed
     if event.exit.ok and not left_early(name):
         state = state.with_replica(name, ended(event, Phase.FINISHED))
         if not has_succeeded(plan, state):
@@ -22,6 +25,8 @@ def decide(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
     if not counts(name):
         state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
         return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
+    if forgiven := forgive(plan, state, event, may_return=may_return):
+        return forgiven
     cause = find_cause(plan, state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
     state = state.with_replica(name, ended(event, Phase.FAILED, reason))
@@ -38,19 +43,21 @@ def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
     ends = [late]
     replicas = dict(before.replicas)
     for name, each in before.replicas.items():
-        if each.exit is not None:
+        if each.exit is not None and name not in before.forgiven:
             end = ReplicaExited(name, before.attempt, each.incarnation, each.exit, each.at_seconds, each.evidence)
             ends.append(end)
             replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
     state = before._replace(ending=None, lingering=False).with_replicas(replicas)
     ends.sort(key=lambda end: end.at_seconds, reverse=True)
     while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds <= asked_at):
-        state = decide(plan, state, ends.pop())
+        state = decide(plan, state, ends.pop(), may_return=False)
     if before.ending and asked_at is not None:
         ending = ending_when_asked(state.ending or before.ending, asked_at, before.ending.reason)
         state = state._replace(ending=ending)
+    if state.ending is None:  # what was decided stays so
+        state = state._replace(ending=before.ending)
     if state.ending is None:
-        raise AssertionError("one more end does not leave undecided what was decided")
+        raise AssertionError("an end is told late only after it was decided what the run comes to")
     judged = {end.replica: judge(state.ending, end) for end in ends}
     # Who was told to stop is not let linger.
     return state.with_replicas({**state.replicas, **judged})._replace(lingering=state.lingering and before.lingering)

@@ -64,14 +64,15 @@ def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[See
         is_victims = isinstance(event, ReplicaExited) and event.replica == victim and event.attempt == before.attempt
         if found.noticed_at is None and (own.ending or is_victims):
             found = found._replace(noticed_at=at_seconds)
-        if found.cleared_at is None and (restarted or state.phase.is_final):
+        returned = len(state.revivals) > len(before.revivals) and not state.reviving
+        if found.cleared_at is None and (restarted or returned or state.phase.is_final):
             found = found._replace(cleared_at=at_seconds)
         if found.cause is None or not restarted:
             found = found._replace(cause=_cause(state, before) or found.cause)
     return found._replace(
         attempt=state.attempt,
         phase=state.phase,
-        is_running=found.noticed_at is not None and state.phase is Phase.RUNNING and state.ending is None,
+        is_running=found.noticed_at is not None and _is_up(state),
     )
 
 
@@ -91,8 +92,14 @@ def verdict(outcome: Outcome, victim: ReplicaId, harm: Harm) -> str:
     return "" if wanted[harm] else f"{victim} is named for another reason ({cause.failure})"
 
 
+def _is_up(state: RunState) -> bool:
+    return state.phase is Phase.RUNNING and not (state.ending or state.reviving or state.waiting)
+
+
 def _cause(state: RunState, before: RunState) -> Cause | None:
     """The first cause that has been named since."""
+    if len(state.revivals) > len(before.revivals):
+        return state.revivals[len(before.revivals)].cause
     if len(state.causes) > len(before.causes):
         return state.causes[len(before.causes)]
     return state.ending.cause if state.ending else None

@@ -39,6 +39,7 @@ from drumline.run.resume import PREEMPTED, may_resume, resumed
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_past
 from drumline.run.success import counts, may_linger
 from drumline.run.tensorboard import show, show_no_more
+from drumline.run.unit import carry_on, hold
 from drumline.run.verdict import came_before, ended, ending_when_asked, judge
 from drumline.run.weigh import weigh
 
@@ -74,7 +75,7 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
         case ReplicaExited():
             return _exited(plan, state, event)
         case FirstStepTaken():
-            return state._replace(stepped=True), ()
+            return state if state.ending else state._replace(stepped=True), ()  # what is decided stays so
         case LineHung() | RendezvousFailed():
             return give_up(state, event)
         case StacksTaken():
@@ -172,7 +173,9 @@ def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
     else:
         state = decide(plan, before, event)
     if state.ending is None:
-        return _go_on(plan, state)
+        state, returning = carry_on(plan, before, state)
+        state, orders = _go_on(plan, state)
+        return state, (*returning, *orders)
     state = state._replace(lingering=state.lingering and _anyone_lingers(plan, state))
     unchanged = (state.ending, state.lingering, ps_wait(state)) == (before.ending, before.lingering, ps_wait(before))
     if state.anyone_left and unchanged:
@@ -198,6 +201,10 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
             return _wind_up(plan, state)
         case "start" if state.phase is Phase.STARTING and state.ending is None:
             return _not_started(plan, state)
+        case timer if state.ending is None and timer == f"return {len(state.revivals)}" and state.waiting:
+            return _not_started(plan, state)
+        case timer if state.ending is None and timer == f"hold {len(state.revivals)}" and state.holding:
+            return carry_on(plan, state, state._replace(holding=False))
         case "run":
             state = state._replace(out_of_time=True)  # even if it comes while an attempt is being stopped
             if state.ending is None:
@@ -216,10 +223,10 @@ def _not_started(plan: Plan, state: RunState) -> Step:
 
 
 def _delay_chosen(plan: Plan, state: RunState, event: DelayChosen) -> Step:
-    if state.phase is not Phase.RESTARTING or state.delay_seconds is not None:
+    if state.ending or state.delay_seconds is not None or not (state.holding or state.phase is Phase.RESTARTING):
         return state, ()
     state = state._replace(delay_seconds=event.seconds)
-    return state, (wait(plan, state),)
+    return state, (hold(plan, state) if state.holding else wait(plan, state),)
 
 
 def _engine_failed(plan: Plan, state: RunState, event: EngineFailed) -> Step:
@@ -267,6 +274,9 @@ def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
         causes=(*state.causes, cause),
         restarts={**state.restarts, cause.failure: state.restarts.get(cause.failure, 0) + 1},
         delay_seconds=None,
+        reviving=(),
+        holding=False,
+        forgiven=(),
         stepped=False,
     )
     return _begin(plan, state) if about_seconds == 0 else (state, (wait(plan, state),))

@@ -9,6 +9,7 @@ from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, Set
 from drumline.run.hang import take_stacks
 from drumline.run.restart import delay_before, grace_before_kill
 from drumline.run.state import Phase, RunState
+from drumline.run.unit import wait_on
 
 
 def pending(plan: Plan, state: RunState) -> Iterator[Action]:
@@ -31,6 +32,8 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
         yield linger(plan, state)
     elif state.phase is Phase.STARTING and ending is None:
         yield expect_start(plan, state)
+    elif state.phase is Phase.RUNNING and ending is None:
+        yield from wait_on(plan, state)
     if ending is None or ending.phase is Phase.FAILED:
         yield from limit(plan)
         if state.shows and (ending is None or state.anyone_left):  # there may be another attempt to show

@@ -15,7 +15,12 @@ _TIME_TO_SAVE = ("preempted", "asked", "time")
 
 def may_restart(budgets: Restart, spent: Mapping[str, int], failure: str) -> bool:
     """Whether the budget for this class of failure has anything left; a class without a budget has none."""
-    return spent.get(failure, 0) < int(getattr(budgets, failure, 0))
+    return spent.get(failure, 0) < budget_of(budgets, failure)
+
+
+def budget_of(budgets: Restart, failure: str) -> int:
+    """How often this class of failure is followed by a restart."""
+    return int(getattr(budgets, failure, 0))
 
 
 def delay_before(budgets: Restart, restarts: int) -> float:

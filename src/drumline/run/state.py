@@ -81,6 +81,16 @@ class Ending(NamedTuple):
     at_seconds: float | None = None  # when what decided it happened; None if it stands whatever else is told
 
 
+class Revival(NamedTuple):
+    """Some of the line that start again while the others live on: who, why, and which restart of its class it is."""
+
+    replicas: tuple[ReplicaId, ...]
+    cause: Cause
+    number: int
+    budget: int
+    at_seconds: float  # when the cause fell
+
+
 class RunState(NamedTuple):
     """A run as the fold of its events."""
 
@@ -100,7 +110,11 @@ class RunState(NamedTuple):
     out_of_time: bool = False  # the run's time limit is over
     causes: tuple[Cause, ...] = ()  # why each attempt before ended
     restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
-    delay_seconds: float | None = None  # before the next attempt, once it is chosen
+    delay_seconds: float | None = None  # before the next attempt, or before some return, once it is chosen
+    revivals: tuple[Revival, ...] = ()
+    reviving: tuple[ReplicaId, ...] = ()  # who are to return, once all of them have ended, unless it all ends
+    holding: bool = False  # they wait for a delay
+    forgiven: tuple[ReplicaId, ...] = ()  # whose end the others survived
     resumes: int = 0  # how often its user went on with it after its end
     waits: str = ""  # for what the attempt waits, and behind whom, until it is placed
     warnings: tuple[str, ...] = ()

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
-from drumline.run.failure import describe_end
+from drumline.run.failure import describe_end, reason_of
 from drumline.run.machine import step
 from drumline.run.resume import PREEMPTED
 from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
+from drumline.run.unit import describe_revival
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_records
 from drumline.store.logs import LogReader
@@ -172,12 +173,22 @@ class Feed:
             self._open_logs(after)
         if after.tensorboard and not before.tensorboard:
             self._open_log(TENSORBOARD, 0, after.resumes)
-        touched = (event.replica,) if isinstance(event, ReplicaStarted | ReplicaExited) else tuple(same.everyone)
+        touched = tuple(same.everyone)
+        returning = (after.reviving, len(after.revivals)) != (before.reviving, len(before.revivals))
+        if isinstance(event, ReplicaStarted | ReplicaExited) and not returning:
+            touched = (event.replica,)
         for replica in touched:
             old, new = before.standing(replica), same.standing(replica)
-            if new is not None and new != old:
-                attempt = 0 if replica == TENSORBOARD else same.attempt
-                items.extend(self._replica_change(at, replica, attempt, old, new))
+            if new is None or new == old:
+                continue
+            attempt = 0 if replica == TENSORBOARD else same.attempt
+            if isinstance(event, ReplicaExited) and replica == event.replica and old and _returns(replica, same, old):
+                left = ReplicaState(Phase.RESTARTING, old.incarnation, event.exit, reason_of(event.exit))
+                items.extend(self._replica_change(at, replica, attempt, old, left))
+                if new.incarnation == left.incarnation:
+                    continue  # it has not returned yet
+                old = left
+            items.extend(self._replica_change(at, replica, attempt, old, new))
         if not own_first:
             items.extend(own)
         if restarted:
@@ -187,8 +198,9 @@ class Feed:
             items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
-        warnings = after.warnings[len(before.warnings) :]
-        items += [Lines(at, self._folder.id, f"Warning: {each}\n".encode(), after.attempt) for each in warnings]
+        said = [describe_revival(each) for each in after.revivals[len(before.revivals) :]]
+        said += [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]]
+        items += [Lines(at, self._folder.id, f"{each}\n".encode(), after.attempt) for each in said]
         if after.tensorboard_address not in ("", before.tensorboard_address):
             items.append(
                 Lines(at, self._folder.id, f"TensorBoard: {after.tensorboard_address}\n".encode(), after.attempt)
@@ -198,10 +210,12 @@ class Feed:
     def _replica_change(
         self, at: float, replica: ReplicaId, attempt: int, old: ReplicaState | None, new: ReplicaState
     ) -> Iterator[Item]:
+        if old and new.incarnation > old.incarnation and not replica.is_helper:
+            self._open_log(replica, attempt, new.incarnation)
         log = self._logs.get((replica, 0 if replica.is_helper else attempt, new.incarnation))
         if log and log.started is None and new.phase not in (Phase.PENDING, Phase.STARTING):
             log.started = at
-        if log and log.ended is None and new.phase.is_final:
+        if log and log.ended is None and (new.phase.is_final or new.exit is not None):
             log.ended = at
         shown = self._wanted(replica) and self._attempt in (None, attempt) and new.phase is not Phase.PENDING
         if shown and (old is None or old.phase != new.phase):
@@ -244,3 +258,10 @@ class Feed:
 
     def _spell(self, replica: ReplicaId | None) -> str:
         return f"{self._folder.id}.{replica}" if replica else self._folder.id
+
+
+def _returns(replica: ReplicaId, state: RunState, old: ReplicaState) -> bool:
+    """Whether a replica that has ended comes back in this attempt, or has begun to."""
+    new = state.replicas.get(replica)
+    waits = replica in state.reviving and state.ending is None
+    return new is not None and (waits or new.incarnation > old.incarnation)

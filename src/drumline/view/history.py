@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count, takewhile
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from drumline.plan.types import ReplicaId
 from drumline.run.id import Target
-from drumline.run.traces import METRICS, trace_dir
+from drumline.run.traces import METRICS
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.metrics import Sample, read_samples
 from drumline.store.summary import read_history, summarise_history
+from drumline.view.life import lives_of
 from drumline.view.runs import RunRow, make_row
 
 Value = Callable[[Sample], float | None]
@@ -48,7 +46,9 @@ def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
     history = read_history(folder)
     replicas = []
     for replica in target.replicas(history.plan):
-        lives = [life for attempt in range(history.state.attempt + 1) for life in _lives(folder, replica, attempt)]
+        lives = [
+            life for attempt in range(history.state.attempt + 1) for life in lives_of(folder.path, replica, attempt)
+        ]
         samples = sorted(sample for life in lives for sample in read_samples(life / METRICS))
         replicas.append(ReplicaUse(f"{folder.id}.{replica}", tuple(samples)))
     every = [sample for replica in replicas for sample in replica.samples]
@@ -58,12 +58,6 @@ def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
         end=max((sample.at for sample in every), default=now.at),
         replicas=tuple(replicas),
     )
-
-
-def _lives(folder: RunFolder, replica: ReplicaId, attempt: int) -> Iterator[Path]:
-    """The folders of all lives of a replica in an attempt."""
-    paths = (folder.path / trace_dir(replica, attempt, incarnation) for incarnation in count())
-    return takewhile(Path.is_dir, paths)
 
 
 def extent(samples: Sequence[Sample], value: Value) -> Extent | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count, takewhile
 from pathlib import Path
 from typing import NamedTuple
+
+from drumline.plan.types import ReplicaId
+from drumline.run.traces import trace_dir
 
 
 class Life(NamedTuple):
@@ -12,3 +16,8 @@ class Life(NamedTuple):
     folder: Path
     started_at: float
     ended_at: float | None = None  # None: it runs
+
+
+def lives_of(run_dir: Path, replica: ReplicaId, attempt: int) -> list[Path]:
+    """The folders of all lives of a replica in an attempt, in their order."""
+    return list(takewhile(Path.is_dir, (run_dir / trace_dir(replica, attempt, number) for number in count())))

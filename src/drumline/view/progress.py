@@ -17,7 +17,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.home import RUNS
 from drumline.store.logs import read_end, read_tail, times_of
 from drumline.view.behind import find_behind
-from drumline.view.life import Life
+from drumline.view.life import Life, lives_of
 from drumline.view.scalars import output_dir, read_written
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_chief(home: str, summary: Summary, now: float) -> Standing:
     """How far the first of a run is that goes on, found without its journal."""
     chief = ReplicaId("chief" if "chief" in summary.headcount else "worker", 0)
     folder = RunFolder(Path(home, RUNS, summary.id))
-    life = folder.path / trace_dir(chief, summary.attempt)
+    life = (lives_of(folder.path, chief, summary.attempt) or [folder.path / trace_dir(chief, summary.attempt)])[-1]
     started_at = _changed_at(life / TRACE) or now  # it is written to when a life begins, and when it ends
     try:
         output = output_dir(folder, folder.plan(), summary.directory)

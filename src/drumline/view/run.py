@@ -7,7 +7,7 @@ from typing import NamedTuple
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.goodput import Goodput
-from drumline.run.state import Phase, RunState
+from drumline.run.state import Phase, Revival, RunState
 from drumline.run.traces import ERROR, trace_dir
 from drumline.runtime.errors import Error, read_error
 from drumline.runtime.lock import is_locked
@@ -31,6 +31,7 @@ class ReplicaRow(NamedTuple):
     phase: Phase
     is_chief: bool
     attempt: int
+    incarnation: int
     started_at: float | None
     duration_seconds: float | None  # so far, if it runs
     exit: Exit | None
@@ -56,6 +57,7 @@ class RunDetails(NamedTuple):
     plan: Plan
     replicas: tuple[ReplicaRow, ...]
     causes: tuple[CauseRow, ...]
+    revivals: tuple[Revival, ...]  # of some, while the others lived on
     warnings: tuple[str, ...]
     output_dir: str
     revision: str | None
@@ -103,6 +105,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
             CauseRow(cause.attempt, cause.replica, cause.reason, describe_cause(folder.id, cause))
             for cause in state.causes
         ),
+        revivals=state.revivals,
         warnings=state.warnings,
         output_dir=output,
         revision=revision if isinstance(revision, str) else None,
@@ -124,6 +127,9 @@ def _lives(records: list[Record], state: RunState) -> dict[ReplicaId, _Life]:
             continue
         if event.attempt != state.attempt and not event.replica.is_helper:
             continue
+        own = state.standing(event.replica)
+        if own and event.incarnation != own.incarnation:
+            continue  # of an earlier life
         if isinstance(event, ReplicaStarted):
             lives.setdefault(event.replica, _Life(moment_of(record)))
         else:
@@ -143,12 +149,15 @@ def _end(record: Record, event: ReplicaExited, started: Moment | None) -> Moment
 def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: Resources, now: Moment) -> ReplicaRow:
     own = state.standing(name)
     phase = own.phase if own else state.phase
+    if name in state.reviving and phase.is_final and state.ending is None:
+        phase = Phase.RESTARTING
     until = life.ended or (None if phase.is_final else now)
     return ReplicaRow(
         id=name,
         phase=phase,
         is_chief=name == plan.chief,
         attempt=0 if name.is_helper else state.attempt,
+        incarnation=own.incarnation if own else 0,
         started_at=life.started.at if life.started else None,
         duration_seconds=until.seconds_since(life.started) if life.started and until else None,
         exit=own.exit if own else None,

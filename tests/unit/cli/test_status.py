@@ -169,6 +169,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
             "recomputed_steps": None,
             "restarts": [],
         },
+        "revivals": [],
         "warnings": [],
         "tensorboard": None,
         "replicas": [
@@ -177,6 +178,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
                 "state": "FAILED",
                 "is_chief": True,
                 "attempt": 0,
+                "incarnation": 0,
                 "started_at": "2024-01-01T12:00:10Z",
                 "duration_seconds": 20.0,
                 "exit_code": 3,

@@ -15,6 +15,7 @@ from drumline.run.event import (
     AttemptPlaced,
     Event,
     Exit,
+    FirstStepTaken,
     LineHung,
     ReplicaExited,
     ReplicaStarted,
@@ -27,6 +28,7 @@ from drumline.run.event import (
 from drumline.run.machine import fold
 from drumline.run.state import Cause, Phase
 from drumline.run.success import counts, deciders
+from drumline.run.unit import lives_apart
 from lines import line
 from world import Life, World
 
@@ -72,6 +74,7 @@ def live(world: World, random: Random) -> None:
         "others make room": 3,
         "somebody finds summaries": 2,
         "nobody gets on": 1,
+        "a step is taken": 3,
         "the user wants an end": 1,
         "somebody wants its machine": 1,
         "the user goes on with it": 2,
@@ -112,13 +115,15 @@ def do(deed: str, world: World, random: Random) -> None:
         world.tell(take(world.tidings, random), most=random.randrange(2))
     elif deed == "something is told again":
         # Only who waits is told to wait; all else may be heard twice.
-        once = StopRequested | TimerFired | AttemptDelayed | ResumeRequested
+        once = StopRequested | TimerFired | AttemptDelayed | ResumeRequested | FirstStepTaken
         told = [event for event in world.journal if not isinstance(event, once)]
         world.tell(random.choice(told))
     elif deed == "somebody finds summaries":
         world.tell(SummariesFound())
     elif deed == "nobody gets on":
         world.tell(LineHung(world.state.attempt, "no progress"))
+    elif deed == "a step is taken":
+        world.tell(world.step())
     elif deed == "a time is over" and world.timers:
         world.tell(take(world.timers, random))
     elif deed == "the supervisor dies":
@@ -138,7 +143,7 @@ def let_it_end(world: World) -> None:
     world.breaks = None
     world.make_room()
     budgets = world.plan.restart
-    attempts = budgets.crash + budgets.lost + budgets.preempted + budgets.hang + 1
+    attempts = 2 * (budgets.crash + budgets.lost + budgets.preempted + budgets.hang + 1)  # or returns
     for _ in range((10 * len(world.plan.replicas) + 20) * attempts):
         alive = world.alive()
         if world.ending:
@@ -171,7 +176,9 @@ def check_end(world: World) -> None:
     for failure, spent in state.restarts.items():
         assert 0 < spent <= getattr(plan.restart, failure)
     own = state.causes[world.first_attempt :]  # of this life of the run
-    assert Counter(cause.failure for cause in own) == state.restarts
+    charged = [*own, *(revival.cause for revival in state.revivals)]
+    assert Counter(cause.failure for cause in charged) == state.restarts
+    assert (not state.revivals) or lives_apart(plan)
     assert [cause.attempt for cause in state.causes] == list(range(state.attempt))
     for cause in (*own, *([world.ending.cause] if world.ending.cause else [])):
         check_cause(world, cause, asked=state.phase is Phase.KILLED)
@@ -180,7 +187,7 @@ def check_end(world: World) -> None:
         assert world.ending.cause.attempt == state.attempt
     for name, replica in state.replicas.items():
         life = world.lives.get((name, state.attempt, replica.incarnation))
-        if state.phase is Phase.FINISHED and counts(name):
+        if state.phase is Phase.FINISHED and counts(name) and name not in state.forgiven:
             assert replica.phase is Phase.FINISHED
         if life and life.asked and life.exit in (TERM, KILL) and replica.phase is Phase.FAILED:
             # Stopped by us: only for what it had done itself, which is not to start, or not to get on.
@@ -195,20 +202,28 @@ def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
     if cause.reason in ("StartTimeout", "Hung"):
         return
     helps = cause.replica.is_helper
-    culprit = world.lives[(cause.replica, 0, world.resumes) if helps else (cause.replica, cause.attempt, 0)]
+    key = (cause.replica, 0, world.resumes) if helps else world.last_life(cause.replica, cause.attempt)
+    culprit = world.lives[key]
     assert culprit.exit
     assert culprit.exit.code == cause.exit.code
     assert culprit.exit.signal == cause.exit.signal
     assert (cause.reason == "LeftEarly") == cause.exit.ok
-    if cause.exit.seen and not asked:  # what is told after the user's wish is not looked into any more
+    # What is told after the user's wish is not looked into any more; where they live apart, others may have fallen.
+    if cause.exit.seen and not asked and not lives_apart(world.plan):
         mates = [life for life in world.lives.values() if life.attempt == cause.attempt and life.exit and not helps]
         assert not [life for life in mates if went_before(life, culprit)]
 
 
 def was_done(world: World) -> bool:
-    """Whether everybody whose end decides had succeeded before the user wanted an end."""
-    lives = [world.lives.get((name, world.state.attempt, 0)) for name in deciders(world.plan)]
+    """Whether everybody whose end decides had succeeded before the user wanted an end.
+
+    A chief whose ps has fallen is about to be stopped: it is not believed that it was done.
+    """
+    standing = world.state.replicas
+    lives = [world.lives.get((name, world.state.attempt, standing[name].incarnation)) for name in deciders(world.plan)]
     asked_at = world.asked_at or 0.0
+    if set(deciders(world.plan)) & set(world.state.reviving):
+        return False
     return all(life and life.exit and life.exit.ok and life.at_seconds < asked_at for life in lives)
 
 

@@ -12,16 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from drumline.engine.local.claim import PortClaim
+from drumline.engine.local.claim import Ports
 from drumline.engine.local.environment import complete
 from drumline.engine.local.life import Life
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.room import Room
+from drumline.engine.local.strings import too_long
 from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.parameters import variable_name
-from drumline.plan.types import Launch, LaunchValue, Placement, Plan, Replica, ReplicaId, Resources, Shared
+from drumline.plan.types import Launch, LaunchValue, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited
 from drumline.runtime import prepare
 
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage
 
-# Linux passes no longer string to a process (MAX_ARG_STRLEN).
-LONGEST_STRING_BYTES = 131_071
-
 
 class LocalEngine:
     """Runs a line as processes of this machine."""
@@ -47,7 +45,7 @@ class LocalEngine:
     def __init__(self, site: Site, environ: Mapping[str, str]) -> None:
         self._site = site
         self._environ = environ
-        self._claims: dict[ReplicaId, PortClaim] = {}
+        self._ports = Ports()
         self._processes: Processes | None = None
         self._run_dir = Path()
         self._private = False
@@ -81,7 +79,9 @@ class LocalEngine:
                 python.require()
             division = self._room.take(plan, attempt, all_begun=bool(all_begun))
         self._remarks = division.remarks if division else ()
-        placement, self._claims = place(plan, self._site, keep, hold=self._processes is not None)
+        placement, claims = place(plan, self._site, keep, hold=self._processes is not None)
+        if not keep:
+            self._ports.take(claims)
         if python:
             placement = {name: python.applied(where) for name, where in placement.items()}
         if division is None:
@@ -110,7 +110,7 @@ class LocalEngine:
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
         """Refuse what no process can be given, and a network that the system does not allow."""
-        yield from _too_long(launches)
+        yield from too_long(launches)
         if self._private:
             from drumline.engine.local.network import objection  # noqa: PLC0415
 
@@ -165,17 +165,17 @@ class LocalEngine:
         """Start whoever has not been started before."""
         network = None
         try:
-            for objection in _too_long(launches):
+            for objection in too_long(launches):
                 raise EngineError(objection)
             where = [launch.place for launch in launches]
             for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
                 _make_folder(folder, self._site.home)
             own = (*self._room.descriptors, *(self._python.descriptors if self._python else ()))
-            held = {
-                launch.replica.id: (*own, *_descriptors(self._claims.get(launch.replica.id))) for launch in launches
-            }
+            held = {launch.replica.id: (*own, *self._ports.descriptors(launch)) for launch in launches}
             network = self._open_network(launches) if self._private else None
             self._running.start(launches, partial(complete, environ=self._environ), held, network, self._open_warm())
+            if self._plan and self._plan.replicas_of("ps"):  # such lines may have somebody return to its address
+                self._ports.keep()
         finally:
             if network:
                 network.close()
@@ -195,9 +195,7 @@ class LocalEngine:
 
     def close(self) -> None:
         """Let go of the claimed ports; whoever was started keeps its own."""
-        for claim in self._claims.values():
-            claim.close()
-        self._claims = {}
+        self._ports.close()
 
     def usage(self, *, watched: bool) -> Iterator[Usage]:
         """Measure everybody with all that it started; what has ended is in its trace."""
@@ -243,7 +241,7 @@ class LocalEngine:
 
     def release(self) -> None:
         """Give back what the run claimed of this machine, or its place in line."""
-        self.close()
+        self._ports.release()
         self._room.release()
         if self._warm:
             self._warm.close()
@@ -309,36 +307,10 @@ def make_engine(site: Site) -> Engine:
     return LocalEngine(site, dict(os.environ))  # a plain one, since it is copied for every replica
 
 
-def _too_long(launches: Sequence[Launch]) -> Iterator[str]:
-    """Variables and words that no process can be given; of many alike, the first is named."""
-    said = set()
-    for launch in launches:
-        for what, length in _strings(launch):
-            if length > LONGEST_STRING_BYTES and what not in said:
-                said.add(what)
-                yield (
-                    f"{what} of {launch.replica.id} has {length:,} bytes, more than the {LONGEST_STRING_BYTES:,}"
-                    f" that Linux passes to a process: this line of {len(launches):,} cannot start here"
-                )
-
-
 def _boot() -> str:
     from drumline.runtime.keeper import boot_id  # noqa: PLC0415 - see `get_ready`
 
     return boot_id()
-
-
-def _strings(launch: Launch) -> Iterator[tuple[str, int]]:
-    """Every string that the process is given, and its length in bytes."""
-    for name, value in launch.env.items():
-        length = value.length if isinstance(value, Shared) else len(os.fsencode(str(value)))
-        yield name, len(name) + 1 + length
-    for word in launch.replica.argv:
-        yield "a word in the command", len(os.fsencode(word))
-
-
-def _descriptors(claim: PortClaim | None) -> tuple[int, ...]:
-    return claim.descriptors if claim else ()
 
 
 def _make_folder(folder: str, home: Path) -> None:

@@ -20,12 +20,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from drumline.engine.local.life import Life
 from drumline.engine.local.netlink import Netlink
 from drumline.engine.local.refusal import why_refused
 from drumline.engine.local.trace import read_trace
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
-from drumline.run.traces import TRACE, trace_dir
+from drumline.run.traces import TRACE
 from drumline.runtime.keeper import close_all_but, enter_namespace
 from drumline.runtime.lock import is_locked
 
@@ -55,25 +56,21 @@ class Network:
     """The private network of one attempt; owns its descriptors until `close`."""
 
     def __init__(self, run_dir: Path, launches: Sequence[Launch]) -> None:
-        self._traces = {
-            launch.replica.id: run_dir / trace_dir(launch.replica.id, launch.attempt, launch.incarnation) / TRACE
-            for launch in launches
-        }
+        self._run_dir = run_dir
+        self._lives = {each.replica.id: Life(each.replica.id, each.attempt, each.incarnation) for each in launches}
         self._hosts = {launch.replica.id: launch.place.host for launch in launches}
         self._doors: dict[ReplicaId, Door] = {}
         self._owned: list[int] = []
 
     def door(self, replica: ReplicaId) -> Door:
-        """A replica's way in. The first to ask has the network made for all who come after it in the line.
+        """A replica's way in. The first to ask has the network made for all who have not begun.
 
-        Who comes before has been started by an earlier supervisor, which died over it: they keep the network, and
-        the others are joined to it.
+        Who has keeps the network, and the others are joined to it: a supervisor died before everybody was started, or
+        these return to a line that lives on.
         """
         if not self._doors:
-            line = list(self._hosts)
-            place = line.index(replica)
-            hub = self._find_hub(line[:place])
-            self._connect({each: self._hosts[each] for each in line[place:]}, hub)
+            begun = [name for name, life in self._lives.items() if life.has_begun(self._run_dir)]
+            self._connect({each: self._hosts[each] for each in self._hosts if each not in begun}, self._find_hub(begun))
         return self._doors[replica]
 
     def close(self) -> None:
@@ -95,7 +92,7 @@ class Network:
     def _find_hub(self, earlier: Sequence[ReplicaId]) -> _Hub | None:
         """The hub that a living keeper of these holds."""
         for replica in earlier:
-            for keeper in _keepers(self._traces[replica]):
+            for keeper in _keepers(self._lives[replica].folder(self._run_dir) / TRACE):
                 hub = borrow_hub(keeper)
                 if hub:
                     self._owned += hub

@@ -1,0 +1,33 @@
+"""What Linux can pass to a process, and which launches have more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from drumline.plan.types import Launch, Shared
+
+# Linux passes no longer string to a process (MAX_ARG_STRLEN).
+LONGEST_STRING_BYTES = 131_071
+
+
+def too_long(launches: Sequence[Launch]) -> Iterator[str]:
+    """Variables and words that no process can be given; of many alike, the first is named."""
+    said = set()
+    for launch in launches:
+        for what, length in _strings(launch):
+            if length > LONGEST_STRING_BYTES and what not in said:
+                said.add(what)
+                yield (
+                    f"{what} of {launch.replica.id} has {length:,} bytes, more than the {LONGEST_STRING_BYTES:,}"
+                    f" that Linux passes to a process: this line of {len(launches):,} cannot start here"
+                )
+
+
+def _strings(launch: Launch) -> Iterator[tuple[str, int]]:
+    """Every string that the process is given, and its length in bytes."""
+    for name, value in launch.env.items():
+        length = value.length if isinstance(value, Shared) else len(os.fsencode(str(value)))
+        yield name, len(name) + 1 + length
+    for word in launch.replica.argv:
+        yield "a word in the command", len(os.fsencode(word))

@@ -1,0 +1,137 @@
+"""Who starts again when one falls: the policy of each strategy, all of it here.
+
+Workers that mirror each other fall together: a new one among old ones would wait for ever, so the group is the unit,
+and the attempt is over. Lines of TensorFlow with a chief and parameter servers live apart, once they have taken a step:
+the chief goes on without a worker, and takes it back when it returns; a chief that returns finds its workers and ps as
+it left them, and restores its checkpoint; what a ps held is lost with it, so all ps and the chief begin again from the
+checkpoint, while the workers live on. Before the first step everybody is needed.
+"""
+
+from __future__ import annotations
+
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.action import Action, ChooseDelay, SetTimer, Start, Stop
+from drumline.run.event import ReplicaExited
+from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
+from drumline.run.restart import budget_of, delay_before, may_restart
+from drumline.run.state import Cause, Phase, ReplicaState, Revival, RunState
+from drumline.run.verdict import ended
+from drumline.words import listed
+
+
+def lives_apart(plan: Plan) -> bool:
+    """Whether replicas of this line may fall and return one by one."""
+    return (
+        plan.framework == "tensorflow"
+        and plan.success == "chief"
+        and bool(plan.replicas_of("ps"))
+        and bool(plan.replicas_of("worker"))
+    )
+
+
+def forgive(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool) -> RunState | None:
+    """The run after an end that the others survive; None if the attempt is over by it.
+
+    Whoever may not return, since it is only told late, is not charged to any budget.
+    """
+    if not (lives_apart(plan) and state.stepped and state.phase is Phase.RUNNING):
+        return None
+    name, exit_ = event.replica, event.exit
+    failure = failure_class(exit_, plan.framework)
+    if may_return and may_restart(plan.restart, state.restarts, failure):
+        return _bring_back(plan, state, event, failure)
+    others = (other.id for other in plan.replicas_of("worker") if other.id != name)
+    left = sum(not state.replicas[other].phase.is_final or other in state.reviving for other in others)
+    if name.role != "worker" or not left:  # a chief without workers would wait for ever
+        return None
+    state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(exit_)))
+    workers = "one worker" if left == 1 else f"{left} workers"
+    spent = f"its budget of restarts ({failure}: {budget_of(plan.restart, failure)}) has nothing left"
+    warning = f"{name} fell ({describe_exit(exit_)}), and {spent}; the training goes on with {workers}"
+    return state._replace(forgiven=(*state.forgiven, name)).with_warning(warning)
+
+
+def follow(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None:
+    """The run after the end of who was stopped in order to return; None if that is not why it ended."""
+    name = event.replica
+    if name not in state.reviving:
+        return None
+    fell_at = max(each.at_seconds for each in state.revivals if name in each.replicas)
+    if event.exit.seen and event.at_seconds < fell_at:
+        return None
+    by_itself = gave_up(event.exit, plan.framework)
+    how = (Phase.FAILED, "Consequence") if by_itself else (Phase.KILLED, "PeerFailed")
+    return state.with_replica(name, ended(event, *how))._replace(forgiven=(*state.forgiven, name))
+
+
+def carry_on(plan: Plan, before: RunState, state: RunState) -> tuple[RunState, tuple[Action, ...]]:
+    """What to do about those who are to return: stop who of them is left, wait as long as it takes, let them begin."""
+    if not state.reviving:
+        return state, ()
+    orders: tuple[Action, ...] = ()
+    if len(state.revivals) > len(before.revivals):
+        orders = tuple(_under_way(plan, state))
+    if state.holding or any(not state.replicas[name].phase.is_final for name in state.reviving):
+        return state, orders
+    begun = {
+        name: ReplicaState(Phase.STARTING, each.incarnation + 1) if name in state.reviving else each
+        for name, each in state.replicas.items()
+    }
+    forgiven = tuple(name for name in state.forgiven if name not in state.reviving)
+    state = state.with_replicas(begun)._replace(reviving=(), forgiven=forgiven, delay_seconds=None)
+    return state, (*orders, Start(state.attempt, state.incarnations), expect_return(plan, state))
+
+
+def wait_on(plan: Plan, state: RunState) -> tuple[Action, ...]:
+    """What must be under way for those who are to return, or have and are not heard of yet."""
+    if state.reviving:
+        return tuple(_under_way(plan, state))
+    return (expect_return(plan, state),) if state.waiting and state.revivals else ()
+
+
+def expect_return(plan: Plan, state: RunState) -> Action:
+    """Give those who return so long to start."""
+    return SetTimer(f"return {len(state.revivals)}", state.attempt, plan.timeouts.start_seconds)
+
+
+def hold(plan: Plan, state: RunState) -> Action:
+    """Wait before they return: choose for how long, or do it."""
+    if state.delay_seconds is None:
+        return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
+    return SetTimer(f"hold {len(state.revivals)}", state.attempt, state.delay_seconds)
+
+
+def describe_revival(revival: Revival) -> str:
+    """`worker.1 rejoins (restart 1 of 3): killed by signal 9 (KILL)`."""
+    cause, who = revival.cause, listed([str(name) for name in revival.replicas])
+    words, restart = describe_exit(cause.exit), f"(restart {revival.number} of {revival.budget})"
+    if len(revival.replicas) > 1:
+        return f"{who} start again from the checkpoint {restart}, since what {cause.replica} held is lost: {words}"
+    return f"{who} {'rejoins' if revival.replicas[0].role == 'worker' else 'comes back'} {restart}: {words}"
+
+
+def unit_of(plan: Plan, name: ReplicaId) -> tuple[ReplicaId, ...]:
+    """Who starts again with this one, in a line whose replicas live apart."""
+    return tuple(each.id for each in plan.replicas_of("chief", "ps")) if name.role == "ps" else (name,)
+
+
+def _bring_back(plan: Plan, state: RunState, event: ReplicaExited, failure: str) -> RunState:
+    name, reason = event.replica, "LeftEarly" if event.exit.ok else reason_of(event.exit)
+    number = state.restarts.get(failure, 0) + 1
+    cause = Cause(name, state.attempt, event.exit, failure, reason)
+    revival = Revival(unit_of(plan, name), cause, number, budget_of(plan.restart, failure), event.at_seconds)
+    return state.with_replica(name, ended(event, Phase.FAILED, reason))._replace(
+        reviving=tuple(dict.fromkeys((*state.reviving, *revival.replicas))),
+        revivals=(*state.revivals, revival),
+        forgiven=(*state.forgiven, name),
+        holding=delay_before(plan.restart, sum(state.restarts.values())) > 0,
+        delay_seconds=None,
+        restarts={**state.restarts, failure: number},
+    )
+
+
+def _under_way(plan: Plan, state: RunState) -> list[Action]:
+    left = tuple(name for name in state.reviving if not state.replicas[name].phase.is_final)
+    grace = plan.timeouts.grace_seconds
+    orders: list[Action] = [Stop(left, state.attempt, grace, state.incarnations)] if left else []
+    return [*orders, hold(plan, state)] if state.holding else orders
