@@ -2,9 +2,10 @@
 
 A story is a title, a line, and what happens: `EVENT [-> ACTIONS] [:: STATE OF THE RUN]`. Without an arrow, nothing is
 to be done. `= worker.0 FINISHED, ps.0 FINISHED RunOver` says where everybody stands. `running` tells the beginning in
-short. An end is an hour after the one before unless `at` says when; `worker.0@1` is of attempt 1, `worker.0+1` of
-incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want of memory. `stop at 100` is a wish that came
-then; without a time nothing came before it. `start 0 worker.1+1` is an order in which a replica is in its second life.
+short, up to where nobody can say that no step was taken. An end is an hour after the one before unless `at` says when;
+`worker.0@1` is of attempt 1, `worker.0+1` of incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want
+of memory. `stop at 100` is a wish that came then; without a time nothing came before it. `start 0 worker.1+1` is an
+order in which a replica is in its second life.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Telling:
             case "everybody", "starts":
                 yield from (ReplicaStarted(replica.id, attempt) for replica in self.plan.replicas)
             case "running", "":
-                for part in ("accepted", "placed", "everybody starts"):
+                for part in ("accepted", "placed", "everybody starts", "timer old"):
                     if not (part == "accepted" and self.events):
                         yield from self._events(part)
             case "returned", "":

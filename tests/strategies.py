@@ -169,7 +169,8 @@ backoffs = st.builds(
 restarts = _some(
     {
         **dict.fromkeys(
-            ("budget", "crash", "lost", "preempted", "hang", "rendezvous", "out_of_memory"), st.integers(0, 1000)
+            ("budget", "crash", "lost", "preempted", "hang", "rendezvous", "out_of_memory", "early"),
+            st.integers(0, 1000),
         ),
         "backoff": backoffs,
     }

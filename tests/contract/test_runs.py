@@ -68,7 +68,7 @@ def test_a_line_that_falls_starts_again_as_a_whole(site: Site, tmp_path: Path) -
     says = ("attempt $DRUMLINE_ATTEMPT",)
     plan = cast(
         site,
-        "worker*2 crash=1",
+        "worker*2 crash=1 early=1",
         {"worker.0": (LASTING._replace(says=says), Deed(says)), "worker.1": (Deed(says, code=3), Deed(says))},
     )
     office = open_office(site, tmp_path, plan)
@@ -81,7 +81,7 @@ def test_a_line_that_falls_starts_again_as_a_whole(site: Site, tmp_path: Path) -
 def test_a_line_that_falls_too_often_has_failed(site: Site, tmp_path: Path) -> None:
     plan = cast(
         site,
-        "worker*2 crash=1 backoff_initial_seconds=0",
+        "worker*2 crash=1 early=1 backoff_initial_seconds=0",
         {"worker.0": LASTING, "worker.1": Deed(code=3)},
     )
     office = open_office(site, tmp_path, plan)
@@ -225,7 +225,9 @@ def test_a_run_that_is_killed_without_its_supervisor_ends(site: Site, tmp_path: 
 
 def test_a_supervisor_that_left_while_it_stopped_the_line_is_replaced(site: Site, tmp_path: Path) -> None:
     plan = cast(
-        site, "worker*2 grace=0.3 crash=1", {"worker.0": (DEAF, Deed()), "worker.1": (Deed(until=1, code=3), Deed())}
+        site,
+        "worker*2 grace=0.3 early=1 crash=1",
+        {"worker.0": (DEAF, Deed()), "worker.1": (Deed(until=1, code=3), Deed())},
     )
     office = open_office(site, tmp_path, plan)
     office.until(lambda: office.log() == "ready\n")

@@ -139,6 +139,7 @@ def _notes(plan: Plan) -> list[str]:
         "hang": plan.restart.hang,
         "rendezvous": plan.restart.rendezvous,
         "out of memory": plan.restart.out_of_memory,
+        "a crash before the first step": plan.restart.early,
     }
     allowed = [f"{number} for {cause}" for cause, number in budgets.items() if number]
     notes.append(f"restarts   {', '.join(allowed) or 'none'}")

@@ -88,8 +88,8 @@ def _with_what_follows(plan: Plan, records: Iterable[Record]) -> Iterator[_Told]
         before = state
         state, _ = step(plan, before, record.event)
         follows = tuple(describe_revival(revival) for revival in state.revivals[len(before.revivals) :])
-        if len(state.forgiven) > len(before.forgiven) and not follows:
-            follows = state.warnings[len(before.warnings) :]
+        if isinstance(record.event, ReplicaExited | TimerFired):
+            follows += state.warnings[len(before.warnings) :]
         yield _Told(record, follows, before.holding)
 
 

@@ -180,6 +180,7 @@ def _restart(spec: Spec) -> types.Restart:
         hang=budget(asked.hang),
         rendezvous=budget(asked.rendezvous),
         out_of_memory=asked.out_of_memory,
+        early=asked.early,
         backoff_initial_seconds=asked.backoff.initial,
         backoff_factor=asked.backoff.factor,
         backoff_maximum_seconds=asked.backoff.maximum,

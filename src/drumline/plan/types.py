@@ -167,6 +167,7 @@ class Restart(NamedTuple):
     hang: int = 0
     rendezvous: int = 0
     out_of_memory: int = 0
+    early: int = 0
     backoff_initial_seconds: float = 1.0
     backoff_factor: float = 2.0
     backoff_maximum_seconds: float = 300.0

@@ -33,8 +33,8 @@ from drumline.run.event import (
 )
 from drumline.run.failure import reason_of
 from drumline.run.hang import blame, give_up
-from drumline.run.pending import expect_start, limit, linger, pending, prepare, ps_wait, stop, wait
-from drumline.run.restart import delay_before, may_restart
+from drumline.run.pending import expect_start, grow_old, limit, linger, pending, prepare, ps_wait, stop, wait
+from drumline.run.restart import delay_before, may_restart, with_class
 from drumline.run.resume import PREEMPTED, may_resume, resumed
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_past
 from drumline.run.success import counts, may_linger
@@ -161,8 +161,12 @@ def _go_on(plan: Plan, state: RunState) -> Step:
     """RUNNING, once nobody is waited for any more."""
     if state.ending or state.waiting:
         return state, ()
+    if state.phase is Phase.RUNNING:
+        return state, ()
     state = state._replace(phase=Phase.RUNNING)
-    return show(state) if plan.tensorboard else (state, ())
+    old = grow_old(plan, state)
+    state, orders = show(state) if plan.tensorboard else (state, ())
+    return state, (*orders, *old)
 
 
 def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
@@ -205,6 +209,8 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
             return _not_started(plan, state)
         case timer if state.ending is None and timer == f"hold {len(state.revivals)}" and state.holding:
             return carry_on(plan, state, state._replace(holding=False))
+        case "old":
+            return state._replace(is_old=True), ()
         case "run":
             state = state._replace(out_of_time=True)  # even if it comes while an attempt is being stopped
             if state.ending is None:
@@ -253,7 +259,7 @@ def _wind_up(plan: Plan, state: RunState) -> Step:
     state = state._replace(lingering=False)
     if state.anyone_left or state.stacks_due:
         return state, () if state.stacks_due else (stop(plan, state),)
-    state = weigh(plan, state)
+    state = with_class(plan, weigh(plan, state))
     ending = state.ending
     if ending is None:
         raise AssertionError("a run ends only after it was decided how")
@@ -278,6 +284,7 @@ def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
         holding=False,
         forgiven=(),
         stepped=False,
+        is_old=False,
     )
     return _begin(plan, state) if about_seconds == 0 else (state, (wait(plan, state),))
 

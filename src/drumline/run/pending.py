@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from drumline.plan.types import COMPUTING, TENSORBOARD, Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.hang import take_stacks
-from drumline.run.restart import delay_before, grace_before_kill
+from drumline.run.restart import OLD_SECONDS, could_be_early, delay_before, grace_before_kill
 from drumline.run.state import Phase, RunState
 from drumline.run.unit import wait_on
 
@@ -34,6 +34,7 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
         yield expect_start(plan, state)
     elif state.phase is Phase.RUNNING and ending is None:
         yield from wait_on(plan, state)
+        yield from grow_old(plan, state)
     if ending is None or ending.phase is Phase.FAILED:
         yield from limit(plan)
         if state.shows and (ending is None or state.anyone_left):  # there may be another attempt to show
@@ -76,6 +77,12 @@ def linger(plan: Plan, state: RunState) -> Action:
 def expect_start(plan: Plan, state: RunState) -> Action:
     """Give everybody so long to start."""
     return SetTimer("start", state.attempt, plan.timeouts.start_seconds)
+
+
+def grow_old(plan: Plan, state: RunState) -> tuple[Action, ...]:
+    """Note when an attempt has run so long that it may have taken steps, if anything depends on that."""
+    matters = could_be_early(plan) and not (state.stepped or state.is_old)
+    return (SetTimer("old", state.attempt, OLD_SECONDS),) if matters else ()
 
 
 def limit(plan: Plan) -> tuple[Action, ...]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drumline.plan.types import Plan, Restart
+from drumline.run.failure import gave_up
 from drumline.run.state import Phase, RunState
 
 # Their mirrored workers catch TERM and train on, until a collective tells them that a peer has gone: without it none of
 # them can save anything.
 _CANNOT_SAVE_ALONE = ("tensorflow", "jax")
 _TIME_TO_SAVE = ("preempted", "asked", "time")
+
+# Not every script says what steps it takes. What has run for so long is given the benefit of the doubt.
+OLD_SECONDS = 60.0
 
 
 def may_restart(budgets: Restart, spent: Mapping[str, int], failure: str) -> bool:
@@ -21,6 +25,30 @@ def may_restart(budgets: Restart, spent: Mapping[str, int], failure: str) -> boo
 def budget_of(budgets: Restart, failure: str) -> int:
     """How often this class of failure is followed by a restart."""
     return int(getattr(budgets, failure, 0))
+
+
+def could_be_early(plan: Plan) -> bool:
+    """Whether it matters that user code fails before its first step; a plain command has no steps."""
+    return plan.framework != "plain" and plan.restart.crash > plan.restart.early
+
+
+def with_class(plan: Plan, state: RunState) -> RunState:
+    """The same run, its failure charged to `early` if user code failed by itself and nobody had taken a step.
+
+    What fails before the first step would fail again: a wrong import, a wrong path, a wrong shape.
+    """
+    ending = state.ending
+    cause = ending.cause if ending and ending.phase is Phase.FAILED else None
+    if not (ending and cause and cause.replica) or cause.failure != "crash" or plan.framework == "plain":
+        return state
+    if state.stepped or state.is_old or not (gave_up(cause.exit, plan.framework) or cause.said):
+        return state
+    if not may_restart(plan.restart, state.restarts, "early") and may_restart(plan.restart, state.restarts, "crash"):
+        state = state.with_warning(
+            f"not started again, since {cause.replica} fell before its first step;"
+            f" `restart: {{early: {plan.restart.crash}}}` would"
+        )
+    return state._replace(ending=ending._replace(cause=cause._replace(failure="early")))
 
 
 def delay_before(budgets: Restart, restarts: int) -> float:

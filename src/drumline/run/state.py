@@ -105,6 +105,7 @@ class RunState(NamedTuple):
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
     stacks_due: bool = False  # hung; nobody is stopped before everybody's stacks are saved
     stepped: bool = False  # this attempt has taken a step, as far as anybody can tell
+    is_old: bool = False  # it has run so long that it may have taken steps which nobody saw
     lingering: bool = False  # succeeded; the others may end by themselves for a while
     forced: bool = False  # the user wants no grace
     out_of_time: bool = False  # the run's time limit is over

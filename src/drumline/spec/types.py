@@ -179,8 +179,11 @@ class Restart(Block, frozen=True):
     """How often the whole line starts again, by class of failure."""
 
     short: ClassVar[str | None] = "budget"
-    budget: Annotated[Budget, Meta(description="For every class below without a number, out of memory excepted")] = 0
+    budget: Annotated[
+        Budget, Meta(description="For every class below without a number, early and out of memory excepted")
+    ] = 0
     crash: Annotated[Budget | None, Meta(description="User code failed")] = None
+    early: Annotated[Budget, Meta(description="User code failed before its first step. Not retried unless asked")] = 0
     lost: Annotated[Budget | None, Meta(description="A host or pod is gone")] = None
     preempted: Annotated[Budget | None, Meta(description="Asked to leave, with time to save")] = None
     hang: Annotated[Budget | None, Meta(description="Nobody made progress")] = None

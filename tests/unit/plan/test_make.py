@@ -191,6 +191,7 @@ def test_data_is_named_by_variables_and_prepared_with_the_specs_variables() -> N
         ("0", Restart()),
         ("3", Restart(crash=3, lost=3, preempted=3, hang=3, rendezvous=3, out_of_memory=0)),
         ("{budget: 2, crash: 0, out_of_memory: 1}", Restart(0, 2, 2, 2, 2, 1)),
+        ("{budget: 2, early: 1}", Restart(2, 2, 2, 2, 2, 0, 1)),
         ("{lost: 5}", Restart(lost=5)),
         (
             "{crash: 1, backoff: {initial: 5s, factor: 3, maximum: 1m}}",
@@ -198,7 +199,7 @@ def test_data_is_named_by_variables_and_prepared_with_the_specs_variables() -> N
         ),
     ],
 )
-def test_a_budget_is_for_every_class_of_failure_but_out_of_memory(restart: str, budgets: Restart) -> None:
+def test_a_budget_is_for_every_class_of_failure_but_what_would_come_again(restart: str, budgets: Restart) -> None:
     assert plan_of(f"restart: {restart}").restart == budgets
 
 

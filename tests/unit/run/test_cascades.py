@@ -11,7 +11,7 @@ import pytest
 
 from drumline.plan.rendezvous.world import ranks
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted, TimerFired
 from drumline.run.evidence import Peers, read_evidence
 from drumline.run.machine import fold
 from drumline.run.state import Cause
@@ -27,7 +27,7 @@ VERDICTS = {
     "leave": ("LeftEarly", "crash"),
     "leave-at-once": ("LeftEarly", "crash"),
     "raise": ("Exited", "crash"),
-    "raise-early": ("Exited", "crash"),
+    "raise-early": ("Exited", "early"),
     "graph": ("Exited", "crash"),
     "memory": ("OutOfMemory", "out_of_memory"),
     "stop": ("Unresponsive", "hang"),
@@ -43,6 +43,8 @@ def events_of(plan: Plan, cascade: dict[str, Any], told_to_stop: int | None = No
     yield RunAccepted()
     yield AttemptPlaced(0, tuple(addresses))
     yield from (ReplicaStarted(replica.id, 0) for replica in plan.replicas)
+    if cascade["how"] != "raise-early":  # everybody else has taken steps
+        yield TimerFired("old", 0)
     failed = False
     for end in cascade["ends"]:
         name = ReplicaId.parse(end["replica"])

@@ -61,7 +61,7 @@ RESTARTED: list[tuple[float, Event]] = [
     (40, exits(40, Exit(0), 1)),
     (40, exits(40, Exit(0), 1, SECOND)),
 ]
-TWO = line("worker*2 crash=1")
+TWO = line("worker*2 crash=1 early=1")
 
 
 def test_a_restart_costs_what_is_torn_down_started_and_computed_again() -> None:
@@ -140,7 +140,7 @@ def test_waiting_is_for_room_and_for_the_end_of_a_backoff() -> None:
         (18, AttemptPlaced(2, ("a:1",))),
         (18, ReplicaStarted(FIRST, 2)),
     ]
-    goodput = told(line("worker crash=2"), events, 30)
+    goodput = told(line("worker crash=2 early=2"), events, 30)
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 10 + 6, 0)
 
 

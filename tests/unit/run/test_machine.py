@@ -60,6 +60,18 @@ def test_an_evaluator_that_fails_is_said_loudly_once() -> None:
     )
 
 
+def test_that_nothing_is_started_again_is_said_with_what_would() -> None:
+    words = "accepted; placed; everybody starts; worker.0 exits 1"
+    state = tell(words, plan="worker crash=3")
+    assert state.warnings == (
+        "not started again, since worker.0 fell before its first step; `restart: {early: 3}` would",
+    )
+    assert state.ending
+    assert state.ending.cause
+    assert state.ending.cause.failure == "early"
+    assert tell(words, plan="worker").warnings == ()  # nor would any other
+
+
 def test_what_the_engine_warns_of_is_kept_once_and_changes_nothing_else() -> None:
     before = tell("running", plan="worker*2")
     assert tell("running; warned no limit; warned no limit", plan="worker*2") == before.with_warning("no limit")

@@ -51,7 +51,7 @@ def lines(draw: st.DrawFn) -> Plan:
         f"{draw(st.sampled_from(('', '', '', 'prepare', 'prepare prepare-words')))}"
         f" {'chief' if chief else ''} {f'worker*{workers}' if workers else ''}"
         f" ps*{draw(few)} evaluator*{draw(st.integers(0, 1))} success={draw(st.sampled_from(policies))}"
-        f" crash={draw(few)} lost={draw(few)} preempted={draw(few)} hang={draw(few)}"
+        f" crash={draw(few)} early={draw(few)} lost={draw(few)} preempted={draw(few)} hang={draw(few)}"
         f" backoff_initial_seconds={draw(st.sampled_from((0, 1)))} {draw(st.sampled_from(('', 'run=60')))}"
         f" {draw(st.sampled_from(('', 'tensorboard', 'tensorboard=true')))}"
     )
@@ -143,7 +143,7 @@ def let_it_end(world: World) -> None:
     world.breaks = None
     world.make_room()
     budgets = world.plan.restart
-    attempts = 2 * (budgets.crash + budgets.lost + budgets.preempted + budgets.hang + 1)  # or returns
+    attempts = 2 * (budgets.crash + budgets.early + budgets.lost + budgets.preempted + budgets.hang + 1)  # or returns
     for _ in range((10 * len(world.plan.replicas) + 20) * attempts):
         alive = world.alive()
         if world.ending:

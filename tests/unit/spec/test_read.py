@@ -91,7 +91,7 @@ data:
   - {name: train, path: /data/train, volume: claim, prepare: [wget x, tar xf x]}
   - {name: test, path: /data/test}
 restart:
-  {budget: 5, crash: 1, lost: 2, preempted: 3, hang: 4, rendezvous: 6, out_of_memory: 7,
+  {budget: 5, crash: 1, early: 8, lost: 2, preempted: 3, hang: 4, rendezvous: 6, out_of_memory: 7,
    backoff: {initial: 500ms, factor: 1.5, maximum: 1h}}
 timeouts: {start: 5m, rendezvous: 90, grace: 30s, run: 2d, progress: 1h}
 success: worker-0
@@ -142,6 +142,7 @@ x-anything: [of, nobody's, concern]
             hang=4,
             rendezvous=6,
             out_of_memory=7,
+            early=8,
             backoff=Backoff(initial=0.5, factor=1.5, maximum=3600.0),
         ),
         timeouts=Timeouts(start=300.0, rendezvous=90.0, grace=30.0, run=172_800.0, progress=3600.0),
