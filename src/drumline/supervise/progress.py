@@ -21,6 +21,7 @@ _MOST_BYTES = 1 << 16  # of a log at a look; who writes more between two has sai
 _MOST_FILES = 4
 # Marks say when a step was there, so the longer there was none, the longer the next look can wait.
 _PAUSES_PER_LOOK, _PAUSES_PER_AGE, _LONGEST_PAUSE_SECONDS = 200, 20, 5.0
+_FEW = 16
 _WORDS = (b"loss", b"%|")  # no line that tells of a step is without one of these
 
 # Whose steps are only in TensorBoard's files is not in a hurry.
@@ -67,6 +68,8 @@ class ProgressWatch:
         if began < self._next_look and not exited:
             return ()
         folders = self._unread | {folder for folder, name in self._lives.items() if name in exited}
+        if exited and len(self._lives) <= _FEW:  # whose step it was does not matter, and it costs little
+            folders = set(self._lives)
         self._unread -= folders
         found = [step for folder in self._lives if (step := self._reported(folder))]
         found += [step for folder in folders if (step := self._printed(folder))]

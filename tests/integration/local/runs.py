@@ -283,9 +283,9 @@ class Run:
         """The ends of an attempt's replicas, in the order of the journal."""
         return [event for event in self.events if isinstance(event, ReplicaExited) and event.attempt == attempt]
 
-    def log(self, replica: str, attempt: int = 0) -> bytes:
+    def log(self, replica: str, attempt: int = 0, incarnation: int = 0) -> bytes:
         """What a replica wrote."""
-        path = self.trace_dir(replica, attempt) / LOG
+        path = self.trace_dir(replica, attempt, incarnation) / LOG
         return path.read_bytes() if path.exists() else b""
 
     def exit(self, replica: str) -> Exit:
@@ -302,9 +302,9 @@ class Run:
         assert ending.cause is not None
         return ending.cause
 
-    def trace_dir(self, replica: str, attempt: int = 0) -> Path:
+    def trace_dir(self, replica: str, attempt: int = 0, incarnation: int = 0) -> Path:
         """Where the traces of a replica's life lie."""
-        return self.path / trace_dir(ReplicaId.parse(replica), attempt)
+        return self.path / trace_dir(ReplicaId.parse(replica), attempt, incarnation)
 
     def trace(self, replica: str, attempt: int = 0) -> Trace:
         """What its keeper wrote down."""
