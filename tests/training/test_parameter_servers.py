@@ -23,8 +23,8 @@ SERVERS = ("worker.0", "worker.1", "ps.0", "ps.1")
 
 # The example with a chief of three lives. In the first it is alone, as by `python parameter_server.py`, and killed in
 # its second epoch. In the second it has its workers, which say what rows they get; one of them is killed after the
-# third epoch, and a ps in the fourth. When the chief is done, it waits for the evaluator, which loads the model and then
-# trains alone, from the chief's last checkpoint.
+# third epoch, and a ps in the fourth. When the chief is done, it waits for the evaluator, which loads the model and
+# then trains alone, from the chief's last checkpoint.
 STAGED = """
 import json, os, signal, time
 from pathlib import Path

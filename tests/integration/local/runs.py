@@ -306,9 +306,9 @@ class Run:
         """Where the traces of a replica's life lie."""
         return self.path / trace_dir(ReplicaId.parse(replica), attempt, incarnation)
 
-    def trace(self, replica: str, attempt: int = 0) -> Trace:
+    def trace(self, replica: str, attempt: int = 0, incarnation: int = 0) -> Trace:
         """What its keeper wrote down."""
-        return read_trace(self.trace_dir(replica, attempt) / TRACE)
+        return read_trace(self.trace_dir(replica, attempt, incarnation) / TRACE)
 
     def is_over(self, replica: str, attempt: int = 0) -> bool:
         """Whether its keeper has seen the last of it."""

@@ -1,0 +1,101 @@
+"""Replicas that return alone: to the address that they had, whatever stands between."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from drumline.engine.local.claim import claim_port
+from drumline.run.event import AttemptPlaced
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+
+# A line that says at once that it has taken a step, and goes on until it is told to end.
+LINE = """
+framework: tensorflow
+warm: false
+roles:
+  chief: {run: "echo step 1: loss 0.5; until [ -e go ]; do sleep 0.01; done"}
+  worker: {replicas: 2, run: "echo $TF_CONFIG; exec sleep 1000"}
+  ps: {run: exec sleep 1000}
+timeouts: {grace: 1}
+"""
+
+
+def start(house: House, more: str) -> Run:
+    run = house.train(LINE + more)
+    run.wait_started()
+    wait_until(lambda: run.state.stepped)
+    return run
+
+
+def kill(run: Run, replica: str, incarnation: int = 0) -> None:
+    pid = run.trace(replica, 0, incarnation).pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_worker_returns_with_the_same_cluster_and_its_port_is_nobody_elses_meanwhile(house: House) -> None:
+    run = start(house, "restart: {crash: 3, backoff: {initial: 1h, maximum: 1h}}")
+    kill(run, "worker.1")
+    wait_until(lambda: run.log("worker.1", 0, 1))
+    assert run.log("worker.1", 0, 1) == run.log("worker.1")
+    kill(run, "worker.1", 1)
+    wait_until(lambda: run.state.delay_seconds)
+    (placed,) = [event for event in run.events if isinstance(event, AttemptPlaced)]
+    assert claim_port(int(placed.addresses[2].rpartition(":")[2])) is None
+    status = house.run("status", run.id).out
+    assert "worker.1 rejoins (restart 2 of 3): killed by signal 9 (KILL)" in status
+    assert "RESTARTING" in status
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+    logs = house.run("logs", f"{run.id}.worker.1", "--no-timestamps").out
+    assert logs.count('"cluster"') == 2
+    assert house.run("events", run.id).out.count("worker.1 rejoins") == 2
+
+
+def test_a_supervisor_that_is_killed_with_a_worker_brings_it_back_when_it_returns(house: House) -> None:
+    run = start(house, "restart: 1")
+    run.kill_supervisor()
+    kill(run, "worker.0")
+    wait_until(lambda: run.is_over("worker.0"))
+    assert house.run("supervise", run.id).code == 0
+    wait_until(lambda: run.log("worker.0", 0, 1))
+    house.write("go", "")
+    state = run.wait_for(Phase.FINISHED)
+    assert (state.attempt, state.restarts) == (0, {"crash": 1})
+
+
+def test_a_worker_returns_to_a_private_network(house: House) -> None:
+    house.write(
+        "net.py",
+        """
+        import json, os, socket, time
+        cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+        role, index = os.environ["DRUMLINE_ROLE"], int(os.environ["DRUMLINE_INDEX"])
+        if role == "ps":
+            server = socket.create_server(("", int(cluster["ps"][0].rpartition(":")[2])))
+            while True:
+                server.accept()[0].sendall(b"here")
+        host, port = cluster["ps"][0].split(":")
+        for _ in range(1000):
+            try:
+                with socket.create_connection((host, int(port)), timeout=5) as connection:
+                    print("ps is", connection.recv(4).decode(), flush=True)
+                break
+            except OSError:
+                time.sleep(0.01)
+        time.sleep(1000)
+        """,
+    )
+    run = house.train(
+        LINE.replace("echo $TF_CONFIG; exec sleep 1000", "exec python3 net.py").replace(
+            "ps: {run: exec sleep 1000}", "ps: {run: exec python3 net.py}"
+        )
+        + "restart: 1\nengine: {local: {network: private}}"
+    )
+    wait_until(lambda: run.state.stepped and all(run.log(f"worker.{index}") for index in (0, 1)))
+    kill(run, "worker.0")
+    wait_until(lambda: run.log("worker.0", 0, 1) == b"ps is here\n")
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
