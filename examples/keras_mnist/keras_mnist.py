@@ -76,7 +76,9 @@ def make_batches(images: np.ndarray, labels: np.ndarray, *, shuffle: bool = Fals
     """Batches for all workers together; each takes its own rows of every batch."""
     data = tf.data.Dataset.from_tensor_slices((images, labels))
     if shuffle:
-        data = data.shuffle(len(images), seed=1)  # with a seed, so that all shuffle alike and no row comes twice
+        # With a seed, so that all shuffle alike and no row comes twice; once, so that whoever goes on from a checkpoint
+        # sees the rows in the order in which a run that never stopped does.
+        data = data.shuffle(len(images), seed=1, reshuffle_each_iteration=False)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return data.batch(BATCH).with_options(options)

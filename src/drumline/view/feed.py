@@ -30,6 +30,7 @@ class Lines(NamedTuple):
     data: bytes
     attempt: int = 0
     exact: bool = True
+    life: int = 0  # in this attempt
 
 
 class Change(NamedTuple):
@@ -42,6 +43,7 @@ class Change(NamedTuple):
     reason: str = ""
     message: str = ""
     exit: Exit | None = None
+    life: int = 0  # in this attempt
 
 
 Item = Lines | Change
@@ -54,9 +56,10 @@ _BYTES_OF_EACH = 1 << 16
 class _Log:
     """One life's log, and what was read of it and not shown yet."""
 
-    def __init__(self, name: str, attempt: int, folder: Path) -> None:
+    def __init__(self, name: str, attempt: int, life: int, folder: Path) -> None:
         self.id = name
         self.attempt = attempt
+        self.life = life
         self.folder = folder
         self.reader = LogReader(folder)
         self.started: float | None = None
@@ -75,7 +78,7 @@ class _Log:
             # older than the line before it, whatever was done to the clock.
             self._last = max(self._last, self.started, block.at)
             at = self._last if self.ended is None else min(self._last, self.ended)
-            self.waiting.append(Lines(at, self.id, block.data, self.attempt, block.exact))
+            self.waiting.append(Lines(at, self.id, block.data, self.attempt, block.exact, self.life))
         self.done = ended and not self.waiting and not self.reader.has_more
 
     def take(self, horizon: float) -> list[Lines]:
@@ -85,10 +88,10 @@ class _Log:
         return taken
 
 
-def _order(item: Item) -> tuple[float, int, int]:
-    """By time; at the same moment who starts comes before its lines, and those before its end."""
-    rank = 1 if isinstance(item, Lines) else 2 if item.phase.is_final else 0
-    return item.at, item.attempt, rank
+def _order(item: Item) -> tuple[float, int, int, int]:
+    """By time; at the same moment who starts comes before its lines, those before its end, that before its return."""
+    rank = 1 if isinstance(item, Lines) else 2 if item.phase.is_final or item.exit else 0
+    return item.at, item.attempt, item.life, rank
 
 
 class Feed:
@@ -198,9 +201,12 @@ class Feed:
             items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
-        said = [describe_revival(each) for each in after.revivals[len(before.revivals) :]]
-        said += [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]]
-        items += [Lines(at, self._folder.id, f"{each}\n".encode(), after.attempt) for each in said]
+        for each in after.revivals[len(before.revivals) :]:  # behind the life of whoever fell
+            fell = before.standing(each.cause.replica) if each.cause.replica else None
+            life = fell.incarnation + 1 if fell else 0
+            items.append(Lines(at, self._folder.id, f"{describe_revival(each)}\n".encode(), after.attempt, life=life))
+        warnings = after.warnings[len(before.warnings) :]
+        items += [Lines(at, self._folder.id, f"Warning: {each}\n".encode(), after.attempt) for each in warnings]
         if after.tensorboard_address not in ("", before.tensorboard_address):
             items.append(
                 Lines(at, self._folder.id, f"TensorBoard: {after.tensorboard_address}\n".encode(), after.attempt)
@@ -220,7 +226,8 @@ class Feed:
         shown = self._wanted(replica) and self._attempt in (None, attempt) and new.phase is not Phase.PENDING
         if shown and (old is None or old.phase != new.phase):
             message = new.exit.message if new.exit else ""
-            yield Change(at, self._spell(replica), new.phase, attempt, new.reason, message, new.exit)
+            own = (new.phase, attempt, new.reason, message, new.exit, new.incarnation)
+            yield Change(at, self._spell(replica), *own)
 
     def _open_logs(self, state: RunState) -> None:
         """Open everybody's log of an attempt; helpers work before the first one, and again when a run is resumed."""
@@ -234,7 +241,7 @@ class Feed:
         if self._wanted(replica) and self._attempt in (None, attempt) and attempt >= self._since:
             kept_as = 0 if replica.is_helper else attempt  # who helps knows no attempts
             folder = self._folder.path / trace_dir(replica, kept_as, incarnation)
-            self._logs[replica, kept_as, incarnation] = _Log(self._spell(replica), attempt, folder)
+            self._logs[replica, kept_as, incarnation] = _Log(self._spell(replica), attempt, incarnation, folder)
 
     def _wanted(self, replica: ReplicaId) -> bool:
         """Whether it was asked for; TensorBoard is, by its own name."""
@@ -254,7 +261,8 @@ class Feed:
             message = f"{who}{describe_end(ending.cause.exit, ending.cause.said)}"
         if ending and ending.reason == PREEMPTED:
             message = f"{f'{message}; ' if message else ''}`drumline resume {self._folder.id}` goes on with it"
-        return Change(at, self._folder.id, state.phase, state.attempt, ending.reason if ending else "", message)
+        reason, last = ending.reason if ending else "", max(state.incarnations.values(), default=0)
+        return Change(at, self._folder.id, state.phase, state.attempt, reason, message, life=last)
 
     def _spell(self, replica: ReplicaId | None) -> str:
         return f"{self._folder.id}.{replica}" if replica else self._folder.id
