@@ -51,7 +51,7 @@ def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(site: Site, 
     plan = workers(site, Deed(until=1, code=1))._replace(tensorboard=True)
     plan = plan._replace(
         replicas=(plan.replicas[0]._replace(argv=site.command(Deed(until=1, code=1), LASTING)),),
-        restart=plan.restart._replace(crash=1),
+        restart=plan.restart._replace(crash=1, early=1),
     )
     office = Office(site, tmp_path / "home", plan)
     office.supervisor.begin()

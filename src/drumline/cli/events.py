@@ -128,6 +128,8 @@ def _words(event: Event, *, some: bool) -> str:
             return "was asked to stop at once" if event.force else "was asked to stop"
         case ResumeRequested():
             return "was resumed"
+        case TimerFired(timer="old"):
+            return f"has run for so long that no failure of attempt {event.attempt} is early"
         case TimerFired() if event.timer.startswith("hold "):
             return "waited long enough: who fell returns"
         case TimerFired():

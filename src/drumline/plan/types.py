@@ -115,6 +115,9 @@ class Replica(NamedTuple):
     port_fixed: bool = False
 
 
+_MOST_SHOWN = 5  # requirements, where people read of them
+
+
 class Environment(NamedTuple):
     """What replicas run in: what is installed, and the Pythons that would do, best first.
 
@@ -126,7 +129,8 @@ class Environment(NamedTuple):
 
     def __str__(self) -> str:
         python = " or ".join(self.pythons) or "the one that launches"
-        added = f", with {', '.join(self.requirements)}" if self.requirements else ""
+        first, more = self.requirements[:_MOST_SHOWN], len(self.requirements) - _MOST_SHOWN
+        added = f", with {', '.join(first)}{f' and {more} more' if more > 0 else ''}" if first else ""
         return f"{python}, in an environment of its own{added}"
 
     @property

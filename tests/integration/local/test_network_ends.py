@@ -45,7 +45,7 @@ def holders(wanted: set[str]) -> list[str]:
 
 
 def test_an_attempt_after_a_failure_has_a_network_again(anyones: House) -> None:
-    run = peers(anyones, more="restart: 1")
+    run = peers(anyones, more="restart: {early: 1}")
     before = namespaces(run.pid("worker.0"))
     with Path(f"/proc/{run.pid('worker.0')}/ns/net").open(), Path(f"/proc/{run.pid('worker.0')}/ns/uts").open():
         # While somebody has them open, nobody else gets their numbers.
