@@ -45,7 +45,8 @@ def classes(cell: Cell) -> tuple[str, ...]:
     if cell.fault == "OOM":
         return ("out_of_memory",)
     if cell.fault in ("STOP", "network cut"):
-        return ("rendezvous", "hang") if cell.phase in (BEFORE, FIRST) else ("hang",)
+        silent = ("hang",) if cell.fault == "STOP" else ("hang", "lost")
+        return ("rendezvous", *silent) if cell.phase in (BEFORE, FIRST) else silent
     if cell.fault == "exit 0" and cell.phase == BEFORE:
         return ("rendezvous", "crash")  # nobody has crashed: it is missed
     return ("crash",)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from drumline.errors import DrumlineError
 from drumline.plan.types import ReplicaId
 from drumline.run.state import Cause, Phase, RunState
 from matrix.cells import AFTER, FROM_OUTSIDE, SUPERVISOR_KILL, Cell
@@ -42,8 +43,8 @@ def try_cell(site: Site, cell: Cell) -> Result:
             harm(trial, cell)
             wait_for(lambda: trial.state().phase.is_final)
             problems = list(compare(trial, cell, expected))
-        except AssertionError as error:
-            problems = [f"{error} {describe(trial.state())}"]
+        except (AssertionError, DrumlineError) as error:
+            problems = [f"{error}"]
         finally:
             trial.end()
         return Result(cell, expected, tuple(problems), time.monotonic() - began, describe(trial.state()))
