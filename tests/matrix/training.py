@@ -108,6 +108,7 @@ def commit(number: int) -> None:
     part = SAVED / "latest.part"
     part.write_text(str(number))
     part.replace(SAVED / "latest")
+    print(f"saved {number}", flush=True)
 
 
 def wait_for(look) -> None:
