@@ -127,7 +127,9 @@ def compare_steps(trial: Trial, state: RunState, expected: Expected) -> list[str
 
 def units_of(state: RunState) -> list[str]:
     """Who started again, each time: the line, or those who did while the others went on."""
-    apart = [" and ".join(sorted({name.role for name in revival.replicas})) for revival in getattr(state, "revivals", ())]
+    apart = [
+        " and ".join(sorted({name.role for name in revival.replicas})) for revival in getattr(state, "revivals", ())
+    ]
     return [*apart, *["line"] * state.attempt]
 
 

@@ -69,6 +69,10 @@ def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[See
             found = found._replace(cleared_at=at_seconds)
         if found.cause is None or not restarted:
             found = found._replace(cause=_cause(state, before) or found.cause)
+        if is_victims and not counts(victim):  # nobody falls because of it; it is said that it did
+            exit_ = event.exit
+            cause = Cause(victim, before.attempt, exit_, failure_class(exit_, plan.framework), reason_of(exit_))
+            found = found._replace(cause=None if exit_.ok else cause)
     return found._replace(
         attempt=state.attempt,
         phase=state.phase,
