@@ -35,7 +35,7 @@ def expect(cell: Cell) -> Expected:
     if cell.role == "chief" and cell.fault == "exit 0":
         return GOES_ON._replace(trained=False)  # the chief decides, and says that it is done
     failures = classes(cell)
-    if not is_retried(cell, failures):
+    if not is_retried(failures):
         return Expected(Phase.FAILED, "", named(cell), failures, trained=False)
     unit = unit_of(cell)
     steps = () if unit == "worker" else resumes_at(cell)  # the chief goes on when a worker is back
@@ -49,16 +49,16 @@ def classes(cell: Cell) -> tuple[str, ...]:
     if cell.fault in ("STOP", "network cut"):
         silent = ("hang",) if cell.fault == "STOP" else ("hang", "lost")
         return ("rendezvous", *silent) if cell.phase in (BEFORE, FIRST) else silent
+    if cell.fault == "exit 1" and cell.phase in (BEFORE, FIRST):
+        return ("early",)
     if cell.fault == "exit 0":
         return ("rendezvous", "hang", "crash")  # it is missed, one way or the other
     return ("crash",)
 
 
-def is_retried(cell: Cell, failures: tuple[str, ...]) -> bool:
-    """Out of memory is not, unless asked; nor is user code that fails before the first step."""
-    if failures == ("out_of_memory",):
-        return False
-    return not (cell.fault in ("exit 1", "disk full") and cell.phase in (BEFORE, FIRST))
+def is_retried(failures: tuple[str, ...]) -> bool:
+    """Out of memory is not, unless asked; nor is user code that fails by itself before the first step."""
+    return failures not in (("out_of_memory",), ("early",))
 
 
 def named(cell: Cell) -> tuple[str, ...]:
