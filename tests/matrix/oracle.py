@@ -20,7 +20,7 @@ class Expected(NamedTuple):
     failures: tuple[str, ...] = ()  # the class, or one of these
     resumes_at: tuple[int, ...] = ()  # the first step behind the restart, or one of these; none if nobody takes one
     trained: bool = True  # all steps have been taken
-    warns: bool = False  # it is said that the training goes on without somebody
+    warns: bool = False  # it is said why the training goes on without somebody, or is not started again
 
 
 GOES_ON = Expected(Phase.FINISHED)
@@ -36,7 +36,7 @@ def expect(cell: Cell) -> Expected:
         return GOES_ON._replace(trained=False)  # the chief decides, and says that it is done
     failures = classes(cell)
     if not is_retried(failures):
-        return Expected(Phase.FAILED, "", named(cell), failures, trained=False)
+        return Expected(Phase.FAILED, "", named(cell), failures, trained=False, warns=failures == ("early",))
     unit = unit_of(cell)
     steps = () if unit == "worker" else resumes_at(cell)  # the chief goes on when a worker is back
     return Expected(Phase.FINISHED, unit, named(cell), failures, steps)

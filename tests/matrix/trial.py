@@ -127,16 +127,14 @@ def compare_steps(trial: Trial, state: RunState, expected: Expected) -> list[str
 
 def units_of(state: RunState) -> list[str]:
     """Who started again, each time: the line, or those who did while the others went on."""
-    apart = [
-        " and ".join(sorted({name.role for name in revival.replicas})) for revival in getattr(state, "revivals", ())
-    ]
+    apart = [" and ".join(sorted({name.role for name in revival.replicas})) for revival in state.revivals]
     return [*apart, *["line"] * state.attempt]
 
 
 def causes_of(state: RunState) -> tuple[Cause, ...]:
     """Everything that a run names as the cause of a fall."""
     last = (state.ending.cause,) if state.ending and state.ending.cause else ()
-    return (*(revival.cause for revival in getattr(state, "revivals", ())), *state.causes, *last)
+    return (*(revival.cause for revival in state.revivals), *state.causes, *last)
 
 
 def describe(state: RunState) -> str:
