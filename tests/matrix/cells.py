@@ -65,16 +65,26 @@ def why_not(cell: Cell) -> str | None:
 
 
 def choose(cells: Sequence[Cell], number: int) -> list[Cell]:
-    """So many cells in which most pairs of role, phase and fault occur; the first of equals, so always the same."""
-    left = {pair for cell in cells for pair in pairs(cell)}
+    """So many cells with each role, phase and fault, in which most pairs of these occur; always the same ones."""
+    shown: set[str] = set()
+    paired: set[tuple[str, str]] = set()
     chosen: list[Cell] = []
-    while len(chosen) < number and len(chosen) < len(cells):
-        best = max((cell for cell in cells if cell not in chosen), key=lambda cell: len(left & pairs(cell)))
+    while len(chosen) < min(number, len(cells)):
+        best = max(
+            (cell for cell in cells if cell not in chosen),
+            key=lambda cell: (len(set(parts(cell)) - shown), len(pairs(cell) - paired)),
+        )
         chosen.append(best)
-        left -= pairs(best)
+        shown.update(parts(best))
+        paired |= pairs(best)
     return chosen
+
+
+def parts(cell: Cell) -> tuple[str, str, str]:
+    """Who, when and how."""
+    return f"{cell.line} {cell.role}", cell.phase, cell.fault
 
 
 def pairs(cell: Cell) -> set[tuple[str, str]]:
     """What a cell shows together."""
-    return set(combinations((f"{cell.line} {cell.role}", cell.phase, cell.fault), 2))
+    return set(combinations(parts(cell), 2))

@@ -18,9 +18,9 @@ class Expected(NamedTuple):
     unit: str = ""  # who is started again: the line, one replica, several; nobody
     named: tuple[str, ...] = ()  # who may be named as the cause; nobody, if there is none
     failures: tuple[str, ...] = ()  # the class, or one of these
-    resumes_at: int | None = None  # the first step behind the restart; None if nobody takes one
+    resumes_at: tuple[int, ...] = ()  # the first step behind the restart, or one of these; none if nobody takes one
     trained: bool = True  # all steps have been taken
-    warns: bool = False  # it is said that the training goes on without somebody
+    warns: bool = False  # it is said why the training goes on without somebody, or is not started again
 
 
 GOES_ON = Expected(Phase.FINISHED)
@@ -35,9 +35,11 @@ def expect(cell: Cell) -> Expected:
     if cell.role == "chief" and cell.fault == "exit 0":
         return GOES_ON._replace(trained=False)  # the chief decides, and says that it is done
     failures = classes(cell)
-    if not is_retried(cell, failures):
-        return Expected(Phase.FAILED, "", named(cell), failures, trained=False)
-    return Expected(Phase.FINISHED, "line", named(cell), failures, resumes_at(cell))
+    if not is_retried(failures):
+        return Expected(Phase.FAILED, "", named(cell), failures, trained=False, warns=failures == ("early",))
+    unit = unit_of(cell)
+    steps = () if unit == "worker" else resumes_at(cell)  # the chief goes on when a worker is back
+    return Expected(Phase.FINISHED, unit, named(cell), failures, steps)
 
 
 def classes(cell: Cell) -> tuple[str, ...]:
@@ -45,17 +47,18 @@ def classes(cell: Cell) -> tuple[str, ...]:
     if cell.fault == "OOM":
         return ("out_of_memory",)
     if cell.fault in ("STOP", "network cut"):
-        return ("rendezvous", "hang") if cell.phase in (BEFORE, FIRST) else ("hang",)
-    if cell.fault == "exit 0" and cell.phase == BEFORE:
-        return ("rendezvous", "crash")  # nobody has crashed: it is missed
+        silent = ("hang",) if cell.fault == "STOP" else ("hang", "lost")
+        return ("rendezvous", *silent) if cell.phase in (BEFORE, FIRST) else silent
+    if cell.fault == "exit 1" and cell.phase in (BEFORE, FIRST):
+        return ("early",)
+    if cell.fault == "exit 0":
+        return ("rendezvous", "hang", "crash")  # it is missed, one way or the other
     return ("crash",)
 
 
-def is_retried(cell: Cell, failures: tuple[str, ...]) -> bool:
-    """Out of memory is not, unless asked; nor is user code that fails before the first step."""
-    if failures == ("out_of_memory",):
-        return False
-    return not (cell.fault in ("exit 1", "disk full") and cell.phase in (BEFORE, FIRST))
+def is_retried(failures: tuple[str, ...]) -> bool:
+    """Out of memory is not, unless asked; nor is user code that fails by itself before the first step."""
+    return failures not in (("out_of_memory",), ("early",))
 
 
 def named(cell: Cell) -> tuple[str, ...]:
@@ -63,6 +66,19 @@ def named(cell: Cell) -> tuple[str, ...]:
     return (cell.victim, "") if cell.fault == "network cut" else (cell.victim,)
 
 
-def resumes_at(cell: Cell) -> int:
-    """Behind the last checkpoint that was whole."""
-    return {BEFORE: 1, FIRST: 1, MIDDLE: EVERY + 1, SAVING: EVERY + 1}[cell.phase]
+def unit_of(cell: Cell) -> str:
+    """Who starts again: who mirror each other fall together; who serve live apart, once there was a step.
+
+    What does not get on, or is missed, has not fallen: it is the line that is given up.
+    """
+    silent = cell.fault in ("STOP", "network cut") or (cell.fault == "exit 0" and cell.role == "worker")
+    if cell.line == "mirrored" or cell.phase in (BEFORE, FIRST) or silent:
+        return "line"
+    return "chief and ps" if cell.role == "ps" else cell.role
+
+
+def resumes_at(cell: Cell) -> tuple[int, ...]:
+    """Behind the last checkpoint that was whole. To write one on parameter servers, the chief may not need a worker."""
+    if cell.phase == SAVING and cell.line == "ps" and cell.role == "worker":
+        return EVERY + 1, 2 * EVERY + 1
+    return ({BEFORE: 1, FIRST: 1, MIDDLE: EVERY + 1, SAVING: EVERY + 1}[cell.phase],)

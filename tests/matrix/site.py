@@ -83,6 +83,7 @@ class LocalSite:
 
     def __init__(self, folder: Path) -> None:
         self.house = House(folder)
+        self.house.env.pop("PYTHONPATH", None)  # a relative one would keep everybody from starting warm
         self.python = find_python("tensorflow")
 
     def why_not(self, cell: Cell) -> str | None:

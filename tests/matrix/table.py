@@ -72,4 +72,4 @@ def word(result: Result | None) -> str:
         return "fails"
     if not expected.unit:
         return "goes on" if expected.trained else "is done"
-    return f"{expected.unit}, step {expected.resumes_at}" if expected.resumes_at else expected.unit
+    return f"{expected.unit}, step {expected.resumes_at[0]}" if expected.resumes_at else expected.unit

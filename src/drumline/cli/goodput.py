@@ -48,7 +48,13 @@ def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
         "down_seconds": _rounded(goodput.down_seconds),
         "recomputed_steps": goodput.recomputed_steps,
         "restarts": [
-            {"attempt": loss.attempt, "steps_lost": loss.steps, "epochs_lost": loss.epochs} for loss in goodput.restarts
+            {
+                "attempt": loss.attempt,
+                "incarnation": loss.incarnation,
+                "steps_lost": loss.steps,
+                "epochs_lost": loss.epochs,
+            }
+            for loss in goodput.restarts
         ],
     }
 

@@ -150,7 +150,7 @@ class Rehearsal:
             return reached is not None and reached >= moment.step
         if moment.after_seconds is not None:
             return running_at is not None and now() - running_at >= moment.after_seconds
-        return self._sight.steps(self._state.attempt) is not None
+        return self._state.stepped and self._sight.steps(self._state.attempt) is not None
 
     @property
     def _traces(self) -> Path:

@@ -23,7 +23,9 @@ _WAITS = (
     re.compile(r"/jax/_src/.* (?:\w+\.)?(?P<word>block_until_ready|_value)$"),
     re.compile(r"/tensorflow/python/eager/context\.py (?:\w+\.)?(?P<word>ensure_initialized)$"),
     re.compile(r"/tensorflow/python/eager/execute\.py quick_execute$"),
-    re.compile(r"/tensorflow/python/distribute/(?P<word>cluster_coordinator|multi_worker_util|remote)\.py\b"),
+    re.compile(r"/tensorflow/python/eager/context\.py (?:\w+\.)?(?:add_c_function|call_function|sync|async_wait)$"),
+    re.compile(r"/tensorflow/python/distribute/coordinator/(?:cluster_coordinator|values)\.py "),
+    re.compile(r"/tensorflow/python/distribute/(?P<word>multi_worker_util|remote)\.py\b"),
 )
 _UNNAMED = "a step of TensorFlow"
 # These are only there while one waits, however busily; all others may also be at work.

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Restart
 from drumline.run.event import Event, ReplicaExited
+from drumline.run.failure import failure_class, reason_of
 from drumline.run.machine import step
 from drumline.run.state import Cause, Phase, RunState
+from drumline.run.success import counts
 
 
 class Harm(StrEnum):
@@ -69,6 +71,8 @@ def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[See
             found = found._replace(cleared_at=at_seconds)
         if found.cause is None or not restarted:
             found = found._replace(cause=_cause(state, before) or found.cause)
+        if isinstance(event, ReplicaExited) and is_victims and not counts(victim):
+            found = found._replace(cause=_said(plan, event))
     return found._replace(
         attempt=state.attempt,
         phase=state.phase,
@@ -94,6 +98,12 @@ def verdict(outcome: Outcome, victim: ReplicaId, harm: Harm) -> str:
 
 def _is_up(state: RunState) -> bool:
     return state.phase is Phase.RUNNING and not (state.ending or state.reviving or state.waiting)
+
+
+def _said(plan: Plan, event: ReplicaExited) -> Cause | None:
+    """What is said of the end of one whose fall nobody minds."""
+    failure, reason = failure_class(event.exit, plan.framework), reason_of(event.exit)
+    return None if event.exit.ok else Cause(event.replica, event.attempt, event.exit, failure, reason)
 
 
 def _cause(state: RunState, before: RunState) -> Cause | None:

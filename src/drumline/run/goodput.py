@@ -7,7 +7,8 @@ done. Down: from then on, until the next attempt may begin or the run is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from math import fsum
 from typing import NamedTuple
 
@@ -26,12 +27,24 @@ class Happening(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A time in which a line was up: from its placement to its fall, or to where it is now."""
+    """A time in which a line was up: from its placement to its fall, or to where it is now.
+
+    In a line whose chief may return alone, each of the chief's lives is one.
+    """
 
     attempt: int
     start: float
     end: float
     is_hung: bool = False  # what came behind its last step was no training
+    incarnation: int = 0
+
+    @property
+    def key(self) -> Key:
+        """Which attempt it was, and which life of the chief."""
+        return self.attempt, self.incarnation
+
+
+Key = tuple[int, int]
 
 
 class Timeline(NamedTuple):
@@ -76,6 +89,7 @@ class Loss(NamedTuple):
     attempt: int
     steps: int | None
     epochs: int | None = None
+    incarnation: int = 0  # of the chief, if it returned alone
 
 
 class Goodput(NamedTuple):
@@ -103,7 +117,7 @@ class _Kind:
 def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
     """Cut a run's life, up to its end or to now, where it was placed, where it fell and where it could go on."""
     without_restart = plan._replace(restart=Restart())
-    state, kind, since = RunState(), _Kind.WAITING, 0.0
+    state, kind, since, life = RunState(), _Kind.WAITING, 0.0, 0
     spent = {_Kind.WAITING: [0.0], _Kind.UP: [0.0], _Kind.DOWN: [0.0]}
     stretches: list[Stretch] = []
     over_at: float | None = None
@@ -119,34 +133,39 @@ def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
         if kind is _Kind.UP and own.ending:
             fell = _moment(happening, own.ending.at_seconds, since)
             is_hung = own.ending.cause is not None and own.ending.cause.failure == "hang"
-            stretches.append(Stretch(before.attempt, since, fell, is_hung))
+            stretches.append(Stretch(before.attempt, since, fell, is_hung, life))
             kind, since = _Kind.DOWN, fell
-        after = _kind_of(state)
+        elif kind is _Kind.UP and plan.chief in state.reviving:
+            fell = _moment(happening, state.revivals[-1].at_seconds, since)
+            stretches.append(Stretch(state.attempt, since, fell, incarnation=life))
+            kind, since = _Kind.DOWN, fell
+        after = _kind_of(plan, state)
         if after != kind or restarted:
             # A placement that nobody came to use was a wait.
             spent[_Kind.WAITING if kind is _Kind.UP else kind].append(at - since)
             kind, since = after, at
+            chief = state.replicas.get(plan.chief) if plan.chief else None
+            life = chief.incarnation if chief else 0
         over_at = at if state.phase.is_final else None  # of a run that is resumed, the time in between is down
     now = now if over_at is None else over_at
     if kind is _Kind.UP:
-        stretches.append(Stretch(state.attempt, since, max(since, now)))
+        stretches.append(Stretch(state.attempt, since, max(since, now), incarnation=life))
     else:
         spent[kind].append(max(0.0, now - since))
     return Timeline(max(since, now), fsum(spent[_Kind.WAITING]), fsum(spent[_Kind.DOWN]), tuple(stretches))
 
 
-def account(timeline: Timeline, steps: Mapping[int, Steps], restarts: Sequence[int]) -> Goodput:
-    """Say what each stretch was good for, by the steps that were seen of its attempt.
+def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
+    """Say what each stretch was good for, by the steps that were seen of it.
 
-    `restarts` are the attempts that were begun because one before them fell. An attempt without steps fell before its
-    first, if others have some; if none has, nobody knows.
+    One without steps fell before its first, if others have some; if none has, nobody knows.
     """
     starting, recomputed, productive, down = [0.0], [0.0], [0.0], [timeline.down_seconds]
-    known, again = bool(steps), 0
+    known, repeated = bool(steps), 0
     reached: Point | None = None
     counted = True
     for stretch in timeline.stretches:
-        seen = steps.get(stretch.attempt)
+        seen = steps.get(stretch.key)
         if seen is None:
             starting.append(stretch.end - stretch.start)
             continue
@@ -162,7 +181,7 @@ def account(timeline: Timeline, steps: Mapping[int, Steps], restarts: Sequence[i
             recomputed.append(regained - first)
             productive.append(end - regained)
             taken = _count(seen, min(reached, seen.last, key=_order))
-            counted, again = counted and taken is not None, again + (taken or 0)
+            counted, repeated = counted and taken is not None, repeated + (taken or 0)
         else:
             known = False
         reached = seen.last if reached is None else max(reached, seen.last, key=_order)
@@ -173,13 +192,16 @@ def account(timeline: Timeline, steps: Mapping[int, Steps], restarts: Sequence[i
         productive_seconds=fsum(productive) if known or not timeline.stretches else None,
         recomputed_seconds=fsum(recomputed) if known or not timeline.stretches else None,
         down_seconds=fsum(down),
-        recomputed_steps=again if counted and (steps or not timeline.stretches) else None,
-        restarts=tuple(loss_of(attempt, steps.get(attempt - 1), steps.get(attempt)) for attempt in restarts),
+        recomputed_steps=repeated if counted and (steps or not timeline.stretches) else None,
+        restarts=tuple(
+            loss_of(again.attempt, steps.get(before.key), steps.get(again.key))._replace(incarnation=again.incarnation)
+            for before, again in pairwise(timeline.stretches)
+        ),
     )
 
 
-def _kind_of(state: RunState) -> str:
-    if state.ending:
+def _kind_of(plan: Plan, state: RunState) -> str:
+    if state.ending or plan.chief in state.reviving:
         return _Kind.DOWN
     return _Kind.UP if state.phase in (Phase.STARTING, Phase.RUNNING) else _Kind.WAITING
 

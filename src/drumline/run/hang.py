@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from signal import Signals
 
+from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import Action, TakeStacks
 from drumline.run.event import Exit, LineHung, RendezvousFailed, StacksTaken
 from drumline.run.state import Cause, Ending, Phase, RunState
@@ -28,20 +29,35 @@ def take_stacks(state: RunState) -> TakeStacks:
     return TakeStacks(left, state.attempt, state.incarnations)
 
 
-def blame(state: RunState, event: StacksTaken) -> RunState:
-    """The same run with whom the stacks blame; they say where a culprit is who was known before."""
+def blame(plan: Plan, state: RunState, event: StacksTaken) -> RunState:
+    """The same run with whom the stacks blame; they say where a culprit is who was known before.
+
+    If they blame nobody of those who are left, it is who left before the others were done.
+    """
     ending = state.ending
     state = state._replace(stacks_due=False)
     if ending is None or ending.cause is None or not event.message:
         return state
     cause = ending.cause
-    replica = cause.replica or event.replica
-    exit_ = cause.exit._replace(message=f"{cause.exit.message}: {event.message}")
+    gone = None if cause.replica or event.replica else _first_gone(plan, state)
+    replica = cause.replica or event.replica or gone
+    words = f"{event.message}, and {gone} has left" if gone else event.message
+    exit_ = cause.exit._replace(message=f"{cause.exit.message}: {words}")
     state = state._replace(ending=ending._replace(cause=cause._replace(replica=replica, exit=exit_)))
     standing = state.replicas.get(replica) if replica else None
     if replica and standing and standing.phase is Phase.KILLED:  # it was ended by what showed its stacks
         state = state.with_replica(replica, standing._replace(phase=Phase.FAILED, reason=cause.reason))
     return state
+
+
+def _first_gone(plan: Plan, state: RunState) -> ReplicaId | None:
+    """Who was done before the others, in a line whose replicas need each other."""
+    gone = [
+        (each.at_seconds, name)
+        for name, each in state.replicas.items()
+        if name.role in COMPUTING and each.exit is not None and each.exit.ok
+    ]
+    return min(gone)[1] if gone and plan.framework != "plain" else None
 
 
 def ended_for_stacks(ending: Ending, exit_: Exit) -> bool:

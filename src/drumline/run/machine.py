@@ -79,7 +79,7 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
         case LineHung() | RendezvousFailed():
             return give_up(state, event)
         case StacksTaken():
-            return _wind_up(plan, blame(state, event)) if state.stacks_due else (state, ())
+            return _wind_up(plan, blame(plan, state, event)) if state.stacks_due else (state, ())
         case StopRequested():
             return _asked_to_stop(plan, state, event)
         case TimerFired():

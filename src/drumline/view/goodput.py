@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, FirstStepTaken, ReplicaStarted
-from drumline.run.goodput import Goodput, Happening, Point, Steps, Stretch, Timeline, account, divide
+from drumline.run.goodput import Goodput, Happening, Key, Point, Steps, Stretch, Timeline, account, divide
 from drumline.run.progress import read_progress
 from drumline.run.steps import Counted, StepReader, usual_stride
 from drumline.run.traces import LOG, REPORT, trace_dir
@@ -45,17 +45,16 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
     happenings = _happenings(history.records)
     end = happenings[-1].at + now.seconds_since(moment_of(history.records[-1]))
     timeline = divide(history.plan, happenings, end)
-    restarts = sorted({stretch.attempt for stretch in timeline.stretches if stretch.attempt})
     noticed = _noticed(happenings)
-    steps: dict[int, Steps] = {}
+    steps: dict[Key, Steps] = {}
     for replica in leaders(history.plan):
         steps = _steps_of(folder, replica, timeline, history.records, happenings, noticed)
         if steps:
             break
-    for attempt in noticed.keys() - steps.keys():  # it took steps, and left only the first to be seen
-        first = noticed[attempt]._replace(step=None)
-        steps[attempt] = Steps(first, first, is_known=False)
-    return account(timeline, steps, restarts)
+    for key in noticed.keys() - steps.keys():  # it took steps, and left only the first to be seen
+        first = noticed[key]._replace(step=None)
+        steps[key] = Steps(first, first, is_known=False)
+    return account(timeline, steps)
 
 
 def _happenings(records: Sequence[Record]) -> list[Happening]:
@@ -67,10 +66,10 @@ def _happenings(records: Sequence[Record]) -> list[Happening]:
     return found
 
 
-def _noticed(happenings: Sequence[Happening]) -> dict[int, Point]:
+def _noticed(happenings: Sequence[Happening]) -> dict[Key, Point]:
     """The first step of each attempt, as far as its supervisor noticed one."""
     return {
-        event.attempt: Point(at - max(0.0, since_boot - event.at_seconds), event.step)
+        (event.attempt, 0): Point(at - max(0.0, since_boot - event.at_seconds), event.step)
         for at, since_boot, event in happenings
         if isinstance(event, FirstStepTaken)
     }
@@ -82,17 +81,17 @@ def _steps_of(
     timeline: Timeline,
     records: Sequence[Record],
     happenings: Sequence[Happening],
-    noticed: Mapping[int, Point],
-) -> dict[int, Steps]:
-    """What one replica showed of its steps in each attempt."""
-    found: dict[int, Steps] = {}
+    noticed: Mapping[Key, Point],
+) -> dict[Key, Steps]:
+    """What one replica showed of its steps in each stretch."""
+    found: dict[Key, Steps] = {}
     reached: Point | None = None
     for stretch in timeline.stretches:
         life = _life(folder, replica, stretch, records, happenings)
-        first = noticed.get(stretch.attempt)
+        first = noticed.get(stretch.key)
         steps = life and (_read_log(life, reached, first) or _read_report(life, reached, first))
         if steps:
-            found[stretch.attempt] = steps
+            found[stretch.key] = steps
             reached = max((steps.last, reached or steps.last), key=lambda point: point.order)
     return found
 
@@ -100,12 +99,14 @@ def _steps_of(
 def _life(
     folder: RunFolder, replica: ReplicaId, stretch: Stretch, records: Sequence[Record], happenings: Sequence[Happening]
 ) -> _Life | None:
+    own = (replica, *stretch.key)
+
     def is_start(event: Event) -> bool:
-        return isinstance(event, ReplicaStarted) and (event.replica, event.attempt) == (replica, stretch.attempt)
+        return isinstance(event, ReplicaStarted) and (event.replica, event.attempt, event.incarnation) == own
 
     for record, happening in zip(records, happenings, strict=True):
         if is_start(record.event):
-            return _Life(folder.path / trace_dir(replica, stretch.attempt), record.at, happening.at)
+            return _Life(folder.path / trace_dir(*own), record.at, happening.at)
     return None
 
 

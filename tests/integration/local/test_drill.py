@@ -97,7 +97,7 @@ def test_a_spec_without_a_budget_gets_one_for_the_drill_and_is_told_so(project: 
     answer = project.run("drill", "--at-start")
     assert answer.code == 0, answer
     assert "the spec allows no restart; the drill allows one" in answer.err
-    assert "Steps lost: 0" in answer.out
+    assert "First step: " in answer.out
 
 
 def test_a_run_without_steps_that_can_be_read_comes_back_as_far_as_anybody_knows(project: House) -> None:
@@ -148,7 +148,6 @@ def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(house: House
     ("words", "said"),
     [
         (("--net-cut", "worker.1"), "only where the line has one of its own"),
-        (("--pause", "worker.1"), "nobody would notice"),
         (("--kill", "ps.0"), "the line has no ps.0"),
         (("--kill", "worker.1", "--term", "worker.0"), "more than one harm"),
         (("--at-step", "1", "--at-start"), "more than one moment"),
@@ -163,6 +162,21 @@ def test_what_cannot_be_is_refused_before_anything_is_started(
     assert answer.code in (2, 4)
     assert said in answer.err
     assert project.runs() == []
+
+
+def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: House) -> None:
+    project.write_spec(LINE.replace("worker: 2", "worker: 1").replace("grace: 1", "grace: 1, progress: 1s"))
+    answer = project.run("drill", "--pause", "worker.0", "--at-step", "3", "-o", "json")
+    report = report_of(answer)
+    assert answer.code == 0, answer
+    assert (report["cause"]["replica"], report["cause"]["failure"]) == ("1.worker.0", "hang")
+    assert report["notice_seconds"] >= 1
+
+
+def test_nobody_is_paused_where_nobody_would_notice(project: House) -> None:
+    project.write_spec(LINE.replace("grace: 1", "grace: 1, progress: never"))
+    answer = project.run("drill", "--pause", "worker.1")
+    assert (answer.code, "nobody would notice" in answer.err, project.runs()) == (2, True, [])
 
 
 def test_a_run_that_is_over_or_alone_cannot_be_drilled(project: House) -> None:

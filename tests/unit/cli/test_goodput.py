@@ -53,5 +53,5 @@ def test_programs_get_all_of_it_and_null_for_what_is_not_known() -> None:
         "recomputed_seconds": 2.0,
         "down_seconds": 3.3,
         "recomputed_steps": 12,
-        "restarts": [{"attempt": 1, "steps_lost": None, "epochs_lost": None}],
+        "restarts": [{"attempt": 1, "incarnation": 0, "steps_lost": None, "epochs_lost": None}],
     }

@@ -75,6 +75,28 @@ def test_who_is_stopped_is_the_culprit_wherever_it_was() -> None:
     assert find_culprit(standings("torch-stop", "native", frozenset((SECOND,)))) == (SECOND, message)
 
 
+@pytest.mark.parametrize(
+    "frames",
+    [
+        ("distribute/coordinator/values.py", "_wait_and_maybe_error", "distribute/coordinator/values.py", "fetch"),
+        ("eager/context.py", "add_c_function", "checkpoint/checkpoint.py", "write"),
+    ],
+    ids=["for a step of a worker", "for servers that are to know a function"],
+)
+def test_a_chief_that_waits_for_its_servers_is_not_to_blame(frames: tuple[str, str, str, str]) -> None:
+    inner, wait, outer, call = frames
+    library = "/env/lib/python3.11/site-packages/tensorflow/python"
+    chief = f"""Thread 0x00007f (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "{library}/{inner}", line 98 in {wait}
+  File "{library}/{outer}", line 111 in {call}
+  File "/home/you/train.py", line 7 in <module>
+"""
+    found = {CHIEF: read_standing(chief), FIRST: Standing(Doing.SERVES, "join")}
+    assert found[CHIEF].doing is Doing.WAITS
+    assert find_culprit(found).replica is None
+
+
 def test_who_is_stopped_needs_no_stack() -> None:
     found = {**standings("jax-stop", "native"), SECOND: read_standing("", is_stopped=True)}
     assert find_culprit(found) == (SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")

@@ -57,6 +57,14 @@ def test_a_harm_that_nobody_noticed_names_nobody() -> None:
     assert verdict(outcome, WORKER, Harm.PAUSE) == "nobody is named, and it was worker.1"
 
 
+def test_an_evaluator_that_falls_is_named_though_the_training_goes_on() -> None:
+    evaluator = ReplicaId("evaluator", 0)
+    outcome = seen("worker*2 evaluator", "evaluator.0 signal 9", victim=evaluator)
+    assert (outcome.noticed_at, outcome.cleared_at, outcome.is_running) == (1, None, True)
+    assert verdict(outcome, evaluator, Harm.KILL) == ""
+    assert verdict(seen("worker*2 evaluator", "evaluator.0 exits 0", victim=evaluator), evaluator, Harm.KILL)
+
+
 def test_the_first_cause_since_counts_and_not_one_of_before_or_after() -> None:
     both = seen("worker*2 crash=2", "worker.1 signal 9", "worker.0 signal 15", "running", "worker.0 exits 1")
     assert both.cause

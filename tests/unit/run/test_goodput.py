@@ -16,6 +16,7 @@ from drumline.run.event import (
     DelayChosen,
     Event,
     Exit,
+    FirstStepTaken,
     ReplicaExited,
     ReplicaStarted,
     RunAccepted,
@@ -37,8 +38,7 @@ def exits(at: float, exit_: Exit, attempt: int = 0, replica: ReplicaId = FIRST) 
 def told(plan: Plan, events: list[tuple[float, Event]], now: float, steps: dict[int, Steps] | None = None) -> Goodput:
     """The account of events that were written down at these seconds."""
     timeline = divide(plan, [Happening(at, at, event) for at, event in events], now)
-    restarts = sorted({each.attempt for each in timeline.stretches if each.attempt})
-    return account(timeline, steps or {}, restarts)
+    return account(timeline, {(attempt, 0): each for attempt, each in (steps or {}).items()})
 
 
 def seen(*points: tuple[float, int], regained: float | None = None, stride: int = 1) -> Steps:
@@ -74,7 +74,7 @@ def test_a_restart_costs_what_is_torn_down_started_and_computed_again() -> None:
     assert goodput.recomputed_seconds == 3
     assert goodput.productive_seconds == 15 + 9
     assert goodput.recomputed_steps == 10
-    assert goodput.restarts == ((1, 10, None),)
+    assert goodput.restarts == ((1, 10, None, 0),)
     assert goodput.share == 24 / 40
 
 
@@ -82,28 +82,28 @@ def test_without_steps_only_what_the_journal_knows_is_said() -> None:
     goodput = told(TWO, RESTARTED, 40)
     assert (goodput.waiting_seconds, goodput.down_seconds) == (3, 4)
     assert (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds) == (None, None, None)
-    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, ((1, None, None),), None)
+    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, ((1, None, None, 0),), None)
 
 
 def test_an_attempt_without_a_step_was_all_start_if_others_have_some() -> None:
     goodput = told(TWO, RESTARTED, 40, {1: seen((28, 1), (39, 60))})
     assert goodput.starting_seconds == 18 + 3
-    assert (goodput.recomputed_steps, goodput.restarts) == (0, ((1, 0, None),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (0, ((1, 0, None, 0),))
     fell_again = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30))})
-    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, ((1, None, None),))
+    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, ((1, None, None, 0),))
 
 
 def test_an_attempt_that_never_got_as_far_as_the_one_before_was_all_recomputed() -> None:
     goodput = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 25))})
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (12, 15)
-    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 10, None),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 10, None, 0),))
 
 
 def test_when_it_cannot_be_told_since_when_steps_are_new_nothing_is_called_productive() -> None:
     steps = {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 60))._replace(is_known=False)}
     goodput = told(TWO, RESTARTED, 40, steps)
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (None, None)
-    assert (goodput.starting_seconds, goodput.restarts) == (6, ((1, 10, None),))
+    assert (goodput.starting_seconds, goodput.restarts) == (6, ((1, 10, None, 0),))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_steps_are_counted_over_epochs_where_their_length_is_known(
     before: Point, after: Steps, lost: tuple[int | None, int | None]
 ) -> None:
     goodput = told(TWO, RESTARTED, 40, {0: Steps(before._replace(at=5), before), 1: after})
-    assert [loss[1:] for loss in goodput.restarts] == [lost]
+    assert [loss[1:3] for loss in goodput.restarts] == [lost]
 
 
 def test_waiting_is_for_room_and_for_the_end_of_a_backoff() -> None:
@@ -150,6 +150,29 @@ def test_a_placement_that_nobody_came_to_use_was_a_wait() -> None:
     assert told(line("worker"), events, 9).waiting_seconds == 9
 
 
+def test_a_chief_that_returns_alone_begins_anew_and_a_worker_that_does_takes_nothing() -> None:
+    plan = line("chief worker ps crash=2")
+    chief, ps = ReplicaId("chief", 0), ReplicaId("ps", 0)
+    events: list[tuple[float, Event]] = [
+        (0, RunAccepted()),
+        (1, AttemptPlaced(0, ("a:1", "a:2", "a:3"))),
+        *((2.0, ReplicaStarted(name, 0)) for name in (chief, FIRST, ps)),
+        (4, FirstStepTaken(0, chief, 1, 4.0)),
+        (6, exits(6, Exit(signal=9))),
+        (7, ReplicaStarted(FIRST, 0, 1)),
+        (11, exits(10, Exit(signal=9), replica=chief)),
+        (12, DelayChosen(0, 2.0)),
+        (14, TimerFired("hold 2", 0)),
+        (15, ReplicaStarted(chief, 0, 1)),
+    ]
+    timeline = divide(plan, [Happening(at, at, event) for at, event in events], 30)
+    assert [each.key for each in timeline.stretches] == [(0, 0), (0, 1)]
+    goodput = account(timeline, {(0, 0): seen((4, 1), (9, 20)), (0, 1): seen((17, 11), (29, 40), regained=20)})
+    assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 1, 4)
+    assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (3 + 3, 3, 6 + 10)
+    assert goodput.restarts == ((0, 10, None, 1),)
+
+
 def test_a_run_that_has_not_been_placed_has_only_waited() -> None:
     goodput = told(line("worker"), [(0, RunAccepted())], 7)
     assert goodput == Goodput(7, 7, 0, 0, 0, 0, 0, ())
@@ -173,9 +196,10 @@ def test_the_kinds_of_any_life_add_up_to_it(plan: Plan, seed: int) -> None:
         at += random.random()
         happenings.append(Happening(at, random.uniform(0, 100), event))
     timeline = divide(plan, happenings, at + 1)
-    attempts = {each.attempt for each in timeline.stretches}
-    some = {attempt: any_steps(random, at) for attempt in attempts if random.random() < 0.8}
-    goodput = account(timeline, some, sorted(attempts))
+    keys = [each.key for each in timeline.stretches]
+    assert len(set(keys)) == len(keys)
+    some = {key: any_steps(random, at) for key in keys if random.random() < 0.8}
+    goodput = account(timeline, some)
     kinds = (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds)
     known = [kind for kind in (goodput.waiting_seconds, goodput.down_seconds, *kinds) if kind is not None]
     assert all(kind >= 0 for kind in known)

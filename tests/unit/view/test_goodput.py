@@ -76,17 +76,17 @@ def test_steps_in_logs_say_what_was_new_and_what_was_not(tmp_path: Path) -> None
     goodput = goodput_of(folder)
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (40, 2, 0)
     assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (8, 4, 16 + 10)
-    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 5, None),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 5, None, 0),))
 
 
 def test_a_log_of_many_megabytes_is_read_only_as_far_as_needed(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
     write_log(folder, 0, [*steps(1, 3, 4), (9, "x" * (3 << 20)), (10, "step 15 loss 0.5")])
     write_log(folder, 1, [*steps(11, 15, 26), (38, "x" * (3 << 20)), (39, "step 20 loss 0.5")])
-    assert goodput_of(folder).restarts == ((1, 5, None),)
+    assert goodput_of(folder).restarts == ((1, 5, None, 0),)
     assert goodput_of(folder).recomputed_seconds == 4
     write_log(folder, 1, [*steps(11, 12, 26), (38, "x" * (3 << 20)), (39, "step 20 loss 0.5")])
-    assert goodput_of(folder).restarts == ((1, 5, None),)
+    assert goodput_of(folder).restarts == ((1, 5, None, 0),)
     assert goodput_of(folder).recomputed_seconds is None
 
 
@@ -102,7 +102,7 @@ def test_a_run_that_goes_on_is_accounted_for_up_to_now(tmp_path: Path) -> None:
     write_log(folder, 1, steps(11, 13, 26))
     goodput = goodput_of(folder, 60.0)
     assert (goodput.seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (60, 34, 16)
-    assert (goodput.recomputed_steps, goodput.restarts) == (3, ((1, 5, None),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (3, ((1, 5, None, 0),))
 
 
 def test_a_report_tells_the_same_of_a_short_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +126,18 @@ def test_a_first_step_that_was_noticed_dates_a_run_that_leaves_nothing_else_to_b
     begun = history(until=None)
     folder = write_run(tmp_path, 4, [*begun[:3], noticed, *begun[3:]], spec=RESTARTED)
     goodput = goodput_of(folder, 50.0)
-    assert (goodput.starting_seconds, goodput.productive_seconds, goodput.restarts) == (7 + 28, 13, ((1, None, None),))
+    assert (goodput.starting_seconds, goodput.productive_seconds, goodput.restarts) == (
+        7 + 28,
+        13,
+        ((1, None, None, 0),),
+    )
     append(folder, [again])
     goodput = goodput_of(folder, 50.0)
-    assert (goodput.starting_seconds, goodput.productive_seconds, goodput.restarts) == (7 + 8, None, ((1, None, None),))
+    assert (goodput.starting_seconds, goodput.productive_seconds, goodput.restarts) == (
+        7 + 8,
+        None,
+        ((1, None, None, 0),),
+    )
 
 
 def test_a_run_that_nobody_looks_after_has_no_life_yet(tmp_path: Path) -> None:
