@@ -74,7 +74,7 @@ def unit_of(cell: Cell) -> str:
     silent = cell.fault in ("STOP", "network cut") or (cell.fault == "exit 0" and cell.role == "worker")
     if cell.line == "mirrored" or cell.phase in (BEFORE, FIRST) or silent:
         return "line"
-    return "chief and ps" if cell.role == "ps" else cell.role
+    return "chief, ps and worker" if cell.role == "ps" else cell.role
 
 
 def resumes_at(cell: Cell) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from drumline.errors import DrumlineError
 from drumline.plan.types import ReplicaId
 from drumline.run.state import Cause, Phase, RunState
+from drumline.words import listed
 from matrix.cells import AFTER, FROM_OUTSIDE, SUPERVISOR_KILL, Cell
 from matrix.oracle import LOSSES, Expected, expect
 from matrix.site import Site, Trial
@@ -129,7 +130,7 @@ def compare_steps(trial: Trial, state: RunState, expected: Expected) -> list[str
 
 def units_of(state: RunState) -> list[str]:
     """Who started again, each time: the line, or those who did while the others went on."""
-    apart = [" and ".join(sorted({name.role for name in revival.replicas})) for revival in state.revivals]
+    apart = [listed(sorted({name.role for name in revival.replicas})) for revival in state.revivals]
     return [*apart, *["line"] * state.attempt]
 
 

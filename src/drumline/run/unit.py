@@ -4,7 +4,8 @@ Workers that mirror each other fall together: a new one among old ones would wai
 and the attempt is over. Lines of TensorFlow with a chief and parameter servers live apart, once they have taken a step:
 the chief goes on without a worker, and takes it back when it returns; a chief that returns finds its workers and ps as
 it left them, and restores its checkpoint; what a ps held is lost with it, so all ps and the chief begin again from the
-checkpoint, while the workers live on. Before the first step everybody is needed.
+checkpoint, and the workers with them, who for seconds would not connect again to a ps that they have lost. Before the
+first step everybody is needed.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def describe_revival(revival: Revival) -> str:
 
 def unit_of(plan: Plan, name: ReplicaId) -> tuple[ReplicaId, ...]:
     """Who starts again with this one, in a line whose replicas live apart."""
-    return tuple(each.id for each in plan.replicas_of("chief", "ps")) if name.role == "ps" else (name,)
+    return tuple(each.id for each in plan.replicas_of("chief", "worker", "ps")) if name.role == "ps" else (name,)
 
 
 def _bring_back(plan: Plan, state: RunState, event: ReplicaExited, failure: str) -> RunState:
