@@ -71,13 +71,16 @@ def extent(samples: Sequence[Sample], value: Value) -> Extent | None:
     return Extent(min(values), mean, max(values))
 
 
+_SHORTEST_SECONDS = 1e-6  # of one step; nobody can see into less
+
+
 def series(samples: Sequence[Sample], value: Value, *, start: float, end: float, width: int) -> list[float | None]:
     """A value over time in so many steps: each the mean of what falls into it, None where nothing was known."""
     step = (end - start) / width
     sums, lengths = [0.0] * width, [0.0] * width
     for sample in samples:
         known = value(sample)
-        if known is None or step <= 0:
+        if known is None or step < _SHORTEST_SECONDS:
             continue
         begin, over = sample.at - sample.seconds - start, sample.at - start
         first = min(width - 1, max(0, int(begin / step)))

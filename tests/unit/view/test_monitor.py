@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
@@ -143,6 +143,7 @@ def test_time_runs_in_even_steps_and_is_empty_where_nobody_looked() -> None:
     assert series(samples[:1], cores, start=0.0, end=1.0, width=3) == [2.0, 2.0, 2.0]
 
 
+@example([(0.0, 1.0, 0.0)], 0.0, 2.2250738585e-313, 1)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(0, 50)), max_size=20),
     st.floats(0, 100),
