@@ -143,16 +143,16 @@ def test_time_runs_in_even_steps_and_is_empty_where_nobody_looked() -> None:
     assert series(samples[:1], cores, start=0.0, end=1.0, width=3) == [2.0, 2.0, 2.0]
 
 
-def moments(most: float) -> st.SearchStrategy[float]:
+def seconds_up_to(most: float) -> st.SearchStrategy[float]:
     """Seconds, as exact as a clock is."""
     return st.floats(0, most).map(lambda seconds: round(seconds, 6))
 
 
 @example([(0.0, 1.0, 0.0)], 0.0, 2.2250738585e-313, 1)
 @given(
-    st.lists(st.tuples(moments(100), moments(50), moments(50)), max_size=20),
-    moments(100),
-    moments(100),
+    st.lists(st.tuples(seconds_up_to(100), seconds_up_to(50), seconds_up_to(50)), max_size=20),
+    seconds_up_to(100),
+    seconds_up_to(100),
     st.integers(1, 50),
 )
 def test_no_step_is_beyond_what_was_seen(
