@@ -106,8 +106,7 @@ def command(
             report = rehearsal.see(within)
             passed = show_report(folder, report, Bounds(within, steps_lost), form)
         else:
-            state = read_state(folder)
-            click.echo(f"drumline: run {folder.id} was {state.phase} before the moment came; nobody was hurt", err=True)
+            click.echo(f"drumline: {rehearsal.too_late} before the moment came; nobody was hurt", err=True)
     finally:
         if is_own and not keep and not read_state(folder).phase.is_final:
             stop_run(folder, force=True)

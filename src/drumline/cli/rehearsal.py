@@ -87,6 +87,14 @@ class Rehearsal:
                 return True
             self._pause()
 
+    @property
+    def too_late(self) -> str:
+        """Who was over when `wait` returned False: the run, or the one who was to be hurt, in words."""
+        own = self._state.replicas.get(self._victim)
+        if self._state.phase.is_final or own is None:
+            return f"run {self._folder.id} was {self._state.phase}"
+        return f"{self._folder.id}.{self._victim} was {own.phase}"
+
     def hurt(self) -> int | None:
         """Hurt the victim; return the step that the run has reached."""
         self._before, self._since = self._state, []

@@ -14,6 +14,8 @@ from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Se
 from drumline.spec.types import Data, Engine, LocalOptions, Network, Resources, Role, Run, Spec, Warm
 from drumline.spec.types import Value as EnvValue
 
+_PROGRESS_SECONDS = 1800.0
+
 
 def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
     """Work out who will run. The spec must have passed `rules.findings` without a problem."""
@@ -45,7 +47,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
             rendezvous_seconds=spec.timeouts.rendezvous,
             grace_seconds=spec.timeouts.grace,
             run_seconds=spec.timeouts.run,
-            progress_seconds=None if spec.timeouts.progress == inf else spec.timeouts.progress,
+            progress_seconds=_patience(spec),
         ),
         tf_config_always=spec.tensorflow.tf_config == "always",
         evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,
@@ -86,6 +88,14 @@ def default_engine(engine: Engine) -> str:
 def _is_private(options: LocalOptions | None) -> bool:
     network = options.network if options else "shared"
     return network.private if isinstance(network, Network) else network == "private"
+
+
+def _patience(spec: Spec) -> float | None:
+    """How long a line may be quiet; a plain command may have its reasons, and is left alone unless its spec says so."""
+    said = spec.timeouts.progress
+    if said is None:
+        return None if spec.framework == "plain" else _PROGRESS_SECONDS
+    return None if said == inf else said
 
 
 def _warm(spec: Spec, engine: str) -> types.Warm | None:

@@ -184,7 +184,7 @@ class Timeouts(NamedTuple):
     rendezvous_seconds: float = 600.0
     grace_seconds: float = 10.0
     run_seconds: float | None = None
-    progress_seconds: float | None = 1800.0
+    progress_seconds: float | None = None
 
 
 class Warm(NamedTuple):

@@ -4,6 +4,7 @@ A type that names a ``short`` field may be written as that field's value alone: 
 ``worker: {replicas: 3}``. The reader and the JSON Schema both follow these types and nothing else.
 """
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta, Struct, field, structs
@@ -59,30 +60,16 @@ Bytes = Annotated[
         extra_json_schema={"written": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
     ),
 ]
-Seconds = Annotated[
-    float,
-    Meta(
-        extra={"words": "a time such as 30s, 5m or 1h", "parse": parse_seconds},
-        extra_json_schema={
-            "written": ["number", "string"],
-            "minimum": 0,
-            "pattern": SECONDS_PATTERN,
-            "examples": ["30s", "5m", "1h"],
-        },
-    ),
-]
 
+
+def _time(words: str, parse: Callable[[str], float], pattern: str, *examples: str) -> Meta:
+    written = {"written": ["number", "string"], "minimum": 0, "pattern": pattern, "examples": list(examples)}
+    return Meta(extra={"words": words, "parse": parse}, extra_json_schema=written)
+
+
+Seconds = Annotated[float, _time("a time such as 30s, 5m or 1h", parse_seconds, SECONDS_PATTERN, "30s", "5m", "1h")]
 Patience = Annotated[
-    float,
-    Meta(
-        extra={"words": "a time such as 30m or 1h, or never", "parse": parse_patience},
-        extra_json_schema={
-            "written": ["number", "string"],
-            "minimum": 0,
-            "pattern": PATIENCE_PATTERN,
-            "examples": ["30m", "2h", "never"],
-        },
-    ),
+    float, _time("a time such as 30m or 1h, or never", parse_patience, PATIENCE_PATTERN, "30m", "2h", "never")
 ]
 
 
@@ -200,9 +187,9 @@ class Timeouts(Block, frozen=True):
     grace: Annotated[Seconds, Meta(description="Between TERM and KILL")] = 10.0
     run: Annotated[Seconds | None, Meta(description="For the whole run")] = None
     progress: Annotated[
-        Patience,
+        Patience | None,
         Meta(description="Without a step, a line, work or bytes that move, before a run counts as hung"),
-    ] = 1800.0
+    ] = None
 
 
 class TensorFlow(Block, frozen=True):

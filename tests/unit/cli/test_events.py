@@ -34,13 +34,6 @@ from past import SECOND, TWO_WORKERS, WORKER, append, moments, write_run
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that the command finds."""
-    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("event", "line"),
     [

@@ -26,13 +26,6 @@ SAMPLES = [
 ]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def put(folder: RunFolder, *samples: Sample, replica: object = WORKER) -> None:
     path = folder.path / trace_dir(replica, 0) / METRICS  # type: ignore[arg-type]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +42,7 @@ def running_pair(home: Path) -> RunFolder:
         (started, ReplicaStarted(WORKER, 0)),
         (started, ReplicaStarted(SECOND, 0)),
     ]
-    folder = write_run(home, 4, events, spec=TWO_WORKERS, directory=home)
+    folder = write_run(home, 4, events, spec=TWO_WORKERS, directory=Path.cwd())
     put(folder, SAMPLES[1])
     gpu = {"gpu_share": 0.724, "gpu_memory_bytes": 4 * GIB, "gpu_memory_total_bytes": 80 * GIB, "gpu_devices": 2}
     put(folder, SAMPLES[0]._replace(**gpu), replica=SECOND)  # type: ignore[arg-type]
@@ -89,7 +82,7 @@ def test_a_narrow_terminal_does_without_what_matters_least(home: Path, width: in
 
 
 def test_a_narrow_terminal_does_without_gpus_that_nobody_has_first(home: Path) -> None:
-    folder = write_run(home, 4, finished(), directory=home)
+    folder = write_run(home, 4, finished(), directory=Path.cwd())
     text = picture([monitored(folder)], 80).text
     assert " ".join(text.splitlines()[0].split()) == "ID PROJECT STATE CPU % MEM % MEM Used / Total"
 
@@ -142,7 +135,7 @@ def test_programs_get_numbers(home: Path, capfd: pytest.CaptureFixture[str]) -> 
 def test_a_run_that_is_over_uses_nothing_and_says_where_its_numbers_are(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    put(write_run(home, 4, finished(), directory=home), *SAMPLES)
+    put(write_run(home, 4, finished(), directory=Path.cwd()), *SAMPLES)
     assert run(["monitor", "4"]) == 0  # and does not go on
     out, err = capfd.readouterr()
     assert "4.worker.0  digits   FINISHED  N/A    N/A    N/A / N/A" in out
@@ -150,7 +143,7 @@ def test_a_run_that_is_over_uses_nothing_and_says_where_its_numbers_are(
 
 
 def test_the_history_is_drawn_from_the_start_to_the_end(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    put(write_run(home, 4, finished(), directory=home), *SAMPLES)
+    put(write_run(home, 4, finished(), directory=Path.cwd()), *SAMPLES)
     assert run(["monitor", "--history", "4"]) == 0
     title, _, heading, cpu, memory = capfd.readouterr().out.splitlines()
     assert title == "Run 4 (digits), FINISHED: 20s from 2024-01-01T12:00:10Z to 2024-01-01T12:00:30Z"
@@ -163,7 +156,7 @@ def test_the_history_is_drawn_from_the_start_to_the_end(home: Path, capfd: pytes
 
 
 def test_the_history_is_there_for_programs(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    put(write_run(home, 4, finished(), directory=home), *SAMPLES)
+    put(write_run(home, 4, finished(), directory=Path.cwd()), *SAMPLES)
     assert run(["monitor", "--history", "4.worker.0", "-o", "json"]) == 0
     ((shown,),) = ([each["replicas"] for each in json.loads(capfd.readouterr().out)],)
     (replica,) = shown
@@ -173,7 +166,7 @@ def test_the_history_is_there_for_programs(home: Path, capfd: pytest.CaptureFixt
 
 
 def test_a_run_that_nobody_looked_at_has_no_history(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_run(home, 4, finished(), directory=home)
+    write_run(home, 4, finished(), directory=Path.cwd())
     assert run(["monitor", "--history", "4"]) == 0
     assert capfd.readouterr() == ("", "run 4: nobody has looked at what it uses\n")
 
@@ -192,7 +185,7 @@ def test_a_run_that_nobody_looked_at_has_no_history(home: Path, capfd: pytest.Ca
 def test_what_cannot_be_shown_is_said(
     home: Path, capfd: pytest.CaptureFixture[str], words: list[str], code: int, said: str
 ) -> None:
-    write_run(home, 4, finished(), directory=home)
+    write_run(home, 4, finished(), directory=Path.cwd())
     assert run(words) == code
     assert said in capfd.readouterr().err
 
@@ -203,7 +196,7 @@ def test_other_projects_are_shown_when_asked_for(home: Path, capfd: pytest.Captu
     over = (ended, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))
     events: list[tuple[Moment, Event]] = [(accepted, RunAccepted()), (started, ReplicaStarted(WORKER, 0))]
     write_run(home, 5, events, directory="/elsewhere")
-    write_run(home, 6, [*events, over], directory=home)
+    write_run(home, 6, [*events, over], directory=Path.cwd())
     assert run(["monitor", "--once", "-o", "json"]) == 0
     assert [each["id"] for each in json.loads(capfd.readouterr().out)] == ["4"]
     assert run(["monitor", "--once", "-a", "-o", "json"]) == 0

@@ -15,13 +15,6 @@ from past import finished, moments, running, write_run
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that the command finds."""
-    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 def rm(*ids: str) -> int:
     return run(["rm", *ids])
 

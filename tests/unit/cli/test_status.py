@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from drumline.cli import run
 from drumline.plan.types import TENSORBOARD
 from drumline.run.event import (
     AttemptPlaced,
@@ -29,36 +23,12 @@ from drumline.run.event import (
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
+from page import Captured, cells, data, status
 from past import NOON, ONE_WORKER, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
-
-Captured = pytest.CaptureFixture[str]
 
 NOTHING_KNOWN = dict.fromkeys(
     ("epoch", "epochs", "step", "steps", "loss", "steps_per_second", "eta_seconds", "steps_eta_seconds")
 )
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, and a project to be in."""
-    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path / "home"
-
-
-def status(*words: str) -> int:
-    return run(["status", *words])
-
-
-def data(capsys: Captured, *words: str) -> Any:
-    assert status(*words, "-o", "json") == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def cells(text: str) -> list[list[str]]:
-    """A table without its headings, cells apart by two blanks or more."""
-    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()[1:]]
 
 
 def test_without_runs_it_says_how_to_begin(home: Path, capsys: Captured) -> None:
@@ -405,111 +375,6 @@ def test_a_run_without_a_supervisor_says_how_to_get_one(home: Path, capsys: Capt
     assert status("4") == 0
     assert "RUNNING: supervisor gone; drumline supervise 4\n" in capsys.readouterr().out
     assert data(capsys, "4")["supervisor_gone"] is True
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def make_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:5000])
-
-
-def fill_with_garbage(path: Path) -> None:
-    path.write_bytes(b"garbage" * 5000)
-
-
-def change_schema(path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-        connection.execute("ALTER TABLE runs DROP COLUMN phase")
-
-
-@pytest.mark.parametrize("damage", [remove, make_folder, truncate, fill_with_garbage, change_schema])
-def test_whatever_happens_to_the_index_the_list_is_the_same(
-    home: Path, capsys: Captured, damage: Callable[[Path], None]
-) -> None:
-    for number in range(1, 6):
-        write_run(home, number, finished(code=number % 2), directory=Path.cwd())
-    before = data(capsys)
-    assert len(before) == 5
-    damage(home / "index.sqlite")
-    for _ in range(2):
-        assert data(capsys) == before
-
-
-def test_a_torn_journal_is_read_up_to_the_tear(home: Path, capsys: Captured) -> None:
-    folder = write_run(home, 4, finished(), directory=Path.cwd())
-    assert [run["state"] for run in data(capsys)] == ["FINISHED"]
-    folder.journal_file.write_bytes(folder.journal_file.read_bytes()[:-7])
-    assert [run["state"] for run in data(capsys)] == ["RUNNING"]
-    assert data(capsys, "4")["replicas"][0]["state"] == "RUNNING"
-
-
-def test_a_clock_set_back_gives_no_negative_times(home: Path, capsys: Captured) -> None:
-    tomorrow = 4_000_000_000.0
-    accepted, started, _, ended = moments(at=tomorrow)
-    set_back = ended._replace(at=NOON)
-    write_run(home, 4, running(accepted, started), directory=Path.cwd(), at=tomorrow)
-    append(write_run(home, 5, running(accepted, started), directory=Path.cwd(), at=tomorrow), [])
-    append(
-        write_run(home, 6, running(accepted, started), directory=Path.cwd(), at=tomorrow),
-        [(set_back, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))],
-    )
-    assert status() == 0
-    assert "-" not in "".join(cell for row in cells(capsys.readouterr().out) for cell in row[3:5])
-    assert data(capsys, "6")["duration_seconds"] == 20.0
-    assert all(run["duration_seconds"] >= 0 for run in data(capsys))
-
-
-def test_a_home_that_cannot_be_read_is_a_sentence(home: Path, capsys: Captured) -> None:
-    home.mkdir()
-    (home / "runs").write_text("not a folder")
-    for words in ((), ("-a",), ("4",)):
-        assert status(*words) == 3
-        out, err = capsys.readouterr()
-        assert (out, err.splitlines()[0]) == ("", f"error: cannot read the runs in {home}: Not a directory")
-
-
-def test_a_run_that_cannot_be_read_is_named_beside_the_others(home: Path, capsys: Captured) -> None:
-    write_run(home, 1, finished(), directory=Path.cwd())
-    for number in (2, 3):
-        write_run(home, number, finished(), directory=Path.cwd()).plan_file.write_text("{}")
-    assert status() == 0
-    out, err = capsys.readouterr()
-    assert [row[0] for row in cells(out)] == ["1"]
-    assert err.startswith("warning: the plan of run 3 cannot be read: ")
-    assert err.endswith(", and 1 more run\n")
-    assert status("3") == 3
-
-
-def test_a_folder_that_was_deleted_under_us_is_a_sentence(home: Path, capsys: Captured) -> None:
-    write_run(home, 1, finished(), directory=Path.cwd())
-    shutil.rmtree(Path.cwd())
-    assert status() == 2
-    assert "error: the folder that you are in has been deleted" in capsys.readouterr().err
-    assert [run["id"] for run in data(capsys, "-a")] == ["1"]
-
-
-def test_what_a_terminal_might_obey_is_spelled_out(home: Path, capsys: Captured) -> None:
-    write_run(home, 1, finished(), spec=f'{ONE_WORKER}\nparameters: {{bell: "\\a\\e[2J"}}', directory="/a\x1b[31mb")
-    assert status("1") == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "\a" not in out
-    assert "/a\\x1b[31mb" in out
-
-
-def test_a_project_whose_name_is_no_text_can_be_shown(home: Path, capsys: Captured) -> None:
-    write_run(home, 1, finished(), directory=os.fsdecode(b"/caf\xe9"), spec=f"{ONE_WORKER}\noutput: out")
-    assert status("1") == 0
-    assert "Output:     /caf\\udce9/out\n" in capsys.readouterr().out
-    assert os.fsencode(data(capsys, "1")["output_dir"]) == b"/caf\xe9/out"
 
 
 def test_watching_a_run_that_is_over_shows_it_once(home: Path, capsys: Captured) -> None:

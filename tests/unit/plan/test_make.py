@@ -206,8 +206,13 @@ def test_a_budget_is_for_every_class_of_failure_but_what_would_come_again(restar
 def test_timeouts_are_in_seconds() -> None:
     plan = plan_of("timeouts: {start: 1m, rendezvous: 2, grace: 500ms, run: 1h, progress: 1d}")
     assert plan.timeouts == Timeouts(60, 2, 0.5, 3600, 86400)
-    assert plan_of("").timeouts == Timeouts()
-    assert plan_of("timeouts: {progress: never}").timeouts == Timeouts(progress_seconds=None)
+
+
+def test_a_training_is_expected_to_get_on_and_a_command_of_any_kind_is_not() -> None:
+    assert plan_of("framework: tensorflow").timeouts == Timeouts(progress_seconds=1800)
+    assert plan_of("framework: plain").timeouts == Timeouts(progress_seconds=None)
+    assert plan_of("framework: torch\ntimeouts: {progress: never}").timeouts == Timeouts(progress_seconds=None)
+    assert plan_of("framework: plain\ntimeouts: {progress: 1m}").timeouts == Timeouts(progress_seconds=60)
 
 
 @pytest.mark.parametrize(
