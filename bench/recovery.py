@@ -115,8 +115,12 @@ class Bench:
         return seconds
 
     def torchrun(self) -> float:
-        """Kill a rank of torchrun, which starts all anew; where it does not in time, it is given another chance."""
-        words = ["--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=1", "train.py"]
+        """Kill a rank of torchrun, which starts all anew; where it does not in time, it is given another chance.
+
+        Its ranks find the addresses of those before them in its store, call them, and fall again, more often than not
+        (`Gloo connectFullMesh failed … Connection refused`): so it may restart more than once.
+        """
+        words = ["--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=9", "train.py"]
         for _ in range(CHANCES):
             self._clear()
             process = self._start([str(self.python.with_name("torchrun")), *words], {})
