@@ -1,0 +1,128 @@
+"""The door to lightkube: the only module that knows it.
+
+lightkube reads kubeconfigs and makes an HTTP client that knows the server, its certificates and the user's
+credentials: a token, also from a file that changes, a client certificate, a password, a command that prints a token.
+Objects travel as plain dicts and logs as bytes, so its typed resources have no part in it. What it cannot:
+`auth-provider` (gone from Kubernetes since 1.26), certificates printed by a command, `proxy-url` and `tls-server-name`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import httpx2
+from lightkube.config import client_adapter
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import NameValue, User, UserExec
+from lightkube.core.exceptions import ConfigError
+
+from drumline.engine.kubernetes.refusal import AwayError, Where
+from drumline.errors import EngineError
+
+CUT = httpx2.TransportError
+CONFUSED = (ConfigError, OSError)
+STREAM_TIMEOUT = httpx2.Timeout(None, connect=5.0)
+_TIMEOUT = httpx2.Timeout(30.0, connect=5.0, pool=None)
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_API = "client.authentication.k8s.io"
+# The kernel asks after a peer that is silent, so that one that is gone without a word is not waited for.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+
+
+def open_door(
+    context: str | None, namespace: str | None, environ: Mapping[str, str] = os.environ
+) -> tuple[httpx2.AsyncClient, Where]:
+    """A client for the cluster of this context, else the one that `kubectl` would take; nothing is said to it yet."""
+    try:
+        config = _config(context, environ)
+        user = _user(config.user or User())
+        config = config._replace(user=user)
+        verify = client_adapter.verify_cluster(config.cluster, user, config.abs_file)
+        # Proxies of the environment are for httpx to know; it does so only with a transport of its own.
+        transport = None
+        if not urllib.request.getproxies():
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+            transport = httpx2.AsyncHTTPTransport(verify=verify, limits=limits, socket_options=_KEEPALIVE)
+        client = client_adapter.AsyncClient(
+            config,
+            client_adapter.ConnectionParams(timeout=_TIMEOUT, transport=transport),  # type: ignore[arg-type]
+        )
+    except EngineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - YAML, base64, certificates: whatever can be wrong with a file
+        raise EngineError(f"the kubeconfig cannot be used: {error}") from None
+    server = str(config.cluster.server)
+    where = Where(config.context_name, server, namespace or config.namespace, is_chosen=context is not None)
+    return client, where
+
+
+def away(error: Exception, where: Where) -> EngineError:
+    """Why nobody answered."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        message = f"the certificate of {where.server} is not one that the context `{where.context}` trusts: {error}"
+        return EngineError(message)
+    said = str(error) or type(error).__name__
+    message = f"the cluster at {where.server} (context `{where.context}`) cannot be reached: {said}"
+    return AwayError(message, hint=f"`{where.kubectl} version` tries it")
+
+
+def no_credentials(error: Exception, where: Where) -> EngineError:
+    """Why there is nothing to show to the server."""
+    return EngineError(
+        f"the credentials of the context `{where.context}` cannot be had: {error}",
+        hint="its kubeconfig names the command that gets them",
+    )
+
+
+def _config(context: str | None, environ: Mapping[str, str]) -> SingleConfig:
+    """The context's part of the kubeconfigs, which come before the account of a pod, as with `kubectl`."""
+    read = [KubeConfig.from_file(path) for path in _files(environ)]
+    named = [each for each in read if context in each.contexts] if context else [each for each in read if each.contexts]
+    current = next((each.current_context for each in read if each.current_context), None)
+    if context is None and current:
+        named = [each for each in read if current in each.contexts]
+    for each in named:
+        if chosen := each.get(context or current):
+            return chosen
+    if context:
+        known = ", ".join(sorted({name for each in read for name in each.contexts})) or "none"
+        raise EngineError(f"there is no context `{context}` in the kubeconfig", hint=f"it has: {known}")
+    if "KUBERNETES_SERVICE_HOST" in environ and (_ACCOUNT / "token").exists():
+        inside = KubeConfig.from_service_account(_ACCOUNT).get()
+        if inside:
+            return inside
+    if read:
+        raise EngineError("the kubeconfig has no current context", hint="choose one: `kubectl config use-context NAME`")
+    raise EngineError(
+        "there is no kubeconfig: neither KUBECONFIG nor ~/.kube/config names a cluster, and this is no pod",
+        hint="set KUBECONFIG to the file that your cluster gave you",
+    )
+
+
+def _files(environ: Mapping[str, str]) -> Iterator[Path]:
+    named = [name for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    for path in map(Path, named or ["~/.kube/config"]):
+        if path.expanduser().is_file():
+            yield path.expanduser()
+        elif len(named) == 1:
+            raise EngineError(f"there is no kubeconfig {path}, which KUBECONFIG names")
+
+
+def _user(user: User) -> User:
+    """The same; a command that speaks `v1` is asked as one that speaks `v1beta1`: in what is read of it they agree."""
+    command = user.exec
+    if command is None or command.apiVersion != f"{_EXEC_API}/v1":
+        return user
+    asked = f'{{"apiVersion":"{command.apiVersion}","kind":"ExecCredential","spec":{{"interactive":false}}}}'
+    env = [*(command.env or ()), NameValue("KUBERNETES_EXEC_INFO", asked)]
+    spoken = UserExec(apiVersion=f"{_EXEC_API}/v1beta1", command=command.command, env=env, args=command.args)
+    return User(exec=spoken)

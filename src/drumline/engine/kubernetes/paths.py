@@ -1,0 +1,59 @@
+"""Where the API keeps things: from a kind to a path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Object = dict[str, Any]
+Objects = list[Object]
+
+# The versions that drumline writes and reads; kinds of the core group need no entry.
+VERSIONS: Mapping[str, str] = {
+    "Job": "batch/v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "TFJob": "kubeflow.org/v1",
+    "SelfSubjectAccessReview": "authorization.k8s.io/v1",
+    "CustomResourceDefinition": "apiextensions.k8s.io/v1",
+    "PodMetrics": "metrics.k8s.io/v1beta1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "RuntimeClass": "node.k8s.io/v1",
+    "ResourceQuota": "v1",
+}
+_GLOBAL = frozenset(
+    (
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "StorageClass",
+        "SelfSubjectAccessReview",
+        "CustomResourceDefinition",
+        "PriorityClass",
+        "RuntimeClass",
+    )
+)
+
+
+def plural(kind: str) -> str:
+    """As it is written in paths."""
+    word = kind.lower()
+    if kind == "PodMetrics":
+        return "pods"
+    if word.endswith("y"):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith("s") else f"{word}s"
+
+
+def path_of(kind: str, namespace: str, *, name: str = "", version: str = "") -> str:
+    """The path of all objects of a kind in a namespace, or of one."""
+    version = version or VERSIONS.get(kind, "v1")
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    place = "" if kind in _GLOBAL else f"/namespaces/{namespace}"
+    return f"{base}{place}/{plural(kind)}" + (f"/{name}" if name else "")
+
+
+def name_of(an_object: Mapping[str, Any]) -> str:
+    """What an object is called."""
+    return str(an_object["metadata"]["name"])

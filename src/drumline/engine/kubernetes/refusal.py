@@ -1,0 +1,87 @@
+"""What an API server's refusals mean, in sentences that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from drumline.errors import EngineError
+
+_QUOTA = "exceeded quota"
+# `pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "team": …`
+_FORBIDDEN = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]*)"')
+
+
+class RefusedError(EngineError):
+    """The API server said no, and will say so again."""
+
+    def __init__(self, message: str, *, hint: str = "", status: int = 0, reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.reason = reason
+
+
+class AwayError(EngineError):
+    """Nobody answers, or not now; it may be worth asking again, after so long if that was said."""
+
+    def __init__(self, message: str, after_seconds: float | None = None, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.after_seconds = after_seconds
+
+
+class Where(NamedTuple):
+    """To whom something was said: the context of the kubeconfig, its server and the namespace."""
+
+    context: str
+    server: str
+    namespace: str
+    is_chosen: bool = False  # the context, by name; else it is the one that `kubectl` would take
+
+    @property
+    def kubectl(self) -> str:
+        """`kubectl` as it reaches the same cluster."""
+        return f"kubectl --context {self.context}" if self.is_chosen else "kubectl"
+
+
+def refusal(status: int, answer: Mapping[str, Any], where: Where, what: str) -> RefusedError:
+    """Why the server did not do this; the answer is its `Status` object, as far as it sent one."""
+    said = str(answer.get("message", "")) or f"HTTP {status}"
+    reason = str(answer.get("reason", ""))
+    kind = (answer.get("details") or {}).get("kind")
+    if status == 401:
+        message = f"the cluster at {where.server} does not accept the credentials of the context `{where.context}`"
+        return RefusedError(
+            message, hint=f"log in again; `{where.kubectl} auth whoami` tries it", status=401, reason=reason
+        )
+    if status == 403 and _QUOTA in said:
+        hint = f"`{where.kubectl} describe quota -n {where.namespace}` says what is left"
+        return RefusedError(f"the quota of the namespace `{where.namespace}` is used up: {said}", hint=hint, status=403)
+    if status == 403:
+        return _forbidden(said, where)
+    if status == 404 and kind == "namespaces":
+        return no_namespace(where)
+    if status == 404 and not kind:
+        message = f"the cluster at {where.server} does not know what was asked for ({what})"
+        hint = f"`{where.kubectl} api-resources` lists what it knows; an operator may be missing"
+        return RefusedError(message, hint=hint, status=404, reason=reason)
+    return RefusedError(f"the cluster refused to {what}: {said}", status=status, reason=reason)
+
+
+def no_namespace(where: Where) -> RefusedError:
+    """There is no such namespace."""
+    message = f"there is no namespace `{where.namespace}` in the cluster at {where.server}"
+    hint = f"`{where.kubectl} create namespace {where.namespace}` makes it"
+    return RefusedError(message, hint=hint, status=404, reason="NotFound")
+
+
+def _forbidden(said: str, where: Where) -> RefusedError:
+    if found := _FORBIDDEN.search(said):
+        user, verb, resource = found["user"], found["verb"], found["resource"]
+        message = f"`{user}` may not {verb} {resource} in the namespace `{where.namespace}`"
+        hint = (
+            f"ask for a role that allows it; `{where.kubectl} auth can-i {verb} {resource} -n {where.namespace}` says"
+            " when it does"
+        )
+        return RefusedError(message, hint=hint, status=403, reason="Forbidden")
+    return RefusedError(f"the cluster forbids it: {said}", status=403, reason="Forbidden")
