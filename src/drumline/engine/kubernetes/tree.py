@@ -1,0 +1,186 @@
+"""The files of a folder that belong to a project, in an order that is always the same."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.kubernetes.ignore import Rules, is_ignored, read_rules
+from drumline.errors import InputError
+
+GIT, OWN = ".gitignore", ".drumlineignore"
+_NEVER = {".git", ".hg", ".svn", ".jj", ".venv", "__pycache__"}
+_TRIES = 3
+
+
+class Entry(NamedTuple):
+    """A file, a folder or a link below the root; its name as the file system has it, whatever that means."""
+
+    path: str  # from the root on
+    kind: str  # "file", "folder" or "link"
+    size_bytes: int = 0
+    executable: bool = False
+    target: str = ""  # of a link, from its own folder on
+
+
+class Tree(NamedTuple):
+    """What belongs to a project, by name, and what was left out for another reason than that it is ignored."""
+
+    entries: tuple[Entry, ...]
+    remarks: tuple[str, ...]
+
+
+def walk(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Tree:
+    """Find all that belongs to a project: not what is ignored, no version control, no environment, none of `without`.
+
+    Raise InputError for a folder that cannot be read.
+    """
+    root = Path(os.path.realpath(root))
+    walker = _Walker(root, {os.path.realpath(each) for each in without}, rules=rules)
+    entries = tuple(sorted(walker.entries(), key=lambda entry: os.fsencode(entry.path)))
+    return Tree(entries, tuple(walker.remarks))
+
+
+def read(root: Path, entry: Entry) -> tuple[bytes, bool] | None:
+    """What is in a file, and whether it was still while it was read; None if it is gone by now."""
+    data = b""
+    for _ in range(_TRIES):
+        try:
+            with open(root / entry.path, "rb", opener=_without_waiting) as file:
+                before = os.fstat(file.fileno())
+                if not stat.S_ISREG(before.st_mode):
+                    return None
+                data = file.read()
+                after = os.fstat(file.fileno())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(entry.path, error) from None
+        if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size) and len(data) == after.st_size:
+            return data, True
+    return data, False
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # it may have become a FIFO meanwhile
+
+
+class _Walker:
+    """One walk; keeps what it left out."""
+
+    def __init__(self, root: Path, without: Collection[str], *, rules: bool) -> None:
+        self._root = root
+        self._without = without
+        self._rules = rules
+        self._outer = tuple(_outer_rules(root)) if rules else ()
+        self._above = _above(root) if rules else b""
+        self.remarks: list[str] = []
+
+    def entries(self) -> Iterator[Entry]:
+        yield from self._folder("", self._outer, ())
+
+    def _folder(self, path: str, git: tuple[Rules, ...], own: tuple[Rules, ...]) -> Iterator[Entry]:
+        """Everything below; the nearest file of rules comes first, and drumline's own have the last word."""
+        here = self._root / path
+        try:
+            found = sorted(os.scandir(here), key=lambda each: each.name)
+        except OSError as error:
+            if path and isinstance(error, FileNotFoundError):
+                return  # it has gone since
+            raise _unreadable(path or ".", error) from None
+        names = {each.name for each in found}
+        if path and "pyvenv.cfg" in names:
+            return  # an environment, whatever it is called
+        base = self._above + (os.fsencode(path) + b"/" if path else b"")
+        if self._rules and GIT in names:
+            git = (read_rules(_text(here / GIT), base), *git)
+        if self._rules and OWN in names:
+            own = (read_rules(_text(here / OWN), base), *own)
+        if path:
+            yield Entry(path, "folder")
+        for each in found:
+            inner = f"{path}/{each.name}" if path else each.name
+            folder = each.is_dir(follow_symlinks=False)
+            if each.name in _NEVER or os.path.join(self._root, inner) in self._without:
+                continue
+            if is_ignored((*own, *git), self._above + os.fsencode(inner), folder=folder):
+                continue
+            if folder:
+                yield from self._folder(inner, git, own)
+            elif entry := self._file(each, inner):
+                yield entry
+
+    def _file(self, found: os.DirEntry[str], path: str) -> Entry | None:
+        try:
+            known = found.stat(follow_symlinks=False)
+            if stat.S_ISLNK(known.st_mode):
+                return self._link(path)
+        except FileNotFoundError:
+            return None  # it has gone since
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if not stat.S_ISREG(known.st_mode):
+            self.remarks.append(f"{shown(path)} is left out: it is no file")
+            return None
+        return Entry(path, "file", known.st_size, bool(known.st_mode & stat.S_IXUSR))
+
+    def _link(self, path: str) -> Entry | None:
+        """A link within the project, written so that it holds wherever that is unpacked."""
+        target = os.readlink(self._root / path)
+        folder = os.path.dirname(self._root / path)
+        aim = os.path.normpath(os.path.join(folder, target))
+        if os.path.isabs(target):
+            aim = os.path.join(os.path.realpath(os.path.dirname(aim)), os.path.basename(aim))
+        if aim != str(self._root) and not aim.startswith(f"{self._root}/"):
+            self.remarks.append(f"{shown(path)} is left out: it leads out of the project, to {shown(target)}")
+            return None
+        return Entry(path, "link", target=os.path.relpath(aim, folder) if os.path.isabs(target) else target)
+
+
+def shown(path: str) -> str:
+    """A name as it can be printed, whatever bytes it is made of."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _repository(root: Path) -> Path | None:
+    return next((each for each in (root, *root.parents) if (each / ".git").exists()), None)
+
+
+def _above(root: Path) -> bytes:
+    """The way from the repository down to the project, with a `/` at its end; empty without one."""
+    repository = _repository(root)
+    if repository is None or repository == root:
+        return b""
+    return os.fsencode(root.relative_to(repository)) + b"/"
+
+
+def _outer_rules(root: Path) -> Iterator[Rules]:
+    """The `.gitignore` files above the project, the nearest first: of its repository and no further."""
+    repository = _repository(root)
+    if repository is None or repository == root:
+        return
+    for folder in root.parents:
+        if (folder / GIT).is_file():
+            base = os.fsencode(folder.relative_to(repository)) + b"/" if folder != repository else b""
+            yield read_rules(_text(folder / GIT), base)
+        if folder == repository:
+            return
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except IsADirectoryError:
+        return b""
+    except OSError as error:
+        raise _unreadable(str(path), error) from None
+
+
+def _unreadable(path: str, error: OSError) -> InputError:
+    return InputError(
+        f"cannot read {shown(path)}: {error.strerror}",
+        hint=f"make it readable, or leave it out with a line in {OWN}",
+    )

@@ -1,0 +1,312 @@
+"""A project's folder becomes parts that an API can carry, and a folder again where they are unpacked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.kubernetes import code, tree
+from drumline.engine.kubernetes.code import Code, pack, ready_command
+from drumline.errors import InputError
+from drumline.runtime.ready import wait_for
+
+
+def make(root: Path) -> Path:
+    (root / "src").mkdir(parents=True)
+    (root / "train.py").write_text("print('hello')\n")
+    (root / "src/run.sh").write_text("#!/bin/sh\n")
+    (root / "src/run.sh").chmod(0o755)
+    (root / "latest").symlink_to("src/run.sh")
+    (root / "empty").mkdir()
+    (root / os.fsdecode(b"caf\xe9.txt")).write_text("not UTF-8")
+    (root / ("d" * 90) / ("e" * 90)).mkdir(parents=True)
+    (root / ("d" * 90) / ("e" * 90) / "long.txt").write_text("deep")
+    return root
+
+
+def carry(packed: Code, folder: Path) -> Path:
+    """The parts as a pod finds them."""
+    parts = folder / "parts"
+    parts.mkdir(parents=True)
+    for content in packed.contents:
+        for name, data in content.items():
+            (parts / name).write_bytes(data)
+    return parts
+
+
+def unpack(packed: Code, folder: Path, path: str | None = None, peers: str = "") -> subprocess.CompletedProcess[str]:
+    """Run what the init container runs; with only these programs, if they are named."""
+    parts = carry(packed, folder)
+    command = ready_command(str(parts), str(folder / "project"), str(folder / "runtime"))
+    env = {"PATH": path or os.environ["PATH"], "DRUMLINE_PEERS": peers}
+    return subprocess.run(
+        [shutil.which("sh") or "sh", *command[1:]], env=env, capture_output=True, text=True, check=False
+    )
+
+
+def listing(root: Path) -> dict[str, object]:
+    """All that is in a folder, by name."""
+    found: dict[str, object] = {}
+    for at, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(at, name)
+            inner = str(path.relative_to(root))
+            if path.is_symlink():
+                found[inner] = f"-> {path.readlink()}"
+            elif path.is_dir():
+                found[inner] = "folder"
+            else:
+                found[inner] = (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+    return found
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    """A PATH as in an image without Python: a shell, tar, gzip, and little else."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "tar", "gzip", "cat", "mkdir", "date", "sleep", "tr", "getent"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    return str(programs)
+
+
+def test_what_was_packed_is_unpacked_by_python(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    done = unpack(pack(project), tmp_path / "pod")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert listing(tmp_path / "pod/project") == listing(project)
+
+
+def test_what_was_packed_is_unpacked_without_python(tmp_path: Path, bare: str) -> None:
+    project = make(tmp_path / "project")
+    done = unpack(pack(project), tmp_path / "pod", bare)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert listing(tmp_path / "pod/project") == listing(project)
+
+
+def test_an_image_that_can_unpack_nothing_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    done = unpack(pack(make(tmp_path / "project")), tmp_path / "pod", str(tmp_path / "bin"))
+    assert done.returncode == 1
+    assert "neither python3 nor tar" in done.stdout
+
+
+@pytest.mark.parametrize("python", ["with", "without"])
+def test_unpacking_again_changes_nothing(tmp_path: Path, bare: str, python: str) -> None:
+    packed = pack(make(tmp_path / "project"))
+    path = bare if python == "without" else None
+    assert unpack(packed, tmp_path / "pod", path).returncode == 0
+    before = listing(tmp_path / "pod/project")
+    shutil.rmtree(tmp_path / "pod/parts")
+    assert unpack(packed, tmp_path / "pod", path).returncode == 0
+    assert listing(tmp_path / "pod/project") == before
+
+
+def test_the_runtime_travels_along_and_can_be_imported(tmp_path: Path) -> None:
+    assert unpack(pack(None), tmp_path).returncode == 0
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import drumline.runtime as r; print(r.is_chief(), r.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-ISc", program, tmp_path / "runtime"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"True {tmp_path}/runtime/drumline/runtime/__init__.py\n"
+    assert not (tmp_path / "project").exists()
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = pack(make(tmp_path / "one"))
+    second = make(tmp_path / "two")
+    for path in second.rglob("*"):
+        os.utime(path, (1, 1), follow_symlinks=False)
+    (second / "train.py").chmod(0o600)
+    assert pack(second) == first
+    (second / "train.py").write_text("print('hallo')\n")
+    assert pack(second).digest != first.digest
+
+
+def test_what_is_never_carried(tmp_path: Path) -> None:
+    make(tmp_path)
+    for name in (
+        ".git/HEAD",
+        "lib/.git",
+        ".venv/bin/python",
+        "env/pyvenv.cfg",
+        "src/__pycache__/x.pyc",
+        "output/model",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = {entry.path for entry in tree.walk(tmp_path, without=[tmp_path / "output"]).entries}
+    assert not {name.partition("/")[0] for name in found} & {".git", ".venv", "env", "output"}
+    assert not [name for name in found if name.endswith((".git", "__pycache__"))]
+    assert "lib" in found
+
+
+def test_links_hold_where_they_are_unpacked_or_are_left_out(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    (project / "inside").symlink_to(project / "src")
+    (project / "src/up").symlink_to("../train.py")
+    (project / "outside").symlink_to(tmp_path)
+    (project / "src/out").symlink_to("../../elsewhere")
+    (project / "dangling").symlink_to("nothing")
+    packed = pack(project)
+    assert unpack(packed, tmp_path / "pod").returncode == 0
+    found = listing(tmp_path / "pod/project")
+    assert (found["inside"], found["src/up"], found["dangling"]) == ("-> src", "-> ../train.py", "-> nothing")
+    assert "outside" not in found
+    assert packed.remarks == (
+        f"outside is left out: it leads out of the project, to {tmp_path}",
+        "src/out is left out: it leads out of the project, to ../../elsewhere",
+    )
+
+
+def test_sockets_and_pipes_are_left_out_and_said(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        assert pack(tmp_path).remarks == ("pipe is left out: it is no file", "s is left out: it is no file")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """By somebody who is not root, in a process of its own."""
+    make(tmp_path)
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "secret").chmod(0)
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(InputError, match=r"cannot read closed: Permission denied"), as_nobody(tmp_path):
+        pack(tmp_path)
+    (tmp_path / "closed").rmdir()
+    with pytest.raises(InputError, match=r"cannot read secret: Permission denied") as caught, as_nobody(tmp_path):
+        pack(tmp_path)
+    assert ".drumlineignore" in caught.value.hint
+
+
+class as_nobody:  # noqa: N801
+    """Let the kernel judge files as for somebody else, if we are root."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        self._was = os.geteuid()
+        if self._was == 0:
+            for each in (self._folder, *self._folder.parents):
+                if each != Path("/") and each.stat().st_uid == 0 and not each.stat().st_mode & 0o005:
+                    each.chmod(each.stat().st_mode | 0o055)
+            os.seteuid(65_534)
+
+    def __exit__(self, *_: object) -> None:
+        os.seteuid(self._was)
+
+
+def test_a_file_that_changes_while_it_is_packed_is_carried_as_it_was_at_one_moment(tmp_path: Path) -> None:
+    entry = tree.Entry("log", "file")
+    (tmp_path / "log").write_bytes(b"x" * (64 << 20))
+    stop = threading.Event()
+
+    def write() -> None:
+        with (tmp_path / "log").open("ab") as file:
+            while not stop.is_set():
+                file.write(b"more\n")
+                file.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = tree.read(tmp_path, entry)
+    finally:
+        stop.set()
+        writer.join()
+    assert found is not None
+    assert found[1] is False
+    assert found[0].startswith(b"xxx")
+
+
+def test_a_file_that_is_gone_by_then_is_not_missed(tmp_path: Path) -> None:
+    assert tree.read(tmp_path, tree.Entry("gone", "file")) is None
+    os.mkfifo(tmp_path / "pipe")
+    assert tree.read(tmp_path, tree.Entry("pipe", "file")) is None
+
+
+def test_parts_fit_into_objects_of_the_api(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(os.urandom(3_000_000))
+    packed = pack(tmp_path)
+    assert len(packed.parts) == 5
+    assert all(sum(map(len, content.values())) <= code.PART_BYTES for content in packed.contents)
+    assert packed.summary == "3.0 MB, 1 file"
+    assert unpack(packed, tmp_path / "pod").returncode == 0
+    assert (tmp_path / "pod/project/weights").read_bytes() == (tmp_path / "weights").read_bytes()
+
+
+def test_what_is_too_large_is_refused_with_what_to_leave_out(tmp_path: Path) -> None:
+    (tmp_path / "a/deep/data").mkdir(parents=True)
+    (tmp_path / "a/deep/data/one").write_bytes(os.urandom(5_000_000))
+    (tmp_path / "a/deep/data/two").write_bytes(os.urandom(4_000_000))
+    (tmp_path / "model.h5").write_bytes(os.urandom(1_000_000))
+    (tmp_path / "train.py").write_text("x")
+    with pytest.raises(InputError) as caught:
+        pack(tmp_path)
+    first, *largest = caught.value.message.splitlines()
+    assert first.startswith(
+        "the project is 10.0 MB in 4 files, 10.0 MB compressed; a cluster's API should carry no more"
+    )
+    assert largest == ["  a/deep/data/  9.0 MB", "  model.h5  1.0 MB", "  train.py  1 bytes"]
+    (tmp_path / ".drumlineignore").write_text("data/\n")
+    assert pack(tmp_path).files == 3
+
+
+def test_a_disk_full_of_data_is_refused_before_anybody_reads_it(tmp_path: Path) -> None:
+    with (tmp_path / "images.tar").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InputError, match=r"the project is 1099\.5 GB in 1 file; a cluster"):
+        pack(tmp_path)
+
+
+def test_who_is_not_known_yet_is_waited_for_and_named(tmp_path: Path, bare: str) -> None:
+    parts = carry(pack(None), tmp_path)
+    command = ready_command(str(parts), str(tmp_path / "project"), str(tmp_path / "runtime"))
+    env = {"PATH": bare, "DRUMLINE_PEERS": "localhost,worker-1.never.invalid"}
+    shell = shutil.which("sh") or "sh"
+    with subprocess.Popen([shell, *command[1:]], env=env, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout
+        line = waiting.stdout.readline()
+        waiting.terminate()
+    assert line.startswith("drumline: waiting for worker-1.never.invalid to be known, for ")
+    assert waiting.returncode in (143, -15)
+
+
+def test_everybody_is_waited_for_and_nobody_twice() -> None:
+    clock, asked = [0.0], []
+    answers: dict[str, Iterator[bool]] = {"a": iter([True]), "b": iter([False, False, True])}
+
+    def known(name: str) -> bool:
+        asked.append(name)
+        return next(answers[name])
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    wait_for(["a", "b"], known, lambda: clock[0], sleep)
+    assert asked == ["a", "b", "b", "b"]
+
+
+def test_now_and_then_it_says_for_whom_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    wait_for([f"worker-{number}" for number in range(6)], lambda _: clock[0] >= 11, lambda: clock[0], sleep)
+    names = "worker-0, worker-1, worker-2, worker-3 and 2 more"
+    assert capsys.readouterr().out.splitlines() == [
+        f"drumline: waiting for {names} to be known, for {seconds} s so far" for seconds in (5, 10)
+    ]
