@@ -15,11 +15,12 @@ class Exit(NamedTuple):
     signal: int | None = None
     message: str = ""
     out_of_memory: bool = False  # the kernel ended it, or a process of it, for want of memory
+    reason: str = ""  # who or what ended it, in a word, where an engine knows that it did not end by itself
 
     @property
     def ok(self) -> bool:
-        """Whether it ended as a success does."""
-        return self.code == 0
+        """Whether it ended as a success does; who was made to leave has not, whatever code it left with."""
+        return self.code == 0 and not self.reason
 
     @property
     def seen(self) -> bool:

@@ -14,6 +14,18 @@ _FROM_OUTSIDE = (Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT, Signals.SIGKIL
 _CODES_FROM_OUTSIDE = tuple(128 + number for number in _FROM_OUTSIDE)
 _CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was not found"}
 
+# What a cluster does to a replica that did nothing wrong, or that took more than it may.
+_ENDED_BY = {
+    "Evicted": "preempted",
+    "Displaced": "preempted",
+    "Deleted": "preempted",
+    "NodeLost": "lost",
+    "Rejected": "lost",
+    "InitFailed": "lost",
+    "OverLimit": "crash",
+    "DeadlineExceeded": "time",
+}
+
 
 def describe_exit(exit_: Exit) -> str:
     """`exit code 1`, `exit code 137: killed by signal 9 (KILL)`, `killed by signal 11 (SEGV)`, `ended unseen`."""
@@ -37,6 +49,8 @@ def failure_class(exit_: Exit, framework: str) -> str:
     """The budget that this ending is charged to."""
     if starved(exit_):
         return "out_of_memory"
+    if exit_.reason in _ENDED_BY:
+        return _ENDED_BY[exit_.reason]
     if exit_.signal == Signals.SIGTERM or exit_.code == 128 + Signals.SIGTERM or _has_saved(exit_, framework):
         return "preempted"
     return "crash" if exit_.seen else "lost"
@@ -46,6 +60,8 @@ def reason_of(exit_: Exit) -> str:
     """One machine-readable word for this ending."""
     if starved(exit_):
         return "OutOfMemory"
+    if exit_.reason:
+        return exit_.reason
     if not exit_.seen:
         return "ExitUnknown"
     if exit_.signal is not None:
@@ -62,6 +78,8 @@ def gave_up(exit_: Exit, framework: str = "tensorflow") -> bool:
     """Whether it failed by itself: nothing from outside ended it."""
     if starved(exit_):
         return True
+    if exit_.reason:
+        return False
     if exit_.signal is not None:
         return exit_.signal not in _FROM_OUTSIDE
     if _has_saved(exit_, framework):

@@ -1,0 +1,213 @@
+"""What a pod waits for that does not run, in words: a place, an image, a volume, its peers, or leave to be. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from drumline.words import listed, size
+
+Pod = Mapping[str, Any]
+
+
+class PodWaits(NamedTuple):
+    """It has not begun; without a message there is nothing to tell, as at every start."""
+
+    reason: str = ""  # one word: Unschedulable, Held, ImagePull, Config, Container, Volume, Init, Quota, Forbidden
+    message: str = ""
+    is_fatal: bool = False  # it will wait for ever
+    is_usual: bool = False  # part of every start, and worth a word only if it takes long
+
+
+class Trouble(NamedTuple):
+    """What an event of the cluster says of an object: of a pod, or of what should have made one."""
+
+    kind: str
+    name: str
+    pod: str  # which one could not be made, where that is said
+    wait: PodWaits
+
+
+_FATAL = {
+    "InvalidImageName": "the name of its image is not valid",
+    "ErrImageNeverPull": "its image is not on its node, and may not be pulled",
+    "CreateContainerConfigError": "its container cannot be made",
+}
+_UNBOUND = PodWaits("Volume", "its claim is not bound to a volume")
+_PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
+_USUAL = ("ContainerCreating", "PodInitializing")
+
+# `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`
+_NODES = re.compile(
+    r"^0/(\d+) nodes are available: (.*?)\.?(?: (?:not found|no new claims to deallocate).*| preemption: .*)?$",
+    re.DOTALL,
+)
+_LACK = re.compile(r"^(\d+) Insufficient (\S+)$")
+_NODE = re.compile(r"^(\d+) node\(s\) (.*)$")
+_SCARCE = {
+    "cpu": "too few free CPUs",
+    "memory": "too little free memory",
+    "ephemeral-storage": "too little free disk",
+    "pods": "as many pods as they may",
+}
+_OF_NODES = (
+    ("didn't match Pod's node affinity/selector", "do not match its node selector", "does not match its node selector"),
+    ("were unschedulable", "are closed to new pods", "is closed to new pods"),
+    ("had untolerated taint", "have a taint that it does not tolerate", "has a taint that it does not tolerate"),
+    ("had volume node affinity conflict", "cannot reach its volume", "cannot reach its volume"),
+)
+_UNITS = {
+    "": 1.0,
+    **{unit: 1000.0**power for power, unit in enumerate("num", -3)},
+    **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
+}
+_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+# What is another at every try, or everybody's: the port that it was asked from, the request that was made.
+_REQUEST = re.compile(r'^ErrImagePull: |^failed to do request: \w+ "[^"]*": |\b\d+\.\d+\.\d+\.\d+:\d+->')
+_FORBIDDEN = re.compile(r'pods "([^"]*)" is forbidden: (.*)$', re.DOTALL)
+_QUOTA = re.compile(r"^exceeded quota: (\S+), requested: (.*), used: (.*), limited: (.*)$")
+
+
+def read_wait(pod: Pod, main: str, trouble: PodWaits | None) -> PodWaits:
+    """What a pod waits for whose main container does not run yet."""
+    status = pod.get("status") or {}
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return _not_scheduled(pod, each.get("reason") or "", str(each.get("message") or ""), trouble)
+    for each in status.get("initContainerStatuses") or ():
+        state = each.get("state") or {}
+        if waiting := state.get("waiting"):
+            return _not_made(waiting, _image(pod, each["name"]), trouble)
+        if "running" in state:
+            return PodWaits("Init", f"its init container {each['name']} is not done", is_usual=True)
+    for each in status.get("containerStatuses") or ():
+        if each.get("name") == main and (waiting := (each.get("state") or {}).get("waiting")):
+            return _not_made(waiting, _image(pod, main), trouble)
+    return trouble or PodWaits()
+
+
+def read_event(event: Mapping[str, Any]) -> Trouble | None:
+    """What an event says that no status does; None if it says nothing of the kind."""
+    about, said = event.get("involvedObject") or {}, str(event.get("message") or "").strip()
+    kind, name = str(about.get("kind") or ""), str(about.get("name") or "")
+    match event.get("reason"):
+        case "FailedMount" | "FailedAttachVolume":
+            return Trouble(kind, name, name, PodWaits("Volume", f"a volume cannot be mounted: {said}"))
+        case "ProvisioningFailed":
+            return Trouble(kind, name, "", PodWaits("Volume", f"no volume can be made for the claim {name}: {said}"))
+        case "FailedCreatePodSandBox":
+            return Trouble(kind, name, name, PodWaits("Container", f"its pod cannot be set up: {said}"))
+        case "Pulling" if kind == "Pod":
+            return Trouble(kind, name, name, PodWaits("ImagePull", "pulls its image", is_usual=True))
+        case "Pulled" | "Created" | "Started" if kind == "Pod":
+            return Trouble(kind, name, name, PodWaits())
+        case "FailedCreate" | "FailedCreatePod":
+            found = _FORBIDDEN.search(said)
+            pod, why = (found[1], found[2]) if found else ("", said.rpartition("Error creating: ")[2])
+            return Trouble(kind, name, pod, _may_not_be(why))
+    return None
+
+
+def memory_limit(pod: Pod, container: str) -> int | None:
+    """How many bytes of memory a container may have."""
+    limits = (_container(pod, container).get("resources") or {}).get("limits") or {}
+    amount = parse_quantity(limits.get("memory"))
+    return None if amount is None else round(amount)
+
+
+def parse_quantity(text: object) -> float | None:
+    """Read an amount as Kubernetes writes it, `500m` or `16Gi`; None for what is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?", str(text))
+    if not found:
+        return None
+    number, unit = float(found[1]), found[2] or ""
+    return number * _UNITS[unit] if unit in _UNITS else number * 10.0 ** int(unit[1:])
+
+
+def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaits | None) -> PodWaits:
+    if reason == "SchedulingGated":
+        gates = [str(each["name"]) for each in (pod.get("spec") or {}).get("schedulingGates") or ()]
+        return PodWaits("Held", f"held back by {listed(gates)}" if gates else "held back")
+    found = _NODES.match(said)
+    if not found:
+        return PodWaits("Unschedulable", said or "no node was found for it yet", is_usual=not said)
+    if claim := _CLAIM.search(said):
+        return PodWaits("Volume", f"its claim {claim[1]} does not exist")
+    if "unbound immediate PersistentVolumeClaims" in said:
+        return trouble if trouble and trouble.reason == "Volume" else _UNBOUND
+    why = listed([_node_words(each) for each in found[2].split(", ")])
+    asks = _asks(pod)
+    return PodWaits(
+        "Unschedulable", f"of {found[1]} nodes none can take it: {why}{f'; it asks for {asks}' if asks else ''}"
+    )
+
+
+def _node_words(said: str) -> str:
+    """Why so many nodes cannot take a pod: `2 have too few free CPUs`, `1 is closed to new pods`."""
+    if lack := _LACK.match(said):
+        has = "has" if lack[1] == "1" else "have"
+        return f"{lack[1]} {has} {_SCARCE.get(lack[2], f'too few free {lack[2]}')}"
+    if node := _NODE.match(said):
+        for theirs, several, one in _OF_NODES:
+            if node[2].startswith(theirs):
+                rest = node[2].removeprefix(theirs).removeprefix("(s)")
+                return f"{node[1]} {one if node[1] == '1' else several}{rest}"
+    return said
+
+
+def _asks(pod: Pod) -> str:
+    """`4 CPUs, 16.0 GiB of memory and 2 nvidia.com/gpu`: what its containers ask for."""
+    total: dict[str, float] = {}
+    for each in (pod.get("spec") or {}).get("containers") or ():
+        for resource, text in ((each.get("resources") or {}).get("requests") or {}).items():
+            total[resource] = total.get(resource, 0.0) + (parse_quantity(text) or 0.0)
+    return listed([_amount(resource, number) for resource, number in total.items()])
+
+
+def _amount(resource: str, number: float) -> str:
+    match resource:
+        case "cpu":
+            return f"{number:g} CPU{'' if number == 1 else 's'}"
+        case "memory":
+            return f"{size(round(number))} of memory"
+        case "ephemeral-storage":
+            return f"{size(round(number))} of disk"
+    return f"{number:g} {resource}"
+
+
+def _not_made(waiting: Mapping[str, Any], image: str, trouble: PodWaits | None) -> PodWaits:
+    """What a container waits for that is on a node."""
+    reason, said = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+    if reason in _FATAL:
+        wait = "Config" if reason == "CreateContainerConfigError" else "ImagePull"
+        return PodWaits(wait, f"{_FATAL[reason]}: {said or image}", is_fatal=True)
+    if reason in _PULLING:
+        # The registry's own words stand at the end, behind what everybody on the way says of it.
+        why = _REQUEST.sub("", said.rpartition(f'"{image}": ')[2]) if f'"{image}": ' in said else ""
+        return PodWaits("ImagePull", f"its image {image} cannot be pulled" + (f": {why}" if why else ""))
+    if reason in _USUAL or not reason:
+        return trouble or PodWaits()
+    return PodWaits("Container", f"its container cannot be made ({reason}): {said}" if said else reason)
+
+
+def _may_not_be(why: str) -> PodWaits:
+    """Why a pod cannot even be created."""
+    if quota := _QUOTA.match(why):
+        name, wanted, used, limit = quota.groups()
+        return PodWaits("Quota", f"the quota {name} has no room for it: it asks for {wanted}; used {used} of {limit}")
+    return PodWaits("Quota" if "quota" in why else "Forbidden", f"its pod may not be made: {why}")
+
+
+def _image(pod: Pod, container: str) -> str:
+    return str(_container(pod, container).get("image") or "")
+
+
+def _container(pod: Pod, name: str) -> Mapping[str, Any]:
+    spec = pod.get("spec") or {}
+    for each in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        if each.get("name") == name:
+            found: Mapping[str, Any] = each
+            return found
+    return {}

@@ -1,0 +1,279 @@
+"""What pods' statuses mean, by statuses and events that were collected from a real cluster (`data`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.engine.kubernetes.pods import PodEnded, PodRuns, PodStanding, read_pod, seconds_of
+from drumline.engine.kubernetes.waits import PodWaits, Trouble, parse_quantity, read_event
+from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
+
+DATA = Path(__file__).parent / "data"
+SEEN = [json.loads(line) for line in (DATA / "pods.jsonl").read_text().splitlines()]
+EVENTS = [json.loads(line) for line in (DATA / "events.jsonl").read_text().splitlines()]
+NOW = seconds_of("2026-11-15T20:50:00Z") or 0.0
+
+
+def standings(
+    case: str, *, now: float = NOW, asked: bool = False, trouble: PodWaits | None = None
+) -> list[PodStanding]:
+    """Where a pod stood each time it changed."""
+    return [
+        read_pod(each["pod"], now=now, deleted=each["type"] == "DELETED", asked=asked, trouble=trouble)
+        for each in SEEN
+        if each["case"] == case
+    ]
+
+
+def last_pod(case: str) -> dict[str, Any]:
+    """A pod as it was when it was last seen."""
+    found: dict[str, Any] = [each["pod"] for each in SEEN if each["case"] == case][-1]
+    return found
+
+
+WAITS = {
+    "too-many-cpus": "of 2 nodes none can take it: 2 have too few free CPUs; it asks for 1000 CPUs",
+    "too-much-memory": "of 2 nodes none can take it: 2 have too little free memory; it asks for 4.9 TiB of memory",
+    "no-gpu": "of 2 nodes none can take it: 2 have too few free nvidia.com/gpu; it asks for 8 nvidia.com/gpu",
+    "no-such-node": "of 2 nodes none can take it: 2 do not match its node selector",
+    "no-toleration-many": "of 2 nodes none can take it: 1 has too few free CPUs and 1 does not match its node selector;"
+    " it asks for 1000 CPUs",
+    "claim-missing": "its claim nothere does not exist",
+    "claim-unbound": "its claim is not bound to a volume",
+    "image-unreachable": "its image registry.invalid/team/train:1 cannot be pulled:"
+    " dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host",
+    "init-image": "its image registry.invalid/x:1 cannot be pulled:"
+    " dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host",
+    "init-waits": "its init container drumline is not done",
+}
+NEVER = {
+    "image-name-invalid": "the name of its image is not valid: Failed to apply default image tag"
+    ' "Team/Train image": couldn\'t parse image name "Team/Train image": invalid reference format: repository name'
+    " (Train image) must be lowercase",
+    "image-never": "its image is not on its node, and may not be pulled:"
+    ' Container image "docker.io/library/nothere:1" is not present with pull policy of Never',
+    "secret-missing": 'its container cannot be made: secret "nothere" not found',
+    "secret-key-missing": "its container cannot be made: couldn't find key TOKEN in Secret logs-facts/there",
+}
+ENDS = {
+    "exit-3": ("exit code 3", "Exited", "crash"),
+    "segfault": ("exit code 139: killed by signal 11 (SEGV)", "Exited", "crash"),
+    "command-not-found": (
+        'exit code 127: the command was not found; exec: "nosuchcommand": executable file not found in $PATH',
+        "CannotExecute",
+        "crash",
+    ),
+    "out-of-memory": (
+        "killed by signal 9 (KILL) by the kernel's out-of-memory killer; its limit is 48.0 MiB",
+        "OutOfMemory",
+        "out_of_memory",
+    ),
+    "child-out-of-memory": ("exit code 3; its limit is 48.0 MiB", "OutOfMemory", "out_of_memory"),
+    "init-failed": ("exit code 5; in the init container drumline", "InitFailed", "lost"),
+    "init-out-of-memory": (
+        (
+            "killed by signal 9 (KILL) by the kernel's out-of-memory killer; in the init container drumline;"
+            " its limit is 48.0 MiB"
+        ),
+        "OutOfMemory",
+        "out_of_memory",
+    ),
+    "deadline": (
+        "exit code 137: killed by signal 9 (KILL); the deadline of its pod is over (activeDeadlineSeconds)",
+        "DeadlineExceeded",
+        "time",
+    ),
+    "disk-full": (
+        (
+            "exit code 137: killed by signal 9 (KILL);"
+            ' evicted from node2: Usage of EmptyDir volume "s" exceeds the limit "1Mi"'
+        ),
+        "OverLimit",
+        "crash",
+    ),
+    "node-full": (
+        (
+            "node1 did not take it: Pod was rejected: Node didn't have enough resource: cpu, requested: 1000000,"
+            " used: 0, capacity: 2000"
+        ),
+        "Rejected",
+        "lost",
+    ),
+    "low": (
+        "exit code 137: killed by signal 9 (KILL); its place on node1 was given to a pod of higher priority",
+        "Displaced",
+        "preempted",
+    ),
+    "to-evict": (
+        "exit code 0; evicted from node1 through the API, as when a node is drained",
+        "Evicted",
+        "preempted",
+    ),
+    "to-delete": ("exit code 137: killed by signal 9 (KILL); its pod was deleted", "Deleted", "preempted"),
+    "on-lost-node-forever": ("logs-ghost is gone from the cluster", "NodeLost", "lost"),
+}
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_what_a_pod_waits_for_is_said_in_words(case: str) -> None:
+    found = standings(case)[-1]
+    assert isinstance(found, PodWaits)
+    assert (found.message, found.is_fatal) == (WAITS[case], False)
+
+
+@pytest.mark.parametrize("case", NEVER)
+def test_what_no_waiting_mends_is_fatal(case: str) -> None:
+    found = standings(case)[-1]
+    assert isinstance(found, PodWaits)
+    assert (found.message, found.is_fatal) == (NEVER[case], True)
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_an_end_has_words_a_reason_and_a_class(case: str) -> None:
+    found = next(each for each in standings(case) if isinstance(each, PodEnded))
+    assert (describe_exit(found.exit), reason_of(found.exit), failure_class(found.exit, "tensorflow")) == ENDS[case]
+    assert not found.exit.ok
+
+
+def test_a_registry_is_quoted_alike_at_each_try() -> None:
+    assert len(set(standings("image-unreachable"))) == 1
+
+
+def test_a_success_is_one() -> None:
+    found = standings("exit-0")[-1]
+    assert isinstance(found, PodEnded)
+    assert found.exit.ok
+    assert found.container == "replica"
+    assert found.ended_at == seconds_of("2026-11-15T20:48:03Z")
+
+
+def test_who_saves_and_leaves_with_0_because_it_is_evicted_has_not_succeeded() -> None:
+    end = standings("to-evict")[-1]
+    assert isinstance(end, PodEnded)
+    assert (end.exit.code, end.exit.ok, gave_up(end.exit)) == (0, False, False)
+
+
+def test_every_pod_that_began_goes_from_waiting_to_running_to_its_end_and_not_back() -> None:
+    order = (PodWaits, PodRuns, PodEnded)
+    for case in {each["case"] for each in SEEN}:
+        ranks = [order.index(type(each)) for each in standings(case)]
+        assert ranks == sorted(ranks), case
+
+
+def test_an_end_is_read_from_the_container_before_the_pod_has_heard_of_it() -> None:
+    ends = [
+        each for each in SEEN if each["case"] == "segfault" and isinstance(read_pod(each["pod"], now=NOW), PodEnded)
+    ]
+    assert [each["pod"]["status"]["phase"] for each in ends] == ["Pending", "Failed"]
+
+
+def test_the_log_that_says_why_is_that_of_the_init_container_that_failed() -> None:
+    end = standings("init-failed")[-1]
+    assert isinstance(end, PodEnded)
+    assert end.container == "drumline"
+
+
+def test_what_was_asked_for_is_no_deletion_to_tell_of() -> None:
+    end = standings("to-delete", asked=True)[-1]
+    assert isinstance(end, PodEnded)
+    assert (end.exit.code, end.exit.reason, end.exit.message) == (137, "", "")
+
+
+def test_memory_that_ran_out_while_it_was_stopped_is_told_all_the_same() -> None:
+    end = standings("out-of-memory", asked=True)[-1]
+    assert isinstance(end, PodEnded)
+    assert end.exit.out_of_memory
+
+
+def test_what_ended_before_it_was_deleted_ended_by_itself() -> None:
+    pod = last_pod("exit-3")
+    metadata = {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:49:40Z", "deletionGracePeriodSeconds": 30}
+    end = read_pod({**pod, "metadata": metadata}, now=NOW)
+    assert isinstance(end, PodEnded)
+    assert (end.exit.code, end.exit.reason) == (3, "")
+
+
+def test_a_node_that_does_not_answer_is_given_some_time_and_then_the_pod_is_lost() -> None:
+    pod = next(each["pod"] for each in SEEN if each["case"] == "on-lost-node")
+    overdue_at = (seconds_of("2026-11-15T20:49:23Z") or 0) + 30
+    waits = read_pod(pod, now=overdue_at - 1)
+    assert isinstance(waits, PodRuns)
+    assert waits.overdue_at == overdue_at
+    lost = read_pod(pod, now=overdue_at)
+    assert isinstance(lost, PodEnded)
+    assert (lost.exit.message, failure_class(lost.exit, "plain")) == ("logs-ghost does not answer any more", "lost")
+    assert (lost.exit.seen, lost.container) == (False, "replica")
+
+
+def test_a_pod_that_is_to_go_and_never_goes_is_lost_whoever_deleted_it() -> None:
+    pod = next(each["pod"] for each in SEEN if each["case"] == "runs")
+    pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:49:00Z"}}
+    lost = read_pod(pod, now=NOW)
+    assert isinstance(lost, PodEnded)
+    assert (lost.exit.reason, lost.exit.message) == ("NodeLost", "its pod was to go, and node2 does not answer")
+
+
+def test_a_pod_that_vanished_while_it_ran_was_deleted() -> None:
+    pod = last_pod("runs")
+    gone = read_pod(pod, now=NOW, deleted=True)
+    assert isinstance(gone, PodEnded)
+    assert (gone.exit.reason, gone.exit.message, gone.exit.seen) == ("Deleted", "its pod was deleted", False)
+
+
+def test_a_pod_that_kueue_holds_back_says_so() -> None:
+    pod = {
+        "spec": {"containers": [{"name": "replica"}], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
+    }
+    assert read_pod(pod, now=NOW) == PodWaits("Held", "held back by kueue.x-k8s.io/admission")
+
+
+def test_a_pod_of_which_nothing_is_known_yet_waits_without_a_word() -> None:
+    assert read_pod({}, now=NOW) == PodWaits()
+    assert read_pod({"status": {"phase": "Pending"}}, now=NOW) == PodWaits()
+
+
+def test_what_only_events_say_is_found_there() -> None:
+    found = {each.name: each for event in EVENTS if (each := read_event(event))}
+    quota = "the quota q has no room for it: it asks for requests.cpu=4; used requests.cpu=0 of requests.cpu=1"
+    assert found["digits-1-worker-0"] == Trouble(
+        "Job", "digits-1-worker-0", "digits-1-worker-0-sln8r", PodWaits("Quota", quota)
+    )
+    mount = found["map-missing"].wait
+    assert mount.message.startswith("a volume cannot be mounted: ")
+    assert mount.message.endswith('configmap "nothere" not found')
+    assert standings("map-missing", trouble=mount)[-1] == mount
+    claim = found["unbound"].wait
+    assert "nosuchclass" in claim.message
+    assert standings("claim-unbound", trouble=claim)[-1] == claim
+
+
+def test_each_try_to_make_a_pod_over_quota_is_told_alike() -> None:
+    told = {each.wait for event in EVENTS if event["reason"] == "FailedCreate" and (each := read_event(event))}
+    assert len(told) == 1
+
+
+def test_a_pod_that_a_policy_forbids_is_no_matter_of_quota() -> None:
+    said = 'Error creating: pods "x-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+    event = {"reason": "FailedCreate", "message": said, "involvedObject": {"kind": "Job", "name": "x"}}
+    found = read_event(event)
+    assert found is not None
+    assert found.wait.reason == "Forbidden"
+    assert found.wait.message.startswith('its pod may not be made: violates PodSecurity "restricted:latest"')
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("500m", 0.5), ("2", 2.0), ("48Mi", 48 << 20), ("1.5Gi", 1.5 * (1 << 30)), ("1e3", 1000.0), ("2k", 2000.0)],
+)
+def test_amounts_are_read_as_kubernetes_writes_them(text: str, amount: float) -> None:
+    assert parse_quantity(text) == pytest.approx(amount)
+
+
+@pytest.mark.parametrize("text", [None, "", "much", "-1", "1ii"])
+def test_what_is_no_amount_is_none(text: object) -> None:
+    assert parse_quantity(text) is None
