@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test matrix test-ways bench schema clean
+.PHONY: help setup demo check test test-cluster matrix test-ways bench schema clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -31,6 +31,10 @@ test: check ## All checks, and all tests that need no cluster
 	scripts/environment tensorflow tensorboard torch jax
 	scripts/environment --example estimator
 	$(BIN)/python -m pytest -n 3
+
+test-cluster: $(READY) ## Tests on a real Kubernetes: the one that KUBECONFIG names, else one that is brought up for them
+	scripts/environment tensorflow
+	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m pytest -n 3 tests/cluster
 
 test-ways: $(READY) ## The tests of the local engine once more with warm replicas, those of trainings with cold ones
 	scripts/environment tensorflow tensorboard torch jax
