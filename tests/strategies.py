@@ -148,9 +148,10 @@ lines = _some({"chief": _roles(2000, 1), "worker": _roles(3000), "ps": _roles(40
     lambda fields: types.Roles(**fields)
 )
 folders = paths | st.sampled_from(["runs/{{ run }}", *(f"by-{{{{ {name} }}}}" for name in NAMES)])
+CLAIM = types.Volume(claim="claim")
 data = st.one_of(
-    _some({"volume": st.just("claim"), "prepare": runs}).map(lambda fields: types.Data(path="data", **fields)),
-    st.dictionaries(parameter_names, _some({"volume": st.just("claim"), "prepare": runs}), min_size=1, max_size=3).map(
+    _some({"volume": st.just(CLAIM), "prepare": runs}).map(lambda fields: types.Data(path="data", **fields)),
+    st.dictionaries(parameter_names, _some({"volume": st.just(CLAIM), "prepare": runs}), min_size=1, max_size=3).map(
         lambda several: tuple(types.Data(path=f"data/{name}", name=name, **fields) for name, fields in several.items())
     ),
 )
@@ -181,9 +182,65 @@ timeouts = _some(dict.fromkeys(("start", "rendezvous", "grace", "run", "progress
 hosts = _some(
     {"address": st.just("10.0.0.1"), "port": st.integers(1, 65535), "memory": amounts, "gpus": st.integers(0, 8)}
 ).map(lambda fields: types.SshHost(host="node", **fields))
-clusters = _some(dict.fromkeys(("context", "namespace", "image"), names)).map(
-    lambda fields: types.KubernetesOptions(**fields)
+labels = st.from_regex(r"\A[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?\Z")
+label_keys = st.sampled_from(("team", "example.com/team", "nvidia.com/gpu", "A_b.c"))
+label_values = st.sampled_from(("", "a", "A-b_c.d", "1", "true"))
+images = st.one_of(
+    names.map(lambda name: types.Image(name=name)),
+    st.builds(
+        lambda context, registry: types.Image(dockerfile="Dockerfile", context=context, registry=registry),
+        st.none() | paths,
+        st.none() | names,
+    ),
+    st.lists(names, max_size=2).map(lambda several: types.Image(base="python:3.11", install=tuple(several))),
 )
+accesses = st.sampled_from((None, "ReadWriteMany", "ReadWriteOnce"))
+volumes = st.one_of(
+    st.builds(lambda claim, access: types.Volume(claim=claim, access=access), labels, accesses),
+    st.builds(
+        lambda size, kind, access: types.Volume(size=size, class_=kind, access=access),
+        amounts,
+        st.none() | labels,
+        accesses,
+    ),
+)
+tolerations = st.one_of(
+    label_keys.map(lambda key: types.Toleration(key=key)),
+    st.builds(
+        lambda key, value, effect: types.Toleration(key=key, operator="Equal", value=value, effect=effect),
+        label_keys,
+        label_values,
+        st.sampled_from((None, "NoSchedule", "PreferNoSchedule", "NoExecute")),
+    ),
+    st.just(types.Toleration(operator="Exists", effect="NoExecute", seconds=300)),
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.sampled_from(("", "a", "it's", "a: b", "$(X)")),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(label_keys, inner, max_size=2),
+    max_leaves=4,
+)
+clusters = _some(
+    {
+        "context": names,
+        "namespace": labels,
+        "image": images,
+        "jobs": st.sampled_from(("single", "indexed")),
+        "output": volumes,
+        "code": st.booleans(),
+        "node_selector": st.dictionaries(label_keys, label_values, max_size=2),
+        "tolerations": st.lists(tolerations, max_size=2).map(tuple),
+        "priority_class": labels,
+        "service_account": labels,
+        "pull_secrets": st.lists(labels, max_size=2).map(tuple),
+        "queue": labels,
+        "labels": st.dictionaries(label_keys, label_values, max_size=2),
+        "annotations": st.dictionaries(label_keys, texts, max_size=2),
+        "shm": amounts,
+        "user": st.integers(0, 2**31 - 1),
+        "network_policy": st.booleans(),
+        "pod": st.dictionaries(label_keys, anything, max_size=2),
+    }
+).map(lambda fields: types.KubernetesOptions(**fields))
 networks: SearchStrategy[Literal["shared", "private"] | types.Network] = st.one_of(
     st.just("shared"),
     st.just("private"),
@@ -267,11 +324,13 @@ def _plain(name: str, value: object, shorten: Callable[[], bool]) -> object:
     match value:
         case Block():
             return to_data(value, shorten=shorten)
+        case dict() if name == "pod":
+            return value
         case tuple():
             return [_plain(name, item, shorten) for item in value]
         case dict():
             return {key: _plain(key, item, shorten) for key, item in value.items()}
-        case int() if name == "memory":
+        case int() if name in ("memory", "size", "shm") and not isinstance(value, bool):
             return format_bytes(value)
         case float() if name not in ("cpus", "factor"):
             return format_seconds(value)

@@ -35,6 +35,9 @@ TABLES: dict[str, tuple[type[types.Block], ...]] = {
     "Network": (types.Network,),
     "ssh": (types.SshOptions, types.SshHost),
     "kubernetes, jobset, tfjob": (types.KubernetesOptions,),
+    "Image": (types.Image,),
+    "Volume": (types.Volume,),
+    "Toleration": (types.Toleration,),
     "Warm": (types.Warm,),
 }
 BLOCKS = [

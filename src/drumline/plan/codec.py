@@ -6,9 +6,12 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 from drumline.plan.types import Plan, ReplicaId, Secret
+
+if TYPE_CHECKING:
+    from drumline.plan.cluster import Cluster
 
 VERSION = 1
 
@@ -24,7 +27,9 @@ def plan_from_json(text: str) -> Plan:
         data = json.loads(text)
         if not isinstance(data, dict) or data.pop("v", None) != VERSION:
             raise ValueError(f"not a plan of version {VERSION}")
-        return cast("Plan", from_data(Plan, data))
+        cluster = data.pop("cluster", None)
+        plan = cast("Plan", from_data(Plan, data))
+        return plan if cluster is None else plan._replace(cluster=_cluster(cluster))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not a plan: {error}") from error
 
@@ -67,6 +72,8 @@ def from_data(kind: Any, data: Any) -> object:
         if unknown:
             raise TypeError(f"{min(unknown)} is no field of a {cast('type', kind).__name__}")
         return cast("type", kind)(**{name: from_data(hints[name], item) for name, item in data.items()})
+    if kind is object:
+        return data
     if kind is float and type(data) is int:
         return float(data)
     return _checked(kind, data)
@@ -82,6 +89,12 @@ def _checked(kind: type, data: Any) -> Any:
     return data
 
 
+def _cluster(data: Any) -> Cluster:
+    from drumline.plan import cluster  # noqa: PLC0415 - only where a plan has one
+
+    return cast("Cluster", from_data(cluster.Cluster, data))
+
+
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, localns={"Cluster": object})

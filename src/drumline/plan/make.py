@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import inf
+from typing import TYPE_CHECKING
 
 from drumline.plan import types
 from drumline.plan.command import make_argv
@@ -13,6 +14,9 @@ from drumline.plan.parameters import fill, variable_name
 from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Secret, Value
 from drumline.spec.types import Data, Engine, LocalOptions, Network, Resources, Role, Run, Spec, Warm
 from drumline.spec.types import Value as EnvValue
+
+if TYPE_CHECKING:
+    from drumline.plan.cluster import Cluster
 
 _PROGRESS_SECONDS = 1800.0
 
@@ -36,7 +40,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         output=spec.output and fill(spec.output, directories),
         checkpoint=spec.checkpoint and fill(spec.checkpoint, directories),
         parameters=values,
-        data=tuple(types.Data(variable, fill(item.path, values), item.volume) for variable, item in data.items()),
+        data=tuple(types.Data(variable, fill(item.path, values)) for variable, item in data.items()),
         environment=environment_of(spec),
         preparations=tuple(
             _preparation(spec, variable, item, item.prepare, values) for variable, item in data.items() if item.prepare
@@ -54,6 +58,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         warm=_warm(spec, engine),
         private_network=engine == "local" and _is_private(spec.engine.local),
         tensorboard=_tensorboard(spec),
+        cluster=_cluster(spec, engine),
     )
 
 
@@ -83,6 +88,14 @@ def default_engine(engine: Engine) -> str:
     """The engine that a spec asks for: its default, else the only one it has options for, else this machine."""
     options = [name for name in ("local", "ssh", "kubernetes", "jobset", "tfjob") if getattr(engine, name) is not None]
     return engine.default or (options[0] if len(options) == 1 else "local")
+
+
+def _cluster(spec: Spec, engine: str) -> Cluster | None:
+    if engine in ("local", "ssh", "fake"):
+        return None
+    from drumline.plan.cluster import cluster_of  # noqa: PLC0415 - only where it is asked for
+
+    return cluster_of(spec, engine)
 
 
 def _is_private(options: LocalOptions | None) -> bool:

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from drumline.plan.cluster import Cluster  # who starts a line on this machine has no use for it
 
 COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -159,7 +162,7 @@ class Data(NamedTuple):
 
     variable: str
     path: str
-    volume: str | None = None
+    volume: str | None = None  # in older plans; volumes are the cluster's
 
 
 class Restart(NamedTuple):
@@ -219,6 +222,7 @@ class Plan(NamedTuple):
     oversubscribe: bool = False  # claims are taken whatever there is
     warm: Warm | None = None  # fork replicas from a process that has imported the framework
     tensorboard: bool | None = False  # None: as soon as there is something that it could show
+    cluster: "Cluster | None" = None  # what only engines in clusters ask for
 
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:

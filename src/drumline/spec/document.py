@@ -141,8 +141,8 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         style = '"'  # written as it is, the library itself would not read all of it back
     elif lines != text:
         style = "|"
-    elif re.match(r"[-+.]*[0-9]", text):
-        style = "'"  # the library takes `1e-6` and `0o10` for text; other readers take them for numbers
+    elif re.match(r"[-+.]*[0-9]|[yYnN]$", text):
+        style = "'"  # the library takes `1e-6` and `y` for text; other readers take them for a number and for true
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -100,6 +100,8 @@ class _Walk:
                 return self.read(next(member for member in members(union) if _fits(member, node)), node, path)
             case Kind(type=inspect.VarTupleType() as items) if isinstance(node, Sequence):
                 return self.read_list(items, node, path)
+            case Kind(type=inspect.AnyType()):
+                return self.read_anything(node, path)
             case Kind(type=inspect.DictType() as entries) if isinstance(node, document.Mapping):
                 return self.read_dict(entries, node, path)
             case Kind(type=bare) if isinstance(node, Scalar) and not isinstance(bare, inspect.UnionType):
@@ -158,13 +160,29 @@ class _Walk:
         pattern = cast("inspect.StrType", names.type).pattern or ""
         for key, line, child in node.entries:
             self.lines[(*path, key)] = line
-            if not re.fullmatch(pattern, key):
+            if pattern and not re.fullmatch(pattern, key):
                 self.complain(line, (*path, key), f"is not {names.words}")
                 continue
             value = self.read(kind.value_type, child, (*path, key))
             if value is not _BAD:
                 values[key] = value
         return values
+
+    def read_anything(self, node: Node, path: Path) -> object:
+        """What stands there, whatever it is: part of a text that is meant for others."""
+        match node:
+            case Scalar() if isinstance(node.value, float) and not math.isfinite(node.value):
+                return self.complain(node.line, path, f"expected a number, got {found(node)}, which is out of bounds")
+            case Scalar():
+                return node.value
+            case Sequence():
+                items = [self.read_anything(item, (*path, index)) for index, item in enumerate(node.items)]
+                return _BAD if any(item is _BAD for item in items) else items
+            case document.Mapping():
+                for key, line, _ in node.entries:
+                    self.lines[(*path, key)] = line
+                entries = {key: self.read_anything(child, (*path, key)) for key, _, child in node.entries}
+                return _BAD if any(item is _BAD for item in entries.values()) else entries
 
     def read_scalar(self, annotated: inspect.Type, node: Scalar, path: Path) -> object:
         kind, words, parse = unwrap(annotated)

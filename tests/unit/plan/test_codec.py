@@ -25,6 +25,8 @@ EVERYTHING = """
     data: [{name: a, path: a, prepare: make-data}, {name: b, path: b, volume: claim}]
     restart: {budget: 1, backoff: {initial: 2}}
     timeouts: {run: 1h, progress: never}
+    engine:
+      kubernetes: {image: {base: a, install: [b]}, output: {size: 1GiB}, tolerations: [x], pod: {a: [1, {b: null}]}}
 """
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 import pytest
 
+from drumline.plan.cluster import Cluster, Image, Toleration, Volume
 from drumline.plan.make import make_plan
 from drumline.plan.types import (
     Data,
@@ -174,7 +176,7 @@ def test_data_is_named_by_variables_and_prepared_with_the_specs_variables() -> N
           - {name: test, path: b, volume: claim}
         """
     )
-    assert plan.data == (Data("DATA_DIR_TRAIN_SET", "a"), Data("DATA_DIR_TEST", "b", "claim"))
+    assert plan.data == (Data("DATA_DIR_TRAIN_SET", "a"), Data("DATA_DIR_TEST", "b"))
     (preparation,) = plan.preparations
     assert preparation == Preparation(
         name="prepare-train-set",
@@ -261,3 +263,28 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 )
 def test_a_network_is_private_where_this_machine_is_meant_and_it_was_asked_for(engine: str, private: bool) -> None:
     assert plan_of(engine).private_network is private
+
+
+def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
+    text = """
+        data: {path: data, volume: {size: 1GiB}}
+        engine:
+          kubernetes: {image: a, output: models, tolerations: [gpu, {key: x, value: y}], shm: 64MiB, user: 7}
+          tfjob: {image: {base: b, install: [c]}}
+    """
+    spec = spec_of(f"project: digits\nrun: x\n{textwrap.dedent(text)}")
+    asked = make_plan(spec, engine="jobset").cluster
+    assert asked == Cluster(
+        image=Image("a"),
+        output=Volume("models"),
+        data={"DATA_DIR": Volume(size_bytes=1024**3)},
+        tolerations=(Toleration("gpu"), Toleration("x", "Equal", "y")),
+        shm_bytes=64 * 1024**2,
+        run_as=7,
+    )
+    other = make_plan(spec, engine="tfjob").cluster
+    assert other is not None
+    assert (other.image, other.output) == (Image(base="b", install=("c",)), None)
+    assert make_plan(spec, engine="local").cluster is None
+    bare = make_plan(spec_of("project: digits\nrun: x"), engine="kubernetes").cluster
+    assert bare == Cluster()

@@ -12,6 +12,7 @@ from drumline.spec.types import (
     Data,
     Engine,
     First,
+    Image,
     KubernetesOptions,
     LocalOptions,
     Resources,
@@ -24,7 +25,9 @@ from drumline.spec.types import (
     SshOptions,
     TensorFlow,
     Timeouts,
+    Toleration,
     Value,
+    Volume,
 )
 from strategies import spec_files
 
@@ -99,8 +102,15 @@ engine:
   default: ssh
   local: {}
   ssh: {hosts: [node1, {host: node2, address: 10.0.0.2, port: 2200, cpus: 8, memory: 64GiB, gpus: 2}]}
-  kubernetes: {context: prod, namespace: ml, image: "repo/train:1"}
-  jobset: {}
+  kubernetes:
+    {context: prod, namespace: ml, image: "repo/train:1", jobs: indexed, output: models, code: false,
+     shm: 1GiB, user: 7, node_selector: {a: b}, tolerations: [gpu, {key: x, value: y, tolerationSeconds: 3}],
+     priority_class: high, service_account: me, pull_secrets: [one], queue: slow, labels: {team: a},
+     annotations: {note: "a b"},
+     network_policy: false, pod: {hostNetwork: true, dnsConfig: {options: [{name: ndots, value: "2"}]}, hostname: null}}
+  jobset:
+    image: {base: "python:3.11", install: [numpy], registry: registry.example}
+    output: {size: 10GiB, class: fast, access: ReadWriteMany}
   tfjob: {image: x}
 x-anything: [of, nobody's, concern]
 """) == Spec(
@@ -131,7 +141,12 @@ x-anything: [of, nobody's, concern]
             evaluator=Role(replicas=1),
         ),
         data=(
-            Data(name="train", path="/data/train", volume="claim", prepare=Run(shell=("wget x", "tar xf x"))),
+            Data(
+                name="train",
+                path="/data/train",
+                volume=Volume(claim="claim"),
+                prepare=Run(shell=("wget x", "tar xf x")),
+            ),
             Data(name="test", path="/data/test"),
         ),
         restart=Restart(
@@ -156,9 +171,35 @@ x-anything: [of, nobody's, concern]
                     SshHost(host="node2", address="10.0.0.2", port=2200, cpus=8.0, memory=64 * GIB, gpus=2),
                 )
             ),
-            kubernetes=KubernetesOptions(context="prod", namespace="ml", image="repo/train:1"),
-            jobset=KubernetesOptions(),
-            tfjob=KubernetesOptions(image="x"),
+            kubernetes=KubernetesOptions(
+                context="prod",
+                namespace="ml",
+                image=Image(name="repo/train:1"),
+                jobs="indexed",
+                output=Volume(claim="models"),
+                code=False,
+                shm=GIB,
+                user=7,
+                node_selector={"a": "b"},
+                tolerations=(Toleration(key="gpu"), Toleration(key="x", value="y", seconds=3)),
+                priority_class="high",
+                service_account="me",
+                pull_secrets=("one",),
+                queue="slow",
+                labels={"team": "a"},
+                annotations={"note": "a b"},
+                network_policy=False,
+                pod={
+                    "hostNetwork": True,
+                    "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+                    "hostname": None,
+                },
+            ),
+            jobset=KubernetesOptions(
+                image=Image(base="python:3.11", install=("numpy",), registry="registry.example"),
+                output=Volume(size=10 * GIB, class_="fast", access="ReadWriteMany"),
+            ),
+            tfjob=KubernetesOptions(image=Image(name="x")),
         ),
     )
 

@@ -1,0 +1,89 @@
+"""What a run is in a cluster: pure functions from launches to objects, as plain data.
+
+Some objects are the run's, and made once (`shared_objects`): the owner, the claims, what is carried, secrets, the
+network policy. Others are an attempt's (`attempt_objects`): what runs the pods and the names that they have.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.manifests import jobs, network, volumes
+from drumline.engine.kubernetes.manifests.line import Line
+from drumline.plan.types import Launch, Plan, Secret
+
+Json = dict[str, Any]
+
+
+class Code(Protocol):
+    """What is carried into the pods."""
+
+    @property
+    def contents(self) -> Sequence[Mapping[str, bytes]]:
+        """What each ConfigMap holds, by key; all of them together are one folder in the pod."""
+        ...
+
+
+def objects(plan: Plan, launches: Sequence[Launch], code: Code | None = None) -> list[Json]:
+    """Everything of a run and of this attempt, in the order in which it is made; secrets by name."""
+    return [*shared_objects(plan, code), *attempt_objects(plan, launches, code)]
+
+
+def shared_objects(plan: Plan, code: Code | None = None, secrets: Mapping[str, str] | None = None) -> list[Json]:
+    """What is made once for a run. The first is the owner of all others, and of attempts', but never of claims.
+
+    `secrets` are values by the variables that they come from; without them, each is shown as a shell would ask for it.
+    """
+    found = [owner(plan), *volumes.claims(plan), *_carried(plan, code), *_secret(plan, secrets)]
+    return [*found, network.policy(plan)] if names.cluster(plan).network_policy else found
+
+
+def attempt_objects(plan: Plan, launches: Sequence[Launch], code: Code | None = None) -> list[Json]:
+    """What runs these launches, and the names by which they find each other."""
+    attempt = launches[0].attempt
+    line = Line(plan, launches, len(code.contents) if code else 0)
+    ports = {launch.place.port for launch in launches}
+    running = list(jobs.jobs(plan, line, launches))
+    shared = [_config(plan, names.shared_values(plan, attempt), line.shared)] if line.shared else []
+    return [network.service(plan, ports, attempt), *shared, *running]
+
+
+def owner(plan: Plan) -> Json:
+    """The run's own object: whoever deletes it deletes everything but the claims."""
+    roles = dict.fromkeys(replica.id.role for replica in plan.replicas)
+    summary = {
+        "run": plan.run,
+        "project": plan.project,
+        "name": plan.name,
+        "framework": plan.framework,
+        "engine": plan.engine,
+        "replicas": ", ".join(f"{len(plan.replicas_of(role))} {role}" for role in roles),
+    }
+    return _config(plan, names.base(plan), summary)
+
+
+def _carried(plan: Plan, code: Code | None) -> Iterator[Json]:
+    for number, content in enumerate(code.contents if code else ()):
+        binary = {key: b64encode(value).decode() for key, value in content.items()}
+        yield {**_config(plan, names.code(plan, number), {}), "binaryData": binary, "immutable": True}
+
+
+def _secret(plan: Plan, values: Mapping[str, str] | None) -> Iterator[Json]:
+    envs = (*(each.env for each in plan.replicas), *(each.env for each in plan.preparations))
+    wanted = {value.variable: str(value) for env in envs for value in env.values() if isinstance(value, Secret)}
+    if wanted:
+        yield {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": names.secret(plan), "labels": names.labels(plan)},
+            "stringData": {name: shown if values is None else values[name] for name, shown in wanted.items()},
+        }
+
+
+def _config(plan: Plan, name: str, data: Mapping[str, str]) -> Json:
+    metadata = {"name": name, "labels": names.labels(plan)}
+    content = {"data": dict(data)} if data else {}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}

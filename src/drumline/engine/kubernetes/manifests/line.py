@@ -1,0 +1,83 @@
+"""The pods of one attempt's line: what they have in common, worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.manifests import pod, volumes
+from drumline.engine.kubernetes.manifests.variables import Counting, variables
+from drumline.engine.kubernetes.place import hosts
+from drumline.plan.types import Launch, Plan
+
+Json = dict[str, Any]
+
+# A longer list of names is kept once for all pods instead of in each.
+_INLINE = 1024
+PEERS = "DRUMLINE_PEERS"
+
+
+class Line:
+    """Makes pods out of launches, and keeps what they share and what is long."""
+
+    def __init__(self, plan: Plan, launches: Sequence[Launch], parts: int) -> None:
+        self.shared: dict[str, str] = {}
+        self._plan = plan
+        self._parts = parts
+        self._attempt = launches[0].attempt
+        self._prepared = [launches[0].place.data_dirs[number] for number in _prepared(plan)]
+        # Of everybody, also where only one of them starts again.
+        self._peers = ",".join(hosts(plan, self._attempt).values()) if len(plan.replicas) > 1 else ""
+
+    def pod(
+        self,
+        launches: Sequence[Launch],
+        labels: Json,
+        *,
+        counting: Counting | None = None,
+        container: str = pod.REPLICA,
+        hostname: str | None = None,
+        subdomain: str | None = None,
+        waits_inside: bool = False,
+    ) -> Json:
+        """The template of pods for these replicas."""
+        first = launches[0]
+        given = variables(
+            launches,
+            shared_in=names.shared_values(self._plan, self._attempt),
+            secrets_in=names.secret(self._plan),
+            counting=counting,
+        )
+        self.shared.update(given.shared)
+        content = pod.Content(
+            argv=first.replica.argv,
+            variables=given,
+            resources=first.replica.resources,
+            place=first.place,
+            mounts=volumes.mounts(self._plan, first.replica.id, self._parts),
+            labels=labels,
+            carries=self._parts > 0,
+            peers=self._peers_variable(),
+            prepared=self._prepared,
+            container=container,
+            hostname=hostname,
+            subdomain=subdomain,
+            waits_inside=waits_inside,
+        )
+        return pod.template(self._plan, content)
+
+    def _peers_variable(self) -> Json | None:
+        if not self._peers:
+            return None
+        if len(self._peers) <= _INLINE:
+            return {"name": PEERS, "value": self._peers}
+        self.shared[PEERS] = self._peers
+        where = {"name": names.shared_values(self._plan, self._attempt), "key": PEERS}
+        return {"name": PEERS, "valueFrom": {"configMapKeyRef": where}}
+
+
+def _prepared(plan: Plan) -> list[int]:
+    """Which data is made by a preparation."""
+    made = {each.variable for each in plan.preparations}
+    return [number for number, data in enumerate(plan.data) if data.variable in made]

@@ -1,0 +1,51 @@
+"""A merge patch (RFC 7386), in which containers, volumes and the like are known by their names.
+
+By the letter of it a list is replaced as a whole, and nobody could add a volume without writing all others down. The
+lists of a pod whose items have a key are merged by that, as Kubernetes itself does it; all others are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# The lists of a pod, and by what their items are known.
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+}
+
+Json = dict[str, Any]
+
+
+def merge(target: Json, patch: Mapping[str, Any], aliases: Mapping[str, str]) -> Json:
+    """The target with everything that the patch says; null removes. Containers may be called by an alias."""
+    merged = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            own = merged.get(key)
+            merged[key] = merge(own if isinstance(own, dict) else {}, value, aliases)
+        elif key in _KEYS and isinstance(value, list):
+            own = merged.get(key)
+            merged[key] = _merge_list(own if isinstance(own, list) else [], value, _KEYS[key], aliases)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_list(target: list[Any], patch: list[Any], key: str, aliases: Mapping[str, str]) -> list[Any]:
+    merged = list(target)
+    for item in patch:
+        name = item.get(key) if isinstance(item, Mapping) else None
+        name = aliases.get(name, name) if isinstance(name, str) else None
+        where = next((index for index, each in enumerate(merged) if name and each.get(key) == name), None)
+        if where is None:
+            merged.append(merge({}, item, aliases) if isinstance(item, Mapping) else item)
+        else:
+            merged[where] = {**merge(merged[where], item, aliases), key: name}
+    return merged

@@ -1,0 +1,120 @@
+"""A container's variables, out of those of the launches that it stands for.
+
+Kubernetes fills `$(NAME)` in with variables that stand before; that is how a value takes up the replica's number, which
+only the pod knows where many share a template, and the cluster's addresses, which stand once for all of them.
+What Kubernetes cannot say, a line of shell does, before it becomes the command.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drumline.plan.types import Extended, Launch, LaunchValue, Secret, Shared
+
+INDEX = "DRUMLINE_INDEX"
+COUNTED = "DRUMLINE_COUNTED"  # the cluster's own count of a template's pods, where replicas begin elsewhere
+
+
+class Variables(NamedTuple):
+    """What a container is given, in this order; and what a shell exports before it becomes the command."""
+
+    entries: tuple[dict[str, Any], ...]
+    exports: tuple[str, ...]
+    shared: Mapping[str, str]  # long values, by key, to which entries refer
+
+
+class Counting(NamedTuple):
+    """Where a pod of a shared template finds its number, and which replica has number 0."""
+
+    field: str
+    first: int = 0
+
+
+def variables(
+    launches: Sequence[Launch], *, shared_in: str, secrets_in: str, counting: Counting | None = None
+) -> Variables:
+    """Write down the variables of replicas that share a template; or of one replica, which needs no counting."""
+    entries: list[dict[str, Any]] = []
+    exports: list[str] = []
+    shared: dict[str, str] = {}
+    first = launches[0]
+    numbered = {} if counting is None else {INDEX: counting}
+    if counting and counting.first:
+        entries.append(_from_field(COUNTED, counting.field))
+        exports.append(f"{INDEX}=$(({COUNTED} + {counting.first}))")
+    elif counting:
+        entries.append(_from_field(INDEX, counting.field))
+    for value in first.env.values():
+        if isinstance(value, Shared) and value.name not in shared:
+            shared[value.name] = value.text
+            source = {"configMapKeyRef": {"name": shared_in, "key": value.name}}
+            entries.append({"name": value.name, "valueFrom": source})
+    for name, value in first.env.items():
+        if name in numbered:
+            continue
+        if isinstance(value, Secret):
+            source = {"secretKeyRef": {"name": secrets_in, "key": value.variable}}
+            entries.append({"name": name, "valueFrom": source})
+        elif isinstance(value, Extended):
+            exports.append(f'{name}={shlex.quote(value.text)}"{value.rest}"')
+        elif counting is None or all(launch.env.get(name) == value for launch in launches):
+            entries.append({"name": name, "value": _text(value)})
+        else:
+            number = _find_number(name, launches)
+            if number.offset == 0 and counting.first == 0:
+                entries.append({"name": name, "value": number.spelled(escape, f"$({INDEX})")})
+            else:
+                exports.append(f"{name}={number.spelled(shlex.quote, f'$(({INDEX} + {number.offset}))')}")
+    return Variables(tuple(entries), tuple(exports), shared)
+
+
+def escape(text: str) -> str:
+    """Text that Kubernetes passes on as it is."""
+    return text.replace("$", "$$") if "$(" in text or "$$" in text else text
+
+
+def _from_field(name: str, field: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def _text(value: LaunchValue) -> str:
+    if isinstance(value, Shared):
+        return f"{escape(value.before)}$({value.name}){escape(value.after)}"
+    return escape(str(value))
+
+
+class _Numbered(NamedTuple):
+    """A value that is the same for every replica but for one number: its index and a little more."""
+
+    before: str
+    cluster: str | None  # a variable that stands between
+    middle: str
+    offset: int
+    after: str
+
+    def spelled(self, quote: Any, number: str) -> str:
+        """The value with this for its number."""
+        between = "" if self.cluster is None else (f"$({self.cluster})" if quote is escape else f'"${self.cluster}"')
+        parts = (quote(self.before) if self.before else "", between, quote(self.middle) if self.middle else "")
+        return "".join((*parts, number, quote(self.after) if self.after else ""))
+
+
+def _find_number(name: str, launches: Sequence[Launch]) -> _Numbered:
+    """Find the number by which the values of replicas differ."""
+    values = [(launch.replica.id.index, launch.env.get(name)) for launch in launches]
+    first = values[0][1]
+    ends = [(index, value.after if isinstance(value, Shared) else str(value)) for index, value in values]
+    for before, offset, after in _candidates(*ends[0]):
+        if all(text == f"{before}{index + offset}{after}" for index, text in ends):
+            if isinstance(first, Shared):
+                return _Numbered(first.before, first.name, before, offset, after)
+            return _Numbered("", None, before, offset, after)
+    raise AssertionError(f"{name} differs between replicas that share a template")
+
+
+def _candidates(index: int, text: str) -> Iterator[tuple[str, int, str]]:
+    for match in re.finditer(r"[0-9]{1,9}", text):
+        yield text[: match.start()], int(match[0]) - index, text[match.end() :]

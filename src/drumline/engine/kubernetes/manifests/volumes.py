@@ -1,0 +1,106 @@
+"""Volumes: claims that outlive the run, and where they are mounted."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.place import (
+    PARTS,
+    PROJECT,
+    RUNTIME,
+    data_mount,
+    output_mount,
+    place_helper,
+)
+from drumline.engine.kubernetes.quantity import quantity
+from drumline.plan.cluster import Volume
+from drumline.plan.types import Plan, ReplicaId
+
+Json = dict[str, Any]
+
+
+class Mounts(NamedTuple):
+    """Volumes of a pod, and where its containers have them."""
+
+    volumes: tuple[Json, ...]
+    mounts: tuple[Json, ...]
+
+
+def claims(plan: Plan) -> Iterator[Json]:
+    """The claims that are made for the run. Nobody owns them: the model stays when the run is removed."""
+    cluster = names.cluster(plan)
+    asked = {names.data_claim(plan, variable): volume for variable, volume in cluster.data.items()}
+    if cluster.output:
+        asked = {names.output_claim(plan) or "": cluster.output, **asked}
+    for name in names.made_claims(plan):
+        yield _claim(plan, name, asked[name])
+
+
+def mounts(plan: Plan, replica: ReplicaId, code: int) -> Mounts:
+    """What a replica's pod mounts: its output and data, /dev/shm, and this many parts of what is carried."""
+    pairs = [*_output(plan, replica), *_data(plan), *_shm(plan), *_carried(plan, code)]
+    return Mounts(
+        tuple({"name": name, **source} for name, source, _ in pairs),
+        tuple({"name": name, **mount} for name, _, several in pairs for mount in several),
+    )
+
+
+def has_output(plan: Plan, replica: ReplicaId) -> bool:
+    """Whether this replica writes to the run's volume: everybody if it can be shared, else the chief alone."""
+    volume = names.cluster(plan).output
+    return volume is not None and (volume.is_shared or replica == plan.chief)
+
+
+_Volume = tuple[str, Json, list[Json]]
+
+
+def _output(plan: Plan, replica: ReplicaId) -> Iterator[_Volume]:
+    source = {"persistentVolumeClaim": {"claimName": names.output_claim(plan)}}
+    where = output_mount(plan)
+    several: list[Json] = [{"mountPath": where}]
+    checkpoint = place_helper(plan).checkpoint_dir
+    if posixpath.commonpath([where, checkpoint]) != where:
+        several.append({"mountPath": checkpoint, "subPath": "checkpoint"})
+    yield "output", source if has_output(plan, replica) else {"emptyDir": {}}, several
+
+
+def _data(plan: Plan) -> Iterator[_Volume]:
+    cluster = names.cluster(plan)
+    for number, data in enumerate(plan.data):
+        if data.variable in cluster.data:
+            # For reading alone: it is then left as it is, also by whoever would make all of it a group's.
+            claim = {"claimName": names.data_claim(plan, data.variable), "readOnly": True}
+            mount = {"mountPath": data_mount(data.variable, data.path), "readOnly": True}
+            yield f"data-{number}", {"persistentVolumeClaim": claim}, [mount]
+
+
+def _shm(plan: Plan) -> Iterator[_Volume]:
+    size = names.cluster(plan).shm_bytes
+    if size is not None:
+        yield "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": quantity(size)}}, [{"mountPath": "/dev/shm"}]
+
+
+def _carried(plan: Plan, code: int) -> Iterator[_Volume]:
+    if code:
+        parts = [{"configMap": {"name": names.code(plan, number)}} for number in range(code)]
+        yield "parts", {"projected": {"sources": parts}}, [{"mountPath": PARTS, "readOnly": True}]
+        several = [{"mountPath": PROJECT, "subPath": "project"}, {"mountPath": RUNTIME, "subPath": "runtime"}]
+        yield "code", {"emptyDir": {}}, several
+
+
+def _claim(plan: Plan, name: str, volume: Volume) -> Json:
+    spec: Json = {
+        "accessModes": [volume.access or "ReadWriteOnce"],
+        "resources": {"requests": {"storage": quantity(volume.size_bytes or 0)}},
+    }
+    if volume.storage_class is not None:
+        spec["storageClassName"] = volume.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "labels": names.labels(plan)},
+        "spec": spec,
+    }

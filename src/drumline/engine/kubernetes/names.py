@@ -1,0 +1,210 @@
+"""Names and labels of a run in a cluster: derived from its name, its number and a few random letters. Pure.
+
+Every name is a DNS label of at most 63 characters, with the role, the index, the attempt and the incarnation in it,
+whatever the run's own name is. Two runs never share one, since each has letters of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from drumline.plan.cluster import Cluster
+from drumline.plan.types import Plan, Replica, ReplicaId
+
+LIMIT = 63
+# `-evaluator-99999-r9999-i9999` is the longest that is put behind a base, `-evaluator-1st-0-99999-xxxxx` as long.
+MOST_BEHIND = 28
+MOST_BASE = LIMIT - MOST_BEHIND
+_MOST_HELPER = 17  # `-worker-99999` has as many as that with its dashes, and no helper has an attempt
+
+PREFIX = "drumline.dev"
+RUN, NUMBER, PROJECT, USER = (f"{PREFIX}/{key}" for key in ("run", "number", "project", "user"))
+ROLE, INDEX, ATTEMPT, INCARNATION = (f"{PREFIX}/{key}" for key in ("role", "index", "attempt", "incarnation"))
+# The index of the first pod of a template that many replicas share; the cluster counts its pods from 0.
+FROM = f"{PREFIX}/from"
+MANAGED = "app.kubernetes.io/managed-by"
+# Where clusters write the numbers that they count themselves.
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+TFJOB_INDEX = "training.kubeflow.org/replica-index"
+
+
+class Life(NamedTuple):
+    """Whose pod it is."""
+
+    replica: ReplicaId
+    attempt: int
+    incarnation: int
+
+
+def base(plan: Plan) -> str:
+    """What all names of a run begin with: `digits-4-x7k2q`; also the name of the object that owns the others."""
+    number = "" if plan.run == "0" else f"-{plan.run.replace('.', '--')}"
+    unique = cluster(plan).unique
+    return _label(plan.name, MOST_BASE, end=f"{number}-{unique}" if unique else number)
+
+
+def service(plan: Plan, attempt: int = 0) -> str:
+    """The Service of an attempt, which is also the domain of its pods."""
+    return base(plan) + _again(attempt)
+
+
+def shared_values(plan: Plan, attempt: int = 0) -> str:
+    """The ConfigMap with what is the same for every replica of an attempt, and long."""
+    return f"{base(plan)}-line{_again(attempt)}"
+
+
+def job(plan: Plan, replica: ReplicaId, attempt: int = 0, incarnation: int = 0) -> str:
+    """The Job of one replica, or of one helper."""
+    own = helper(replica.role) if replica.is_helper else f"{replica.role}-{replica.index}"
+    return f"{base(plan)}-{own}{_again(attempt)}{f'-i{incarnation}' if incarnation else ''}"
+
+
+def role_job(plan: Plan, group: str, attempt: int = 0) -> str:
+    """The Job of all replicas of a role, or of those of them that are alike."""
+    return f"{base(plan)}-{group}{_again(attempt)}"
+
+
+def code(plan: Plan, part: int) -> str:
+    """The ConfigMap with this part of the project's folder."""
+    return f"{base(plan)}-code-{part}"
+
+
+def secret(plan: Plan) -> str:
+    """The Secret with the run's secrets."""
+    return f"{base(plan)}-secrets"
+
+
+def output_claim(plan: Plan) -> str | None:
+    """The claim of the run's output: the one that the spec names, or one of the run's own; None if there is none."""
+    volume = cluster(plan).output
+    return volume and (volume.claim or f"{base(plan)}-output")
+
+
+def data_claim(plan: Plan, variable: str) -> str:
+    """The claim of this data, as above."""
+    return cluster(plan).data[variable].claim or f"{base(plan)}-{_label(variable, _MOST_HELPER)}"
+
+
+def made_claims(plan: Plan) -> tuple[str, ...]:
+    """The claims that are made for the run, and stay when it is removed."""
+    asked = cluster(plan)
+    own = [output_claim(plan)] if asked.output and not asked.output.claim else []
+    data = [data_claim(plan, variable) for variable, volume in asked.data.items() if not volume.claim]
+    return tuple(name for name in (*own, *data) if name)
+
+
+def helper(name: str) -> str:
+    """A helper's name as part of another, and as a label."""
+    return _label(name, _MOST_HELPER)
+
+
+class Group(NamedTuple):
+    """Replicas of a role that one template can stand for; `name` is the role's, unless its first one differs."""
+
+    name: str
+    replicas: tuple[Replica, ...]
+
+    @property
+    def first_index(self) -> int:
+        """The index of the first of them."""
+        return self.replicas[0].id.index
+
+
+def groups(plan: Plan) -> Iterator[Group]:
+    """Everybody of the line, by role; a replica 0 that differs from its peers is a group of its own."""
+    for role in dict.fromkeys(replica.id.role for replica in plan.replicas):
+        several = plan.replicas_of(role)
+        first, *others = several
+        if all(_kind(each) == _kind(first) for each in others):
+            yield Group(role, several)
+        else:
+            yield Group(f"{role}-1st", (first,))
+            yield Group(role, tuple(others))  # a spec can only say what differs for the first
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """The labels of everything that belongs to a run."""
+    asked = cluster(plan)
+    values = {RUN: base(plan), NUMBER: plan.run, PROJECT: plan.project, USER: asked.user}
+    own = {key: _value(value) for key, value in values.items() if value}
+    return {**asked.labels, MANAGED: "drumline", **own}
+
+
+def labels_of(plan: Plan, replica: ReplicaId, attempt: int = 0, incarnation: int = 0) -> dict[str, str]:
+    """The labels of what belongs to one life of one replica."""
+    role = helper(replica.role) if replica.is_helper else replica.role
+    own = {ROLE: role, INDEX: str(replica.index), ATTEMPT: str(attempt), INCARNATION: str(incarnation)}
+    return {**labels(plan), **own}
+
+
+def labels_of_group(plan: Plan, group: Group, attempt: int | None) -> dict[str, str]:
+    """The labels of a template that several replicas share; whose each pod is, the cluster writes beside them.
+
+    Without an attempt, the cluster counts that, too.
+    """
+    own = {ROLE: group.replicas[0].id.role, FROM: str(group.first_index)}
+    return {**labels(plan), **own, **({} if attempt is None else {ATTEMPT: str(attempt)})}
+
+
+def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
+    """Whose a pod is, by its labels, however it came to be; None if it is nobody's of this run."""
+    known = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    role = known.get(ROLE)
+    if role is None or known.get(RUN) != base(plan):
+        return None
+    name = next((each.role for each in plan.helpers if helper(each.role) == role), role)
+    counted = known.get(COMPLETION_INDEX, known.get(TFJOB_INDEX, "0"))
+    index = known.get(INDEX) or str(int(known.get(FROM, "0")) + int(counted))
+    attempt = known.get(ATTEMPT, known.get(RESTART_ATTEMPT, "0"))
+    return Life(ReplicaId(name, int(index)), int(attempt), int(known.get(INCARNATION, "0")))
+
+
+def selector(plan: Plan) -> str:
+    """What finds everything of a run."""
+    return f"{RUN}={base(plan)}"
+
+
+def cluster(plan: Plan) -> Cluster:
+    """What the plan says for the cluster."""
+    if plan.cluster is None:
+        raise AssertionError("a plan for a cluster says what it is to be told")
+    return plan.cluster
+
+
+def _again(attempt: int) -> str:
+    return f"-r{attempt}" if attempt else ""
+
+
+def _kind(replica: Replica) -> tuple[object, ...]:
+    return replica.argv, replica.env, replica.resources
+
+
+def _label(text: str, limit: int, end: str = "") -> str:
+    """A DNS label out of any text: itself, or its beginning and a digest of what was changed or cut."""
+    label = re.sub(r"[^a-z0-9-]", "-", text.lower()).strip("-")
+    if not label or not label[0].isalpha():
+        label = f"r{label}"  # a Service's name must begin with a letter
+    if label == text and len(label) + len(end) <= limit:
+        return label + end
+    digest = _in_letters(crc32(text.encode()))
+    head = label[: max(0, limit - len(end) - len(digest) - 1)].rstrip("-")
+    return f"{head}-{digest}{end}" if head else f"r{digest}{end}"
+
+
+def _in_letters(number: int) -> str:
+    """Seven letters and digits for any 32 bits."""
+    text = ""
+    for _ in range(7):
+        number, digit = divmod(number, 36)
+        text += "0123456789abcdefghijklmnopqrstuvwxyz"[digit]
+    return text
+
+
+def _value(text: str) -> str:
+    """A label's value out of any text."""
+    value = re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:LIMIT].strip("-_.")
+    return value or "unknown"

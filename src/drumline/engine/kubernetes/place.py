@@ -1,0 +1,140 @@
+"""Where replicas are reached in a cluster, and their folders in a pod. Pure: nobody is asked."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Iterator
+
+from drumline.engine.kubernetes import names
+from drumline.errors import InputError
+from drumline.plan.types import Place, Placement, Plan, Replica, ReplicaId
+
+PORT = 2222
+
+PARTS = "/drumline/parts"  # what drumline carried, as it came
+PROJECT = "/drumline/project"
+RUNTIME = "/drumline/runtime"
+OUTPUT = "/drumline/output"
+DATA = "/drumline/data"
+PREPARED = "prepared"  # the folder on a volume that a preparation makes
+
+
+def place(plan: Plan, *, attempt: int = 0) -> Placement:
+    """Say where each replica will be reached: by a name that it has before it has an address."""
+    require_image(plan)
+    here = place_helper(plan)
+    known = hosts(plan, attempt)
+    return {
+        replica.id: here._replace(
+            host=known[replica.id], port=replica.port or PORT, cores=_cores(replica), gpus=_gpus(replica)
+        )
+        for replica in plan.replicas
+    }
+
+
+def place_helper(plan: Plan) -> Place:
+    """The place of somebody whom nobody has to reach: the folders alone."""
+    output_dir = _on_output(plan, plan.output) if plan.output else _own_output(plan)
+    checkpoint = _on_output(plan, plan.checkpoint) if plan.checkpoint else posixpath.join(output_dir, "checkpoint")
+    return Place(
+        host="",
+        port=0,
+        workdir=workdir(plan),
+        output_dir=output_dir,
+        checkpoint_dir=checkpoint,
+        data_dirs=tuple(_data_dir(plan, data.variable, data.path) for data in plan.data),
+        runtime=RUNTIME,
+    )
+
+
+def workdir(plan: Plan) -> str:
+    """Where commands run: in the project that was carried, or wherever the image says, which is empty."""
+    if posixpath.isabs(plan.workdir):
+        return posixpath.normpath(plan.workdir)
+    if names.cluster(plan).code:
+        return _below(PROJECT, plan.workdir)
+    if posixpath.normpath(plan.workdir) == ".":
+        return ""
+    raise InputError(
+        f"workdir `{plan.workdir}` is in the project's folder, which is not carried into the pods",
+        hint=f"leave out `engine.{plan.engine}.code: false`, or give a path in the image",
+    )
+
+
+def output_mount(plan: Plan) -> str:
+    """Where the output volume is mounted: at an output that is a path of its own, else where drumline has it."""
+    return posixpath.normpath(plan.output) if plan.output and posixpath.isabs(plan.output) else OUTPUT
+
+
+def data_mount(variable: str, path: str) -> str:
+    """Where a data volume is mounted."""
+    name = variable.removeprefix("DATA_DIR").removeprefix("_").lower() or "data"
+    return posixpath.normpath(path) if posixpath.isabs(path) else posixpath.join(DATA, name)
+
+
+def require_image(plan: Plan) -> None:
+    """Refuse a plan whose pods would have no image."""
+    image = names.cluster(plan).image
+    if image.name is None and not image.is_built:
+        raise InputError(
+            f"`engine.{plan.engine}.image` is missing: which image do the pods run?",
+            hint=f"add it: `engine: {{{plan.engine}: {{image: …}}}}`",
+        )
+
+
+def hosts(plan: Plan, attempt: int) -> dict[ReplicaId, str]:
+    """The names by which replicas reach each other."""
+    return dict(_hosts(plan, attempt))
+
+
+def _hosts(plan: Plan, attempt: int) -> Iterator[tuple[ReplicaId, str]]:
+    """A pod's own name in the domain of its Service, as each kind of object lets it be called."""
+    domain = names.service(plan, attempt)
+    if plan.engine == "kubernetes" and names.cluster(plan).jobs == "single":
+        yield from ((each.id, f"{each.id.role}-{each.id.index}.{domain}") for each in plan.replicas)
+        return
+    if plan.engine == "tfjob":
+        yield from ((each.id, f"{names.base(plan)}-{each.id.role}-{each.id.index}") for each in plan.replicas)
+        return
+    for group in names.groups(plan):
+        for number, replica in enumerate(group.replicas):
+            if plan.engine == "jobset":
+                yield replica.id, f"{names.base(plan)}-{group.name}-0-{number}.{names.base(plan)}"
+            else:
+                yield replica.id, f"{names.role_job(plan, group.name, attempt)}-{number}.{domain}"
+
+
+def _own_output(plan: Plan) -> str:
+    """All of a volume that is the run's own; a folder of its own on one that others use, too."""
+    volume = names.cluster(plan).output
+    return posixpath.join(OUTPUT, names.base(plan)) if volume and volume.claim else OUTPUT
+
+
+def _on_output(plan: Plan, path: str) -> str:
+    return posixpath.normpath(path) if posixpath.isabs(path) else _below(output_mount(plan), path)
+
+
+def _data_dir(plan: Plan, variable: str, path: str) -> str:
+    if variable in names.cluster(plan).data:
+        mount = data_mount(variable, path)
+        prepared = any(each.variable == variable for each in plan.preparations)
+        return posixpath.join(mount, PREPARED) if prepared else mount
+    if posixpath.isabs(path):
+        return posixpath.normpath(path)
+    return _below(PROJECT, path)
+
+
+def _below(folder: str, path: str) -> str:
+    """A path below a folder, which no `..` leaves."""
+    return posixpath.normpath(folder + posixpath.normpath(f"/{path}"))
+
+
+def _cores(replica: Replica) -> int | None:
+    return None if replica.resources.cpus is None else math.ceil(replica.resources.cpus)
+
+
+def _gpus(replica: Replica) -> tuple[str, ...] | None:
+    """A container sees its own GPUs alone, and counts them from 0."""
+    gpus = replica.resources.gpus
+    return None if gpus is None else tuple(str(number) for number in range(gpus))

@@ -1,0 +1,18 @@
+"""What is submitted, written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from drumline.spec import document
+
+FORMS = ("yaml", "json")
+
+
+def render(objects: Sequence[dict[str, Any]], form: str) -> str:
+    """Write objects so that `kubectl create -f -` reads them."""
+    if form == "json":
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
+    return "---\n".join(document.dump(each) for each in objects)
