@@ -4,8 +4,9 @@ A story is a title, a line, and what happens: `EVENT [-> ACTIONS] [:: STATE OF T
 to be done. `= worker.0 FINISHED, ps.0 FINISHED RunOver` says where everybody stands. `running` tells the beginning in
 short, up to where nobody can say that no step was taken. An end is an hour after the one before unless `at` says when;
 `worker.0@1` is of attempt 1, `worker.0+1` of incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want
-of memory. `stop at 100` is a wish that came then; without a time nothing came before it. `start 0 worker.1+1` is an
-order in which a replica is in its second life.
+of memory, `exits 0 Evicted` one that others made it come to. `worker.0 waits: no room` is what it waits for,
+`worker.0 never starts: no image` what it will wait for in vain. `stop at 100` is a wish that came then; without a time
+nothing came before it. `start 0 worker.1+1` is an order in which a replica is in its second life.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from drumline.run.event import (
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
+    ReplicaWaits,
     ResumeRequested,
     RoomFound,
     RunAccepted,
@@ -47,8 +49,10 @@ from lines import line
 
 _REPLICA = re.compile(
     r"(?P<replica>\w+\.\d+|build|prepare[\w-]*|tensorboard)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
-    r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?P<hungry> hungry)?(?: at (?P<at>[\d.]+))?"
+    r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?P<hungry> hungry)?(?: (?P<reason>[A-Z]\w+))?"
+    r"(?: at (?P<at>[\d.]+))?"
 )
+_WAITS = re.compile(r"(?P<replica>[\w.-]+)(?:\+(?P<life>\d+))? (?P<how>waits|never starts):? ?(?P<for>.*)")
 
 
 class Story(NamedTuple):
@@ -133,6 +137,12 @@ class Telling:
                 yield self._replica_event(words)
 
     def _replica_event(self, words: str) -> Event:
+        if waits := _WAITS.fullmatch(words):
+            word, life = "Word" if waits["for"] else "", int(waits["life"] or 0)
+            fatal = waits["how"] == "never starts"
+            return ReplicaWaits(
+                ReplicaId.parse(waits["replica"]), self.state.attempt, life, word, waits["for"], is_fatal=fatal
+            )
         match = _REPLICA.fullmatch(words)
         assert match, f"nobody understands `{words}`"
         replica = ReplicaId.parse(match["replica"])
@@ -143,7 +153,7 @@ class Telling:
         self._hours += 1
         number = int(match["number"] or 0)
         exit_ = {"exits": Exit(code=number), "signal": Exit(signal=number), "unseen": Exit()}[match["what"]]
-        exit_ = exit_._replace(out_of_memory=bool(match["hungry"]))
+        exit_ = exit_._replace(out_of_memory=bool(match["hungry"]), reason=match["reason"] or "")
         return ReplicaExited(replica, attempt, life, exit_, float(match["at"] or self._hours * 3600))
 
 

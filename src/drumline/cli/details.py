@@ -124,7 +124,7 @@ def _exit(exit_: Exit | None) -> str:
 def _message(row: ReplicaRow) -> str:
     """What is known of its end beside the number; of an exception its type, and the first line of what it says."""
     if row.error is None or (row.exit and row.exit.message):
-        return row.exit.message if row.exit else ""
+        return row.exit.message if row.exit else row.waits
     first = row.error.message.strip().partition("\n")[0]
     said = f"{row.error.type}: {first}" if first else row.error.type
     return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
@@ -187,7 +187,7 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "exit_code": row.exit.code if row.exit else None,
         "signal": row.exit.signal if row.exit else None,
         "reason": row.reason,
-        "message": row.exit.message if row.exit else "",
+        "message": row.exit.message if row.exit else row.waits,
         "error": row.error and {"type": row.error.type, "message": row.error.message, "at": utc(row.error.at_seconds)},
         "progress": progress_data(row.standing),
         "behind": row.standing.is_behind,

@@ -25,6 +25,7 @@ from drumline.run.event import (
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
+    ReplicaWaits,
     ResumeRequested,
     RoomFound,
     RunAccepted,
@@ -88,7 +89,7 @@ def _with_what_follows(plan: Plan, records: Iterable[Record]) -> Iterator[_Told]
         before = state
         state, _ = step(plan, before, record.event)
         follows = tuple(describe_revival(revival) for revival in state.revivals[len(before.revivals) :])
-        if isinstance(record.event, ReplicaExited | TimerFired):
+        if isinstance(record.event, ReplicaExited | ReplicaWaits | TimerFired):
             follows += state.warnings[len(before.warnings) :]
         yield _Told(record, follows, before.holding)
 
@@ -111,6 +112,10 @@ def _words(event: Event, *, some: bool) -> str:
             started = "started again" if event.incarnation and not event.replica.is_helper else "started"
             started = started if event.pid is None else f"{started} as process {event.pid}"
             return f"{started}, {event.note}" if event.note else started
+        case ReplicaWaits(is_fatal=True):
+            return f"cannot start: {event.message}"
+        case ReplicaWaits():
+            return f"waits: {event.message}" if event.message else "waits for nothing any more but its start"
         case ReplicaExited():
             return f"exited: {describe_exit(event.exit)}"
         case FirstStepTaken():
@@ -163,4 +168,4 @@ def _subject(run: str, event: Event) -> str:
 def _replica(event: Event) -> ReplicaId | None:
     if isinstance(event, TensorBoardServed):
         return TENSORBOARD
-    return event.replica if isinstance(event, ReplicaStarted | ReplicaExited) else None
+    return event.replica if isinstance(event, ReplicaStarted | ReplicaWaits | ReplicaExited) else None

@@ -88,7 +88,7 @@ def note(row: RunRow) -> str:
         notes.append(f"attempt {run.attempt}")
     if run.phase == "FAILED":
         notes.append(run.message or run.reason)
-    elif run.message and not row.supervisor_gone and (run.phase == "PENDING" or run.reason == "Preempted"):
+    elif run.message and not row.supervisor_gone and (not run.is_final or run.reason == "Preempted"):
         notes.append(run.message)
     return "; ".join(notes)
 

@@ -29,6 +29,7 @@ _CONTROL = re.compile(
     rb"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # a title, a link
     rb"|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]"
 )
+_WAITING = (Phase.CREATED, Phase.PENDING, Phase.STARTING)  # what it waits for is a part of it
 _QUICK, _SLOW = 0.01, 0.2
 _NARROW = 20  # columns; below that a sum is no help
 _BIRTH = 5.0  # the time that a run may take from its number to its supervisor
@@ -69,9 +70,9 @@ class Screen:
 
     def _change(self, item: Change) -> bytes:
         prefix = self._prefix(item.id, item.at)
-        waits = item.message if item.phase is Phase.PENDING else ""
+        waits = item.message if item.phase in _WAITING else ""
         lines = [f"--> {item.phase} ({waits})" if waits else f"--> {item.phase}"]
-        if item.reason:
+        if item.reason and not waits:
             lines.append(f"Reason: {item.reason}")
         if item.message and not waits:
             lines.append(f"Message: {item.message}")

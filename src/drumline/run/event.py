@@ -70,6 +70,17 @@ class ReplicaStarted(NamedTuple):
     note: str = ""  # how it was started, where there is something to say about it
 
 
+class ReplicaWaits(NamedTuple):
+    """A replica that was told to start cannot yet; for what it waits. Told once per change; no message: no more."""
+
+    replica: ReplicaId
+    attempt: int
+    incarnation: int = 0
+    reason: str = ""  # the same in a word
+    message: str = ""
+    is_fatal: bool = False  # however long it waits, it will not start
+
+
 class ReplicaExited(NamedTuple):
     """A replica has ended, and nothing of it is left."""
 
@@ -173,6 +184,7 @@ Event = (
     | AttemptDelayed
     | RoomFound
     | ReplicaStarted
+    | ReplicaWaits
     | ReplicaExited
     | FirstStepTaken
     | LineHung

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from drumline.plan.types import TENSORBOARD, Plan
+from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.run.action import Action, Finish, Start
 from drumline.run.decide import decide, decide_again
 from drumline.run.event import (
@@ -21,6 +21,7 @@ from drumline.run.event import (
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
+    ReplicaWaits,
     ResumeRequested,
     RoomFound,
     RunAccepted,
@@ -37,10 +38,11 @@ from drumline.run.pending import expect_start, grow_old, limit, linger, pending,
 from drumline.run.restart import delay_before, may_restart, with_class
 from drumline.run.resume import PREEMPTED, may_resume, resumed
 from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_past
-from drumline.run.success import counts, may_linger
+from drumline.run.success import may_linger
 from drumline.run.tensorboard import show, show_no_more
 from drumline.run.unit import carry_on, hold
 from drumline.run.verdict import came_before, ended, ending_when_asked, judge
+from drumline.run.waiting import missed, wait_for
 from drumline.run.weigh import weigh
 
 Step = tuple[RunState, tuple[Action, ...]]
@@ -65,6 +67,8 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return state, (Start(state.attempt),) if state.phase is Phase.PENDING and not state.ending else ()
         case ReplicaStarted() if event.replica.is_helper:
             return state.with_helper(event.replica, ReplicaState(Phase.RUNNING, event.incarnation)), ()
+        case ReplicaWaits():
+            return _not_started(plan, *wait_for(state, event))
         case ReplicaExited() if event.replica == TENSORBOARD:
             state = show_no_more(plan, state, event)
             return (state, ()) if state.ending is None or state.anyone_left else _wind_up(plan, state)
@@ -204,9 +208,9 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
         case "linger" if state.lingering:
             return _wind_up(plan, state)
         case "start" if state.phase is Phase.STARTING and state.ending is None:
-            return _not_started(plan, state)
+            return _not_started(plan, state, *missed(plan, state))
         case timer if state.ending is None and timer == f"return {len(state.revivals)}" and state.waiting:
-            return _not_started(plan, state)
+            return _not_started(plan, state, *missed(plan, state))
         case timer if state.ending is None and timer == f"hold {len(state.revivals)}" and state.holding:
             return carry_on(plan, state, state._replace(holding=False))
         case "old":
@@ -219,13 +223,10 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
     return state, ()
 
 
-def _not_started(plan: Plan, state: RunState) -> Step:
-    late = tuple(name for name, each in state.replicas.items() if each.phase is Phase.STARTING)
-    missed = next(filter(counts, late), None)
-    if missed is None:
-        return state, (stop(plan, state)._replace(replicas=late),)
-    exit_ = Exit(message=f"did not start within {plan.timeouts.start_seconds:g} s")
-    return _fail(plan, state, Cause(missed, state.attempt, exit_, "lost", "StartTimeout"))
+def _not_started(plan: Plan, state: RunState, late: tuple[ReplicaId, ...], cause: Cause | None) -> Step:
+    if cause:
+        return _fail(plan, state, cause)
+    return state, (stop(plan, state)._replace(replicas=late),) if late else ()
 
 
 def _delay_chosen(plan: Plan, state: RunState, event: DelayChosen) -> Step:

@@ -20,6 +20,7 @@ from drumline.run.event import (
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
+    ReplicaWaits,
     RoomFound,
     StacksTaken,
     TensorBoardServed,
@@ -59,6 +60,7 @@ class ReplicaState(NamedTuple):
     reason: str = ""
     at_seconds: float = 0.0
     evidence: Evidence | None = None
+    waits: str = ""  # for what, until it starts, where its engine knows
 
 
 class Cause(NamedTuple):
@@ -185,7 +187,7 @@ class RunState(NamedTuple):
 def is_past(state: RunState, event: Event) -> bool:
     """Whether it is about an attempt or a life that is over; the run's own time limit is about all of them."""
     match event:
-        case ReplicaStarted() | ReplicaExited():
+        case ReplicaStarted() | ReplicaWaits() | ReplicaExited():
             replica = state.standing(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True

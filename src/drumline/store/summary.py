@@ -13,7 +13,8 @@ from drumline.run.event import ReplicaStarted
 from drumline.run.failure import describe_end
 from drumline.run.machine import step
 from drumline.run.resume import PREEMPTED
-from drumline.run.state import Cause, Ending, Phase, RunState
+from drumline.run.state import Cause, Ending, RunState
+from drumline.run.waiting import describe_waits
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.index import Summary, UnusableIndexError, clean_text, spell_directory, stamp_of, use_index
@@ -77,7 +78,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         phase=state.phase.value,
         is_final=state.phase.is_final,
         reason=ending.reason if ending else "",
-        message=clean_text(describe_ending(folder.id, ending) if ending else _waits(state)),
+        message=clean_text(describe_ending(folder.id, ending) if ending else describe_waits(state)),
         created_at=float(facts.get("at") or (records[0].at if records else 0.0)),
         started_at=started.at if started else None,
         started_since_boot=started.since_boot if started else None,
@@ -90,10 +91,6 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         journal_bytes=0,
         journal_changed_ns=0,
     )
-
-
-def _waits(state: RunState) -> str:
-    return state.waits if state.phase is Phase.PENDING and state.ending is None else ""
 
 
 def describe_ending(run: str, ending: Ending) -> str:

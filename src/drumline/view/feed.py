@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
-from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.failure import describe_end, reason_of
 from drumline.run.machine import step
 from drumline.run.resume import PREEMPTED
@@ -178,7 +178,7 @@ class Feed:
             self._open_log(TENSORBOARD, 0, after.resumes)
         touched = tuple(same.everyone)
         returning = (after.reviving, len(after.revivals)) != (before.reviving, len(before.revivals))
-        if isinstance(event, ReplicaStarted | ReplicaExited) and not returning:
+        if isinstance(event, ReplicaStarted | ReplicaWaits | ReplicaExited) and not returning:
             touched = (event.replica,)
         for replica in touched:
             old, new = before.standing(replica), same.standing(replica)
@@ -224,8 +224,8 @@ class Feed:
         if log and log.ended is None and (new.phase.is_final or new.exit is not None):
             log.ended = at
         shown = self._wanted(replica) and self._attempt in (None, attempt) and new.phase is not Phase.PENDING
-        if shown and (old is None or old.phase != new.phase):
-            message = new.exit.message if new.exit else ""
+        if shown and (old is None or old.phase != new.phase or new.waits not in ("", old.waits)):
+            message = new.exit.message if new.exit else new.waits
             own = (new.phase, attempt, new.reason, message, new.exit, new.incarnation)
             yield Change(at, self._spell(replica), *own)
 

@@ -39,6 +39,7 @@ class ReplicaRow(NamedTuple):
     resources: Resources
     standing: Standing = Standing()
     error: Error | None = None  # the exception that ended its script, if that kept it
+    waits: str = ""  # for what, if it has not started and somebody knows
 
 
 class CauseRow(NamedTuple):
@@ -163,6 +164,7 @@ def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: R
         exit=own.exit if own else None,
         reason=own.reason if own else "",
         resources=resources,
+        waits=own.waits if own else "",
     )
 
 

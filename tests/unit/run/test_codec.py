@@ -26,6 +26,7 @@ from drumline.run.event import (
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
+    ReplicaWaits,
     ResumeRequested,
     RoomFound,
     RunAccepted,
@@ -43,7 +44,7 @@ replicas = st.builds(ReplicaId, st.sampled_from(ROLES), st.integers(0, 10**8))
 numbers = st.integers(0, 2**31)
 seconds = st.floats(0, 1e12)
 texts = st.text(st.characters(exclude_categories=["Cs"]))
-exits = st.builds(Exit, st.none() | numbers, st.none() | numbers, texts, st.booleans())
+exits = st.builds(Exit, st.none() | numbers, st.none() | numbers, texts, st.booleans(), texts)
 evidence = st.builds(
     Evidence, texts, st.sampled_from(["", "gone", "silent"]), st.lists(replicas, max_size=2).map(tuple)
 )
@@ -53,6 +54,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     AttemptDelayed: st.builds(AttemptDelayed, numbers, texts),
     RoomFound: st.builds(RoomFound, numbers),
     ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),
+    ReplicaWaits: st.builds(ReplicaWaits, replicas, numbers, numbers, texts, texts, st.booleans()),
     ReplicaExited: st.builds(ReplicaExited, replicas, numbers, numbers, exits, seconds, st.none() | evidence),
     FirstStepTaken: st.builds(FirstStepTaken, numbers, replicas, st.none() | numbers, seconds),
     StopRequested: st.builds(StopRequested, st.booleans(), seconds, st.booleans()),
@@ -170,6 +172,8 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         RendezvousFailed(1, worker, "after 10m worker.0 does not listen on a:1"),
         StacksTaken(1, worker, "worker.0 is in sleep (train.py:3)"),
         StacksTaken(1),
+        ReplicaWaits(worker, 1, 2, "ImagePull", "no such image", is_fatal=True),
+        ReplicaExited(worker, 1, 2, Exit(code=0, message="its node is drained", reason="Evicted"), 400.0),
     ]
     assert [(type(event), event) for event in events] == [(type(event), event) for event in expected]
     assert {type(event) for event in events} == set(KINDS)

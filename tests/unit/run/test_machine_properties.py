@@ -19,6 +19,7 @@ from drumline.run.event import (
     LineHung,
     ReplicaExited,
     ReplicaStarted,
+    ReplicaWaits,
     ResumeRequested,
     RunAccepted,
     StopRequested,
@@ -74,6 +75,8 @@ def live(world: World, random: Random) -> None:
         "others make room": 3,
         "somebody finds summaries": 2,
         "nobody gets on": 1,
+        "somebody waits": 3,
+        "somebody will never start": 1,
         "a step is taken": 3,
         "the user wants an end": 1,
         "somebody wants its machine": 1,
@@ -115,11 +118,15 @@ def do(deed: str, world: World, random: Random) -> None:
         world.tell(take(world.tidings, random), most=random.randrange(2))
     elif deed == "something is told again":
         # Only who waits is told to wait; all else may be heard twice.
-        once = StopRequested | TimerFired | AttemptDelayed | ResumeRequested | FirstStepTaken
+        once = ReplicaWaits | StopRequested | TimerFired | AttemptDelayed | ResumeRequested | FirstStepTaken
         told = [event for event in world.journal if not isinstance(event, once)]
         world.tell(random.choice(told))
     elif deed == "somebody finds summaries":
         world.tell(SummariesFound())
+    elif deed == "somebody waits" and alive:
+        world.tell(ReplicaWaits(*random.choice(alive).key, "Word", random.choice(("for room", "for an image", ""))))
+    elif deed == "somebody will never start" and alive:
+        world.tell(ReplicaWaits(*random.choice(alive).key, "Word", "no such image", is_fatal=True))
     elif deed == "nobody gets on":
         world.tell(LineHung(world.state.attempt, "no progress"))
     elif deed == "a step is taken":
@@ -191,7 +198,7 @@ def check_end(world: World) -> None:
             assert replica.phase is Phase.FINISHED
         if life and life.asked and life.exit in (TERM, KILL) and replica.phase is Phase.FAILED:
             # Stopped by us: only for what it had done itself, which is not to start, or not to get on.
-            assert replica.reason in ("StartTimeout", "Hung") or not counts(name)
+            assert replica.reason in ("StartTimeout", "CannotStart", "Hung") or not counts(name)
 
 
 def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
@@ -199,7 +206,7 @@ def check_cause(world: World, cause: Cause, *, asked: bool) -> None:
     if cause.replica is None:
         return
     assert counts(cause.replica)
-    if cause.reason in ("StartTimeout", "Hung"):
+    if cause.reason in ("StartTimeout", "CannotStart", "Hung"):
         return
     helps = cause.replica.is_helper
     key = (cause.replica, 0, world.resumes) if helps else world.last_life(cause.replica, cause.attempt)
