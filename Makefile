@@ -58,6 +58,7 @@ bench: $(READY) ## Measure, as ratios side by side in one run
 	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.training
 	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch
+	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m bench.submit
 
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
 	$(BIN)/python -c "from drumline.spec.schema import make_schema; print(make_schema(), end='')" > src/drumline/spec/schema.json.new

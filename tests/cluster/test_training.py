@@ -1,0 +1,97 @@
+"""Real TensorFlow over two nodes: the same spec, the same script and the same numbers as on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.conftest import Kubectl
+from drumline.run.event import ReplicaExited
+from drumline.run.state import Phase
+from integration.local.runs import House
+from training.examples import open_house, said, train_to_the_end
+from training.line import ROOT, accuracies, find_python, losses
+
+KINDS = ("kubernetes", "jobset", "tfjob")
+WORKERS = ("worker.0", "worker.1")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with open_house(tmp_path) as house:
+        yield house
+
+
+def engine(kind: str, namespace: str, project: str) -> str:
+    """A cluster's pods with TensorFlow's environment of this machine in them, spread over the nodes."""
+    environment = find_python("tensorflow").parents[1]
+    packages = next(environment.glob("lib/python3.*/site-packages"))
+    return f"""
+env: {{TF_CPP_MIN_LOG_LEVEL: "2", PYTHONPATH: {packages}}}
+engine:
+  {kind}:
+    namespace: {namespace}
+    image: python:local
+    output: {{size: 1GiB, class: shared, access: ReadWriteMany}}
+    pod:
+      containers:
+        - {{name: replica, volumeMounts: [{{name: environment, mountPath: {environment}, readOnly: true}}]}}
+      volumes:
+        - {{name: environment, hostPath: {{path: {environment}, type: Directory}}}}
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: {{matchLabels: {{drumline.dev/project: {project}, drumline.dev/role: worker}}}}
+"""
+
+
+def bring(house: House, example: str, *, rest: str = "", without: tuple[str, ...] = ()) -> None:
+    """Put an example into the house; its spec with a rest of its own instead of these keys."""
+    shutil.copytree(ROOT / "examples" / example, house.project, dirs_exist_ok=True)
+    kept, skipping = [], False
+    for line in (house.project / "drumline.yml").read_text().splitlines():
+        skipping = line.split(":")[0] in without or (skipping and line.startswith(" "))
+        kept += [] if skipping else [line]
+    house.write("drumline.yml", "\n".join(kept) + rest)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, float]]:
+    """What two workers learn on this machine, epoch by epoch."""
+    with open_house(tmp_path_factory.mktemp("here")) as house:
+        bring(house, "keras_mnist")
+        house.env["PATH"] = f"{find_python('tensorflow').parent}:{house.env['PATH']}"
+        run = train_to_the_end(house, "-p", "epochs=2", "--no-warm")
+        return {"loss": losses(said(run, "worker.0")), "accuracy": accuracies(said(run, "worker.0"))}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_workers_on_two_nodes_learn_what_they_learn_here(
+    house: House, kubectl: Kubectl, kind: str, here: dict[str, dict[int, float]]
+) -> None:
+    bring(house, "keras_mnist", rest=engine(kind, kubectl.namespace, "keras-mnist"), without=("env", "restart"))
+    run = train_to_the_end(house, "--on", kind, "-p", "epochs=2")
+    for worker in WORKERS:
+        assert losses(said(run, worker)) == pytest.approx(here["loss"], rel=1e-3)
+    assert accuracies(said(run, "worker.0")) == pytest.approx(here["accuracy"], abs=0.005)
+    ends = {str(each.replica): each.exit.code for each in run.events if isinstance(each, ReplicaExited)}
+    assert ends == dict.fromkeys(WORKERS, 0)
+    assert kubectl.items("pods,jobs,services,configmaps,networkpolicies", "drumline.dev/run") == []
+    (claim,) = kubectl.items("persistentvolumeclaims", "drumline.dev/run")  # the model is there
+    assert claim["status"]["phase"] == "Bound"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameter_servers_end_when_the_work_is_done(house: House, kubectl: Kubectl, kind: str) -> None:
+    bring(
+        house, "parameter_server", rest=engine(kind, kubectl.namespace, "parameter-server"), without=("env", "restart")
+    )
+    run = train_to_the_end(house, "--on", kind)
+    assert run.state.phase is Phase.FINISHED
+    assert run.state.replicas
+    assert {state.phase for state in run.state.replicas.values()} == {Phase.FINISHED}
+    assert kubectl.items("pods,jobs,services,configmaps,networkpolicies", "drumline.dev/run") == []
