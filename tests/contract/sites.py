@@ -18,9 +18,9 @@ from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.python import want
-from drumline.engine.local.strings import LONGEST_STRING_BYTES
 from drumline.engine.local.trace import read_trace
 from drumline.engine.local.warm.known import stop_warm_processes
+from drumline.engine.strings import LONGEST_STRING_BYTES
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId, Warm
 from drumline.run.event import Exit
 from drumline.run.traces import TRACE, trace_dir

@@ -57,11 +57,14 @@ def bind(
     launches = []
     for replica in plan.replicas:
         place = placement[replica.id]
+        finding = variables_of(replica.id)
+        if place.written:
+            finding = {name: value for name, value in finding.items() if name not in place.written}
         env: dict[str, LaunchValue] = {
             **_defaults(plan, place, direct),
             **_gpus(plan, replica, place),
             **_contract(plan, replica, place, attempt),
-            **variables_of(replica.id),
+            **finding,
             **given,
             **replica.env,
         }
@@ -145,5 +148,5 @@ def data_variables(plan: Plan, place: Place) -> dict[str, str]:
 
 def _direct_hosts(placement: Placement) -> str:
     hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1"))
-    hosts.update(dict.fromkeys(place.host for place in placement.values()))
+    hosts.update(dict.fromkeys(place.domain or place.host for place in placement.values()))
     return ",".join(hosts)

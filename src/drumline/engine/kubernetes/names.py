@@ -15,9 +15,9 @@ from drumline.plan.cluster import Cluster
 from drumline.plan.types import Plan, Replica, ReplicaId
 
 LIMIT = 63
-# `-evaluator-99999-r9999-i9999` is the longest that is put behind a base, `-evaluator-1st-0-99999-xxxxx` as long.
-MOST_BEHIND = 28
-MOST_BASE = LIMIT - MOST_BEHIND
+# The longest that is put behind a base is a JobSet's `-r9999-worker-1st-0-99999-xxxxx`.
+MOST_BASE = LIMIT - 31
+_MOST_NUMBER = 16
 _MOST_HELPER = 17  # `-worker-99999` has as many as that with its dashes, and no helper has an attempt
 
 PREFIX = "drumline.dev"
@@ -43,12 +43,14 @@ class Life(NamedTuple):
 def base(plan: Plan) -> str:
     """What all names of a run begin with: `digits-4-x7k2q`; also the name of the object that owns the others."""
     number = "" if plan.run == "0" else f"-{plan.run.replace('.', '--')}"
-    unique = cluster(plan).unique
-    return _label(plan.name, MOST_BASE, end=f"{number}-{unique}" if unique else number)
+    unique = f"-{cluster(plan).unique}" if cluster(plan).unique else ""
+    if len(number) > _MOST_NUMBER:  # of a sweep as nobody has one
+        return _label(plan.name + number, MOST_BASE, end=unique)
+    return _label(plan.name, MOST_BASE, end=number + unique)
 
 
 def service(plan: Plan, attempt: int = 0) -> str:
-    """The Service of an attempt, which is also the domain of its pods."""
+    """The Service of an attempt, which is also the domain of its pods; or its JobSet, or its TFJob."""
     return base(plan) + _again(attempt)
 
 
@@ -86,7 +88,8 @@ def output_claim(plan: Plan) -> str | None:
 
 def data_claim(plan: Plan, variable: str) -> str:
     """The claim of this data, as above."""
-    return cluster(plan).data[variable].claim or f"{base(plan)}-{_label(variable, _MOST_HELPER)}"
+    own = variable.lower().replace("_", "-").replace("data-dir", "data", 1)
+    return cluster(plan).data[variable].claim or f"{base(plan)}-{_label(own, _MOST_HELPER)}"
 
 
 def made_claims(plan: Plan) -> tuple[str, ...]:
@@ -115,14 +118,21 @@ class Group(NamedTuple):
 
 
 def groups(plan: Plan) -> Iterator[Group]:
-    """Everybody of the line, by role; a replica 0 that differs from its peers is a group of its own."""
+    """Everybody of the line, by role; a replica 0 that differs from its peers is a group of its own.
+
+    It may differ by its spec, by deciding alone, and by being the only one that has the output volume.
+    """
+    output = cluster(plan).output
+    alone = {plan.chief} if output and not output.is_shared else set()
+    if plan.success == "worker-0":
+        alone.add(ReplicaId("worker", 0))
     for role in dict.fromkeys(replica.id.role for replica in plan.replicas):
         several = plan.replicas_of(role)
         first, *others = several
-        if all(_kind(each) == _kind(first) for each in others):
+        if not others or (first.id not in alone and _kind(first) == _kind(others[0])):
             yield Group(role, several)
         else:
-            yield Group(f"{role}-1st", (first,))
+            yield Group(f"{role[:6]}-1st", (first,))
             yield Group(role, tuple(others))  # a spec can only say what differs for the first
 
 
@@ -141,17 +151,16 @@ def labels_of(plan: Plan, replica: ReplicaId, attempt: int = 0, incarnation: int
     return {**labels(plan), **own}
 
 
-def labels_of_group(plan: Plan, group: Group, attempt: int | None) -> dict[str, str]:
-    """The labels of a template that several replicas share; whose each pod is, the cluster writes beside them.
-
-    Without an attempt, the cluster counts that, too.
-    """
-    own = {ROLE: group.replicas[0].id.role, FROM: str(group.first_index)}
-    return {**labels(plan), **own, **({} if attempt is None else {ATTEMPT: str(attempt)})}
+def labels_of_group(plan: Plan, group: Group, attempt: int = 0) -> dict[str, str]:
+    """The labels of a template that several replicas share; what it counts, the cluster writes beside them."""
+    return {**labels(plan), ROLE: group.replicas[0].id.role, FROM: str(group.first_index), ATTEMPT: str(attempt)}
 
 
 def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
-    """Whose a pod is, by its labels, however it came to be; None if it is nobody's of this run."""
+    """Whose a pod is, by its labels, however it came to be; None if it is nobody's of this run.
+
+    A JobSet counts its own restarts from the attempt in which it was made.
+    """
     known = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
     role = known.get(ROLE)
     if role is None or known.get(RUN) != base(plan):
@@ -159,8 +168,8 @@ def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
     name = next((each.role for each in plan.helpers if helper(each.role) == role), role)
     counted = known.get(COMPLETION_INDEX, known.get(TFJOB_INDEX, "0"))
     index = known.get(INDEX) or str(int(known.get(FROM, "0")) + int(counted))
-    attempt = known.get(ATTEMPT, known.get(RESTART_ATTEMPT, "0"))
-    return Life(ReplicaId(name, int(index)), int(attempt), int(known.get(INCARNATION, "0")))
+    attempt = int(known.get(ATTEMPT, "0")) + int(known.get(RESTART_ATTEMPT, "0"))
+    return Life(ReplicaId(name, int(index)), attempt, int(known.get(INCARNATION, "0")))
 
 
 def selector(plan: Plan) -> str:

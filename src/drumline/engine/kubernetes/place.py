@@ -23,11 +23,18 @@ PREPARED = "prepared"  # the folder on a volume that a preparation makes
 def place(plan: Plan, *, attempt: int = 0) -> Placement:
     """Say where each replica will be reached: by a name that it has before it has an address."""
     require_image(plan)
+    _require_volumes(plan)
     here = place_helper(plan)
     known = hosts(plan, attempt)
     return {
         replica.id: here._replace(
-            host=known[replica.id], port=replica.port or PORT, cores=_cores(replica), gpus=_gpus(replica)
+            host=known[replica.id],
+            port=replica.port or PORT,
+            domain=f".{names.service(plan, attempt)}" if "." in known[replica.id] else None,
+            cores=_cores(replica),
+            gpus=_gpus(replica),
+            # The operator of a TFJob writes it, for whoever is not alone.
+            written=("TF_CONFIG",) if plan.engine == "tfjob" else (),
         )
         for replica in plan.replicas
     }
@@ -83,6 +90,16 @@ def require_image(plan: Plan) -> None:
         )
 
 
+def _require_volumes(plan: Plan) -> None:
+    """Refuse data that one pod would make and no other could see."""
+    for each in plan.preparations:
+        if each.variable not in names.cluster(plan).data:
+            raise InputError(
+                f"`prepare` makes `{each.path}` in a pod of its own, and no other pod would see it",
+                hint="give the data a `volume`, such as `volume: {size: 10GiB, access: ReadWriteMany}`",
+            )
+
+
 def hosts(plan: Plan, attempt: int) -> dict[ReplicaId, str]:
     """The names by which replicas reach each other."""
     return dict(_hosts(plan, attempt))
@@ -95,12 +112,12 @@ def _hosts(plan: Plan, attempt: int) -> Iterator[tuple[ReplicaId, str]]:
         yield from ((each.id, f"{each.id.role}-{each.id.index}.{domain}") for each in plan.replicas)
         return
     if plan.engine == "tfjob":
-        yield from ((each.id, f"{names.base(plan)}-{each.id.role}-{each.id.index}") for each in plan.replicas)
+        yield from ((each.id, f"{domain}-{each.id.role}-{each.id.index}") for each in plan.replicas)
         return
     for group in names.groups(plan):
         for number, replica in enumerate(group.replicas):
             if plan.engine == "jobset":
-                yield replica.id, f"{names.base(plan)}-{group.name}-0-{number}.{names.base(plan)}"
+                yield replica.id, f"{domain}-{group.name}-0-{number}.{domain}"
             else:
                 yield replica.id, f"{names.role_job(plan, group.name, attempt)}-{number}.{domain}"
 

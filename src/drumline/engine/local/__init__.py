@@ -17,8 +17,8 @@ from drumline.engine.local.environment import complete
 from drumline.engine.local.life import Life
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.room import Room
-from drumline.engine.local.strings import too_long
 from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
+from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.parameters import variable_name

@@ -44,7 +44,7 @@ def plan_of(name: str, run: str = "4", unique: str = "x7k2q", *, replicas: int =
 @given(any_name, any_run, any_unique, any_life)
 def test_every_name_is_a_label_of_at_most_63_characters(name: str, run: str, unique: str, life: Life) -> None:
     plan = plan_of(name, run, unique)
-    of_groups = [names.role_job(plan, group, life.attempt) for group in ("worker", "evaluator-1st")]
+    of_groups = [names.role_job(plan, group, life.attempt) for group in ("worker-1st", "evaluator")]
     every = (
         names.base(plan),
         names.service(plan, life.attempt),
@@ -54,8 +54,8 @@ def test_every_name_is_a_label_of_at_most_63_characters(name: str, run: str, uni
         names.secret(plan),
         *names.made_claims(plan),
         *(f"{each}-{life.replica.index}" for each in of_groups),  # host names of pods
-        f"{names.base(plan)}-evaluator-1st-0-99999-xxxxx",  # a pod of a JobSet
-        f"{names.base(plan)}-{life.replica.role}-{life.replica.index}",  # a pod of a TFJob
+        f"{names.service(plan, life.attempt)}-worker-1st-0-99999-xxxxx",  # a pod of a JobSet
+        f"{names.service(plan, life.attempt)}-{life.replica.role}-{life.replica.index}",  # a pod of a TFJob
     )
     assert not [each for each in every if not LABEL.fullmatch(each)]
 
@@ -87,7 +87,7 @@ def test_names_of_different_helpers_differ(name: str, helpers: list[ReplicaId]) 
         ("digits", "0", "x7k2q", "digits-x7k2q"),
         ("digits", "7.2", "", "digits-7--2"),
         ("My_Digits", "4", "", "my-digits-wrtimk1-4"),
-        ("a" * 63, "4", "x7k2q", "aaaaaaaaaaaaaaaaaaa-ybf9ws0-4-x7k2q"),
+        ("a" * 63, "4", "x7k2q", "aaaaaaaaaaaaaaaa-ybf9ws0-4-x7k2q"),
     ],
 )
 def test_names_begin_with_what_people_call_the_run(name: str, run: str, unique: str, base: str) -> None:
@@ -122,20 +122,36 @@ def test_pods_of_another_run_are_nobodys() -> None:
 
 def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None:
     plan = plan_of("digits", replicas=3)
-    (group,) = names.groups(plan)
+    (group,) = names.groups(plan._replace(cluster=Cluster()))
     labels = names.labels_of_group(plan, group, attempt=2)
     counted = {"labels": labels, "annotations": {"batch.kubernetes.io/job-completion-index": "2"}}
     assert names.life_of(plan, counted) == Life(ReplicaId("worker", 2), 2, 0)
-    of_jobset = names.labels_of_group(plan, group, None) | {"jobset.sigs.k8s.io/restart-attempt": "3"}
-    assert names.life_of(plan, {**counted, "labels": of_jobset}) == Life(ReplicaId("worker", 2), 3, 0)
+    of_jobset = names.labels_of_group(plan, group, 2) | {"jobset.sigs.k8s.io/restart-attempt": "3"}
+    assert names.life_of(plan, {**counted, "labels": of_jobset}) == Life(ReplicaId("worker", 2), 5, 0)
     of_tfjob = {**names.labels_of_group(plan, group, 0), "training.kubeflow.org/replica-index": "1"}
     assert names.life_of(plan, {"labels": of_tfjob}) == Life(ReplicaId("worker", 1), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "split"),
+    [
+        ({}, True),  # its output volume is for one pod alone
+        ({"cluster": Cluster(output=Volume("models", access="ReadWriteMany"))}, False),
+        ({"cluster": Cluster()}, False),
+        ({"cluster": Cluster(), "success": "worker-0"}, True),
+    ],
+)
+def test_worker_0_has_a_template_of_its_own_where_it_alone_decides_or_writes(
+    change: dict[str, object], *, split: bool
+) -> None:
+    plan = plan_of("digits", replicas=3)._replace(**change)  # type: ignore[arg-type]
+    assert [group.name for group in names.groups(plan)] == (["worker-1st", "worker"] if split else ["worker"])
 
 
 def test_a_replica_that_differs_has_a_template_of_its_own() -> None:
     plan = plan_of("digits", replicas=3)
     first = plan.replicas[0]._replace(env={"A": "1"})
-    plan = plan._replace(replicas=(first, *plan.replicas[1:]))
+    plan = plan._replace(replicas=(first, *plan.replicas[1:]), cluster=Cluster())
     assert [(group.name, group.first_index, len(group.replicas)) for group in names.groups(plan)] == [
         ("worker-1st", 0, 1),
         ("worker", 1, 2),

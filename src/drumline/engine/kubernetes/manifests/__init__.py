@@ -11,9 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.manifests import jobs, network, volumes
+from drumline.engine.kubernetes.manifests import network, prepare, volumes
+from drumline.engine.kubernetes.manifests.jobs import jobs
+from drumline.engine.kubernetes.manifests.jobset import jobset
 from drumline.engine.kubernetes.manifests.line import Line
-from drumline.plan.types import Launch, Plan, Secret
+from drumline.engine.kubernetes.manifests.tfjob import tfjob
+from drumline.plan.types import Launch, Plan, ReplicaId, Secret
 
 Json = dict[str, Any]
 
@@ -28,8 +31,16 @@ class Code(Protocol):
 
 
 def objects(plan: Plan, launches: Sequence[Launch], code: Code | None = None) -> list[Json]:
-    """Everything of a run and of this attempt, in the order in which it is made; secrets by name."""
-    return [*shared_objects(plan, code), *attempt_objects(plan, launches, code)]
+    """Everything of a run and of this attempt, in the order in which it is made; secrets by name.
+
+    A namespace is in it only if somebody named one: `kubectl create -n` refuses another.
+    """
+    made = [preparation(plan, each.id, code) for each in plan.preparations]
+    every = [*shared_objects(plan, code), *made, *attempt_objects(plan, launches, code)]
+    namespace = names.cluster(plan).namespace
+    if namespace is None:
+        return every
+    return [{**each, "metadata": {**each["metadata"], "namespace": namespace}} for each in every]
 
 
 def shared_objects(plan: Plan, code: Code | None = None, secrets: Mapping[str, str] | None = None) -> list[Json]:
@@ -42,13 +53,35 @@ def shared_objects(plan: Plan, code: Code | None = None, secrets: Mapping[str, s
 
 
 def attempt_objects(plan: Plan, launches: Sequence[Launch], code: Code | None = None) -> list[Json]:
-    """What runs these launches, and the names by which they find each other."""
+    """What runs these launches, and the names by which they find each other.
+
+    Where only one replica comes back, all but its Job is there already.
+    """
     attempt = launches[0].attempt
-    line = Line(plan, launches, len(code.contents) if code else 0)
-    ports = {launch.place.port for launch in launches}
-    running = list(jobs.jobs(plan, line, launches))
+    line = Line(plan, launches, _parts(code))
+    match plan.engine:
+        case "jobset":
+            running = [jobset(plan, line, launches)]
+        case "tfjob":
+            running = [tfjob(plan, line, launches)]
+        case _:
+            running = [network.service(plan, {launch.place.port for launch in launches}, attempt)]
+            running += jobs(plan, line, launches)
     shared = [_config(plan, names.shared_values(plan, attempt), line.shared)] if line.shared else []
-    return [network.service(plan, ports, attempt), *shared, *running]
+    return [*shared, *running]
+
+
+def preparation(plan: Plan, helper: ReplicaId, code: Code | None = None, *, incarnation: int = 0) -> Json:
+    """The Job that makes data before the line starts."""
+    return prepare.preparation(plan, helper, parts=_parts(code), incarnation=incarnation)
+
+
+def owned(each: Json, plan: Plan, uid: str) -> Json:
+    """An object as the owner's, which has this uid: it goes with it. The owner itself and claims stay as they are."""
+    if each["kind"] == "PersistentVolumeClaim" or _is_owner(each, plan):
+        return each
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": names.base(plan), "uid": uid}
+    return {**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}}
 
 
 def owner(plan: Plan) -> Json:
@@ -63,6 +96,14 @@ def owner(plan: Plan) -> Json:
         "replicas": ", ".join(f"{len(plan.replicas_of(role))} {role}" for role in roles),
     }
     return _config(plan, names.base(plan), summary)
+
+
+def _is_owner(each: Json, plan: Plan) -> bool:
+    return bool(each["kind"] == "ConfigMap" and each["metadata"]["name"] == names.base(plan))
+
+
+def _parts(code: Code | None) -> int:
+    return len(code.contents) if code else 0
 
 
 def _carried(plan: Plan, code: Code | None) -> Iterator[Json]:

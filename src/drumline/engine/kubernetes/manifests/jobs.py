@@ -7,29 +7,35 @@ from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.line import Line
+from drumline.engine.kubernetes.manifests.variables import Counting
 from drumline.plan.types import Launch, Plan
 
 Json = dict[str, Any]
 
+# The cluster's own number of a pod, as an indexed Job writes it.
+COUNTED = f"metadata.annotations['{names.COMPLETION_INDEX}']"
 
-def single(plan: Plan, line: Line, launch: Launch) -> Json:
-    """The Job of one life of one replica. It never makes a second pod: starting again is the supervisor's."""
-    replica = launch.replica.id
-    labels = names.labels_of(plan, replica, launch.attempt, launch.incarnation)
-    pod = line.pod(
-        [launch],
-        labels,
-        hostname=f"{replica.role}-{replica.index}",
-        subdomain=names.service(plan, launch.attempt),
-    )
-    return job(plan, names.job(plan, replica, launch.attempt, launch.incarnation), labels, pod)
+
+def jobs(plan: Plan, line: Line, launches: Sequence[Launch]) -> Iterator[Json]:
+    """The Jobs of these launches; who comes back alone has one of its own, whatever it had before."""
+    if names.cluster(plan).jobs == "single" or any(launch.incarnation for launch in launches):
+        yield from (_single(plan, line, launch) for launch in launches)
+        return
+    by_id = {launch.replica.id: launch for launch in launches}
+    for group in names.groups(plan):
+        several = [by_id[replica.id] for replica in group.replicas if replica.id in by_id]
+        if several:
+            yield _indexed(plan, line, group, several)
 
 
 def job(plan: Plan, name: str, labels: Json, pod: Json) -> Json:
-    """A Job around a pod."""
-    # `Failed`: a pod that is being deleted is waited for, and then it counts as one that failed.
-    spec: Json = {"backoffLimit": 0, "podReplacementPolicy": "Failed", "template": pod}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(plan, name, labels), "spec": spec}
+    """A Job of one pod. It never makes a second one: starting again is the supervisor's."""
+    return _job(plan, name, labels, {"backoffLimit": 0, "template": pod})
+
+
+def indexed(pod: Json, count: int) -> Json:
+    """What makes a Job one of several pods that are counted from 0."""
+    return {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": pod}
 
 
 def metadata(plan: Plan, name: str, labels: Json) -> Json:
@@ -40,6 +46,25 @@ def metadata(plan: Plan, name: str, labels: Json) -> Json:
     return {"name": name, "labels": {**labels, **queued}, **noted}
 
 
-def jobs(plan: Plan, line: Line, launches: Sequence[Launch]) -> Iterator[Json]:
-    """The Jobs of these launches."""
-    yield from (single(plan, line, launch) for launch in launches)
+def _single(plan: Plan, line: Line, launch: Launch) -> Json:
+    replica = launch.replica.id
+    labels = names.labels_of(plan, replica, launch.attempt, launch.incarnation)
+    hostname, _, subdomain = launch.place.host.partition(".")
+    pod = line.pod([launch], labels, hostname=hostname, subdomain=subdomain)
+    return job(plan, names.job(plan, replica, launch.attempt, launch.incarnation), labels, pod)
+
+
+def _indexed(plan: Plan, line: Line, group: names.Group, launches: Sequence[Launch]) -> Json:
+    attempt = launches[0].attempt
+    labels = names.labels_of_group(plan, group, attempt)
+    counting = Counting(COUNTED, group.first_index)
+    pod = line.pod(launches, labels, counting=counting, subdomain=names.service(plan, attempt))
+    # One that fails takes no other with it: what follows is the supervisor's to decide.
+    spec = {"backoffLimitPerIndex": 0, **indexed(pod, len(launches))}
+    return _job(plan, names.role_job(plan, group.name, attempt), labels, spec)
+
+
+def _job(plan: Plan, name: str, labels: Json, spec: Json) -> Json:
+    # `Failed`: a pod that is being deleted is waited for, and then it counts as one that failed.
+    whole = {"podReplacementPolicy": "Failed", **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(plan, name, labels), "spec": whole}

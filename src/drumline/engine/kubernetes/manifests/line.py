@@ -27,8 +27,7 @@ class Line:
         self._parts = parts
         self._attempt = launches[0].attempt
         self._prepared = [launches[0].place.data_dirs[number] for number in _prepared(plan)]
-        # Of everybody, also where only one of them starts again.
-        self._peers = ",".join(hosts(plan, self._attempt).values()) if len(plan.replicas) > 1 else ""
+        self._peers = ",".join(_peers(plan, self._attempt))
 
     def pod(
         self,
@@ -60,6 +59,7 @@ class Line:
             carries=self._parts > 0,
             peers=self._peers_variable(),
             prepared=self._prepared,
+            makes_folders=True,
             container=container,
             hostname=hostname,
             subdomain=subdomain,
@@ -75,6 +75,17 @@ class Line:
         self.shared[PEERS] = self._peers
         where = {"name": names.shared_values(self._plan, self._attempt), "key": PEERS}
         return {"name": PEERS, "valueFrom": {"configMapKeyRef": where}}
+
+
+def _peers(plan: Plan, attempt: int) -> list[str]:
+    """Whose names everybody waits for: all who train, also where only one of them starts again.
+
+    Nobody waits for an evaluator, nor where no framework is told of any address: who needs nobody may be gone before
+    others have looked for it.
+    """
+    if plan.framework == "plain" or len(plan.replicas) == 1:
+        return []
+    return [host for replica, host in hosts(plan, attempt).items() if replica.role != "evaluator"]
 
 
 def _prepared(plan: Plan) -> list[int]:

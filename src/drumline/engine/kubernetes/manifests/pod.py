@@ -35,10 +35,12 @@ class Content(NamedTuple):
     carries: bool  # there are parts to be unpacked
     peers: Json | None = None  # the variable with the names to be waited for
     prepared: Sequence[str] = ()  # folders to be waited for
+    makes_folders: bool = False  # for its output
     container: str = REPLICA
     hostname: str | None = None
     subdomain: str | None = None
     waits_inside: bool = False  # nobody's name is known before its container runs
+    becomes: str = 'exec "$@"'  # how a shell goes on to the command
 
 
 def template(plan: Plan, content: Content) -> Json:
@@ -77,7 +79,7 @@ def _container(plan: Plan, content: Content) -> Json:
     if content.carries and not any(entry["name"] == "PYTHONPATH" for entry in variables.entries):
         exports.append(f'PYTHONPATH={RUNTIME}"${{PYTHONPATH:+:$PYTHONPATH}}"')
     steps = _ready(content) if content.carries and content.waits_inside else []
-    script = "\n".join([*steps, *(f"export {each}" for each in exports), 'exec "$@"'])
+    script = "\n".join([*steps, *(f"export {each}" for each in exports), content.becomes])
     peers = [content.peers] if content.peers and content.waits_inside else []
     container: Json = {
         "name": content.container,
@@ -111,7 +113,8 @@ def _init(plan: Plan, content: Content) -> Json:
 def _ready(content: Content) -> list[str]:
     """The steps of a shell that makes a pod ready."""
     place = content.place
-    steps = ["set -e", f"mkdir -p {shlex.join([place.output_dir, place.checkpoint_dir])}"]
+    made = [folder for folder in (place.output_dir, place.checkpoint_dir) if content.makes_folders]
+    steps = ["set -e", *([f"mkdir -p {shlex.join(made)}"] if made else [])]
     steps += [f"until [ -e {shlex.quote(folder)} ]; do sleep 1; done" for folder in content.prepared]
     return [*steps, f"sh {PARTS}/ready.sh {PARTS} {PROJECT} {RUNTIME}"]
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from drumline.plan.types import Extended, Launch, LaunchValue, Secret, Shared
 
 INDEX = "DRUMLINE_INDEX"
+ATTEMPT = "DRUMLINE_ATTEMPT"
+RESTARTED = "DRUMLINE_RESTARTED"  # the cluster's own count of an attempt, where attempts begin elsewhere
 COUNTED = "DRUMLINE_COUNTED"  # the cluster's own count of a template's pods, where replicas begin elsewhere
 
 
@@ -31,6 +33,7 @@ class Counting(NamedTuple):
 
     field: str
     first: int = 0
+    attempt_field: str | None = None  # where it finds how often the line has started again, if not drumline counts that
 
 
 def variables(
@@ -41,12 +44,13 @@ def variables(
     exports: list[str] = []
     shared: dict[str, str] = {}
     first = launches[0]
-    numbered = {} if counting is None else {INDEX: counting}
-    if counting and counting.first:
-        entries.append(_from_field(COUNTED, counting.field))
-        exports.append(f"{INDEX}=$(({COUNTED} + {counting.first}))")
-    elif counting:
-        entries.append(_from_field(INDEX, counting.field))
+    numbered = set()
+    if counting:
+        _count(INDEX, COUNTED, counting.field, counting.first, entries, exports)
+        numbered.add(INDEX)
+    if counting and counting.attempt_field:
+        _count(ATTEMPT, RESTARTED, counting.attempt_field, first.attempt, entries, exports)
+        numbered.add(ATTEMPT)
     for value in first.env.values():
         if isinstance(value, Shared) and value.name not in shared:
             shared[value.name] = value.text
@@ -74,6 +78,13 @@ def variables(
 def escape(text: str) -> str:
     """Text that Kubernetes passes on as it is."""
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text
+
+
+def _count(name: str, counted: str, field: str, first: int, entries: list[dict[str, Any]], exports: list[str]) -> None:
+    """Take a number from where the cluster writes it; a shell adds what it begins with, if that is not 0."""
+    entries.append(_from_field(counted if first else name, field))
+    if first:
+        exports.append(f"{name}=$(({counted} + {first}))")
 
 
 def _from_field(name: str, field: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from drumline.plan.cluster import Volume
 from drumline.plan.types import Plan, ReplicaId
 
 Json = dict[str, Any]
+_Volume = tuple[str, Json, list[Json]]  # its name, what it is, where it is mounted
 
 
 class Mounts(NamedTuple):
@@ -41,7 +42,17 @@ def claims(plan: Plan) -> Iterator[Json]:
 
 def mounts(plan: Plan, replica: ReplicaId, code: int) -> Mounts:
     """What a replica's pod mounts: its output and data, /dev/shm, and this many parts of what is carried."""
-    pairs = [*_output(plan, replica), *_data(plan), *_shm(plan), *_carried(plan, code)]
+    return _mounts([*_output(plan, replica), *_data(plan), *_shm(plan), *_carried(plan, code)])
+
+
+def mounts_of_preparation(plan: Plan, variable: str, code: int) -> Mounts:
+    """What the pod that makes this data mounts: their volume, to write to."""
+    path = next(data.path for data in plan.data if data.variable == variable)
+    source = {"persistentVolumeClaim": {"claimName": names.data_claim(plan, variable)}}
+    return _mounts([("data", source, [{"mountPath": data_mount(variable, path)}]), *_carried(plan, code)])
+
+
+def _mounts(pairs: list[_Volume]) -> Mounts:
     return Mounts(
         tuple({"name": name, **source} for name, source, _ in pairs),
         tuple({"name": name, **mount} for name, _, several in pairs for mount in several),
@@ -52,9 +63,6 @@ def has_output(plan: Plan, replica: ReplicaId) -> bool:
     """Whether this replica writes to the run's volume: everybody if it can be shared, else the chief alone."""
     volume = names.cluster(plan).output
     return volume is not None and (volume.is_shared or replica == plan.chief)
-
-
-_Volume = tuple[str, Json, list[Json]]
 
 
 def _output(plan: Plan, replica: ReplicaId) -> Iterator[_Volume]:

@@ -1,0 +1,96 @@
+"""What cannot be had in a cluster, and what is unwise there. Pure: nobody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from drumline.engine.kubernetes import names
+from drumline.engine.strings import too_long
+from drumline.plan.types import Launch, Plan
+
+
+def objections(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
+    """Say what would be refused, or would not do what the spec says."""
+    yield from too_long(launches)
+    if plan.engine == "tfjob":
+        yield from _about_tfjob(plan)
+
+
+def remarks(plan: Plan) -> Iterator[str]:
+    """Say what is otherwise than one would think."""
+    yield from _about_output(plan)
+    yield from _about_data(plan)
+    yield from _about_restarts(plan)
+    if plan.environment:
+        yield (
+            f"`environment` is for this machine: the pods have what their image has; `engine.{plan.engine}.image`"
+            " with `base` and `install` builds one"
+        )
+    if plan.engine == "tfjob" and plan.replicas_of("evaluator") and not plan.evaluator_in_cluster:
+        yield "the operator of TFJobs lists the evaluator in everyone's TF_CONFIG, whatever the spec says"
+    if names.cluster(plan).queue and plan.engine == "kubernetes" and len(plan.replicas) > 1:
+        yield "each Job waits in the queue by itself, and half of a line may be let in; with `jobset` all are or none"
+
+
+def _about_output(plan: Plan) -> Iterator[str]:
+    output = names.cluster(plan).output
+    several = len(plan.replicas) > 1
+    if output is None:
+        kept = "models and checkpoints are lost with the pods"
+        yield f"no output volume: {kept}; `engine.{plan.engine}.output: {{size: 10GiB}}` keeps them"
+    elif not output.is_shared and several:
+        yield (
+            f"the output volume is ReadWriteOnce: only {plan.chief} has it, and what others write to OUTPUT_DIR is lost"
+            f" with their pods{_after_a_restart(plan)}; with `access: ReadWriteMany` everybody has it"
+        )
+
+
+def _after_a_restart(plan: Plan) -> str:
+    if not max(plan.restart[:7]):
+        return ""
+    return f"; after a restart only {plan.chief} finds its checkpoints, and others begin anew unless it tells them"
+
+
+def _about_data(plan: Plan) -> Iterator[str]:
+    volumes = names.cluster(plan).data
+    for data in plan.data:
+        volume = volumes.get(data.variable)
+        made = any(each.variable == data.variable for each in plan.preparations)
+        if volume and volume.claim is None and not made:
+            yield f"the volume of {data.variable} is made empty, and nothing fills it: give the data a `prepare`"
+        if volume and volume.access == "ReadWriteOnce" and len(plan.replicas) > 1:
+            yield f"the volume of {data.variable} is ReadWriteOnce: all pods have to be on one node to read it"
+
+
+def _about_restarts(plan: Plan) -> Iterator[str]:
+    """What somebody else than drumline counts."""
+    budget = plan.restart
+    kinds = {budget.crash, budget.lost, budget.preempted} - {0}
+    if plan.engine == "jobset" and len(kinds) > 1:
+        yield f"a JobSet has one number for restarts: {max(kinds)}, whatever the failures are"
+
+
+def _about_tfjob(plan: Plan) -> Iterator[str]:
+    """A TFJob has one template for each role, and its own idea of when it is over."""
+    if plan.framework not in ("tensorflow", "plain"):
+        yield f"a TFJob is for TensorFlow; `{plan.framework}` runs on `jobset` or `kubernetes`"
+    for group in names.groups(plan):
+        role = group.replicas[0].id.role
+        if group.name == role:
+            continue
+        if role == "worker" and plan.success == "worker-0":
+            continue  # that is what a TFJob does without being told
+        if group.replicas[0].id == plan.chief and (output := names.cluster(plan).output) and not output.is_shared:
+            yield (
+                "a ReadWriteOnce output volume is for the chief alone, and in a TFJob all workers are alike:"
+                " add `chief: 1` to the roles, or say `access: ReadWriteMany`"
+            )
+        else:
+            yield f"in a TFJob all replicas of a role are alike: leave out `roles.{role}.first`"
+    if plan.replicas_of("chief") and plan.success != "chief":
+        yield "a TFJob with a chief is over when the chief has finished; leave out `success`"
+    for role in dict.fromkeys(replica.id.role for replica in plan.replicas):
+        if len({replica.port for replica in plan.replicas_of(role)}) > 1:
+            yield f"in a TFJob all replicas of a role have one port: give `roles.{role}.port` as a number"
+    if any("TF_CONFIG" in replica.env for replica in plan.replicas):
+        yield "the operator of TFJobs writes TF_CONFIG itself; leave it out of `env`"
