@@ -44,6 +44,7 @@ class Capabilities(NamedTuple):
     """What differs between engines, as data."""
 
     forms: tuple[str, ...]  # in which `render` can write, the usual one first
+    dates_logs: bool = False  # its logs come with the times of their lines, and it writes the marks beside them
     tensorboard: bool = False  # whether it can stand beside a line, whose output is then a folder of this machine
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.run.traces import LOG, MARKS
+from drumline.run.traces import LOG, MARK_FORMAT, MARKS
 
-MARK = struct.Struct("<dQ")  # when (UTC, seconds; negative: not exactly), how many bytes there were by then
+MARK = struct.Struct(MARK_FORMAT)
 LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
 READ_BYTES = 1 << 22
 LONGEST_BAR = 1 << 22  # drawn on one line; of a longer one it is not known what stands above it

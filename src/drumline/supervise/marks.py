@@ -9,20 +9,22 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.run.traces import LOG, MARKS
+from drumline.run.traces import LOG, MARK_FORMAT, MARKS
 
-MARK = struct.Struct("<dQ")  # when (UTC, seconds), how many bytes there were by then
+MARK = struct.Struct(MARK_FORMAT)
 
 
 class Marker:
     """Appends a mark to every log that has grown since the last time.
 
-    A supervisor that `returned` cannot know when what it finds was written; its first marks say so.
+    A supervisor that `returned` cannot know when what it finds was written; its first marks say so. Where the engine
+    knows better when lines were written, it `writes` none.
     """
 
-    def __init__(self, *, returned: bool = False) -> None:
+    def __init__(self, *, returned: bool = False, writes: bool = True) -> None:
         self._sizes: dict[Path, int] = {}
         self._late = returned
+        self._writes = writes
 
     def mark(self, folders: Iterable[Path]) -> list[Path]:
         """Look at each log once; say which have grown.
@@ -35,7 +37,8 @@ class Marker:
                 size = os.stat(folder / LOG).st_size  # noqa: PTH116
                 if size > self._sizes.get(folder, 0):
                     grown.append(folder)
-                    _append(folder / MARKS, -at if self._late else at, size)
+                    if self._writes:
+                        _append(folder / MARKS, -at if self._late else at, size)
                     self._sizes[folder] = size
         self._late = False
         return grown

@@ -35,7 +35,7 @@ class Rounds:
         self._supervisor = supervisor
         self._control = control
         self._loop = loop
-        self._marker = Marker(returned=supervisor.has_returned)
+        self._marker = Marker(returned=supervisor.has_returned, writes=not engine.capabilities.dates_logs)
         self._sampler: Sampler | None = None
         self._progress: ProgressWatch | None = None
         self._hangs: HangWatch | None = None

@@ -1,0 +1,93 @@
+"""A log on disk that comes from elsewhere, with the cursor and the marks beside it."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from drumline.engine.kubernetes.lines import Cursor, Piece
+from drumline.run.traces import CURSOR, MARK_FORMAT, MARKS
+
+_MARK = struct.Struct(MARK_FORMAT)
+_CURSOR = struct.Struct("<QQQQ?I")  # as its fields, and a checksum
+_MOMENT_NS = 250_000_000  # lines of one moment share a mark
+
+
+class LogFile:
+    """Adds to a log what is new; remembers on disk how far it is.
+
+    The log is written before its cursor: what a supervisor had added when it was killed in between is written once
+    more, at the same place. Marks have the times at which lines were written over there, whenever they were fetched.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.cursor = read_cursor(path.parent / CURSOR)
+        self._marked_ns = 0
+
+    def append(self, pieces: list[Piece], *, has_gap: bool = False) -> None:
+        """Add these; raise OSError if that cannot be, and then they are to come again.
+
+        With `has_gap` they do not follow what the cursor knows, and what is on disk behind it stays.
+        """
+        if not pieces:
+            return
+        fresh = 0 if self.cursor.at_ns else os.O_TRUNC
+        log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | fresh, 0o600)
+        try:
+            cursor = self.cursor._replace(size=os.fstat(log).st_size) if has_gap else self.cursor
+            _write(log, b"".join([piece.data for piece in pieces]), cursor.size)
+        finally:
+            os.close(log)
+        marks = []
+        for piece in pieces:
+            if piece.begins and self._marked_ns and piece.at_ns // _MOMENT_NS > self._marked_ns // _MOMENT_NS:
+                marks.append((self._marked_ns, cursor.size))
+            self._marked_ns = max(self._marked_ns, piece.at_ns)
+            cursor = cursor.after(piece)
+        marks.append((self._marked_ns, cursor.size))
+        self._mark(marks)
+        write_cursor(self._path.parent / CURSOR, cursor)
+        self.cursor = cursor
+
+    def _mark(self, marks: list[tuple[int, int]]) -> None:
+        data = b"".join([_MARK.pack(at_ns / 1e9, size) for at_ns, size in marks])
+        with suppress(OSError):  # lines without a mark have the time of the next one
+            file = os.open(self._path.parent / MARKS, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _write(file, data, os.fstat(file).st_size // _MARK.size * _MARK.size)
+            finally:
+                os.close(file)
+
+
+def read_cursor(path: Path) -> Cursor:
+    """How far a log is, as it was written down; the very beginning if that is not known."""
+    try:
+        *fields, sum_ = _CURSOR.unpack(path.read_bytes())
+    except (OSError, struct.error):
+        return Cursor()
+    cursor = Cursor(*fields)
+    return cursor if sum_ == _sum(cursor) else Cursor()
+
+
+def write_cursor(path: Path, cursor: Cursor) -> None:
+    """Write down how far a log is, at once or not at all as far as other processes can tell."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _write(file, _CURSOR.pack(*cursor, _sum(cursor)), 0)
+    finally:
+        os.close(file)
+
+
+def _sum(cursor: Cursor) -> int:
+    return zlib.crc32(_CURSOR.pack(*cursor, 0))
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written

@@ -1,0 +1,134 @@
+"""Logs of pods, brought into the run's folder while the pods live, and to their end before an end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.lines import Stream
+from drumline.engine.kubernetes.logfile import LogFile
+from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from drumline.errors import DrumlineError
+
+# Each log that is followed is a connection, to the API server and on to a node. Whoever comes after so many is asked
+# now and then for what is new.
+MOST_FOLLOWED = 256
+_MOST_ASKED = 16
+_NOT_YET = 400
+_LONGEST_ASKED_SECONDS = 30.0  # by a server that has too much to do
+
+
+class Tempo(NamedTuple):
+    """How long to wait: before the next try, first and at most, and until somebody who is not followed is asked."""
+
+    first_seconds: float = 0.2
+    longest_seconds: float = 4.0
+    ask_seconds: float = 3.0
+
+
+TEMPO = Tempo()
+
+
+class _Source:
+    """A container's log, and how far it is here."""
+
+    def __init__(self, pod: str, container: str, path: Path, tempo: Tempo) -> None:
+        self.pod, self.container, self._tempo = pod, container, tempo
+        self.file = LogFile(path)
+        self.over = asyncio.Event()  # nothing more is written to it
+        self.is_whole = False  # up to the end, as it was when it was last looked at
+        self.rest()
+
+    def rest(self) -> None:
+        """All is well again."""
+        self._pause_seconds = self._tempo.first_seconds
+
+    async def pause(self, *, at_least: float = 0.0) -> None:
+        """Wait before the next try, longer each time, and not beyond the end of what is waited for."""
+        seconds = max(at_least, self._pause_seconds * random.uniform(0.5, 1.0))
+        self._pause_seconds = min(2 * self._pause_seconds, self._tempo.longest_seconds)
+        if self.over.is_set():
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.over.wait(), seconds)
+            self.rest()
+
+
+class Collector:
+    """Follows logs in the background, each from where it was left, through whatever breaks on the way."""
+
+    def __init__(self, api: Api, *, most_followed: int = MOST_FOLLOWED, tempo: Tempo = TEMPO) -> None:
+        self._api = api
+        self._free = most_followed
+        self._tempo = tempo
+        self._asking = asyncio.Semaphore(_MOST_ASKED)
+        self._sources: dict[Path, tuple[_Source, asyncio.Task[None]]] = {}
+
+    def follow(self, pod: str, container: str, path: Path) -> None:
+        """Bring this log here as it grows, if that is not done already."""
+        if path not in self._sources:
+            source = _Source(pod, container, path, self._tempo)
+            self._sources[path] = source, asyncio.create_task(self._collect(source))
+
+    async def finish(self, pod: str, container: str, path: Path, seconds: float) -> bool:
+        """Bring here what is left of the log of a container that has ended; say whether all of it is here."""
+        self.follow(pod, container, path)
+        source, task = self._sources[path]
+        source.over.set()
+        await asyncio.wait([task], timeout=seconds)
+        if not task.done():
+            task.cancel()
+        return source.is_whole
+
+    async def _collect(self, source: _Source) -> None:
+        while True:
+            is_last = source.over.is_set()  # what is read after this is all there is
+            try:
+                if is_last or not self._free:
+                    async with self._asking:
+                        is_whole = await self._read(source, follow=False)
+                else:
+                    is_whole = await self._follow(source)
+            except AwayError as trouble:
+                source.is_whole = False
+                await source.pause(at_least=min(trouble.after_seconds or 0.0, _LONGEST_ASKED_SECONDS))
+            except RefusedError as error:
+                if error.status != _NOT_YET or is_last:
+                    return  # it is gone, or nobody may read it
+                await source.pause()
+            except OSError:  # a full disk; what could not be kept comes again
+                await source.pause(at_least=1.0)
+            except DrumlineError:
+                await source.pause(at_least=1.0)
+            else:
+                source.is_whole = is_whole
+                if is_last:
+                    return
+                # Cut off by who does not say so, or ended, which will be heard in a moment.
+                await source.pause(at_least=self._tempo.ask_seconds if not self._free else 0.0)
+
+    async def _follow(self, source: _Source) -> bool:
+        self._free -= 1
+        try:
+            return await self._read(source, follow=True)
+        finally:
+            self._free += 1
+
+    async def _read(self, source: _Source, *, follow: bool) -> bool:
+        """Read on until the kubelet has no more; say whether it had nothing to complain of."""
+        file, stream = source.file, Stream(source.file.cursor)
+        async with self._api.pod_log(source.pod, source.container, since=file.cursor.since, follow=follow) as chunks:
+            async for chunk in chunks:
+                pieces = stream.feed(chunk)
+                file.append(pieces, has_gap=stream.has_gap)
+                if pieces:
+                    stream.has_gap = False
+                    source.rest()
+        pieces = stream.end()
+        file.append(pieces, has_gap=stream.has_gap)
+        return not stream.remark

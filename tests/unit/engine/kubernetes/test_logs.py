@@ -1,0 +1,204 @@
+"""The collector of logs, against an API server that plays: breaks, refusals, and more pods than may be followed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.logs import Collector, Tempo
+from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from kubelet import BEGAN_NS, Kubelet
+
+LONG_SECONDS = 30.0
+QUICK = Tempo(0.001, 0.01, 0.01)
+
+
+class Server:
+    """Serves one container's log; what goes wrong at each request is said before."""
+
+    def __init__(self) -> None:
+        self.kubelet = Kubelet()
+        self.troubles: list[Exception | int] = []  # raised; or the bytes after which the line is cut, if a number
+        self.asked: list[tuple[str, bool]] = []
+        self.is_over = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.followed = self.most_followed = 0
+
+    def write(self, line: bytes) -> None:
+        self.kubelet.write(BEGAN_NS + 400_000_000 * len(self.kubelet.entries), line)
+        self.changed.set()
+
+    @asynccontextmanager
+    async def pod_log(
+        self, pod: str, container: str, *, since: str = "", follow: bool = True
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        del pod, container
+        self.asked.append((since, follow))
+        trouble = self.troubles.pop(0) if self.troubles else None
+        if isinstance(trouble, Exception):
+            raise trouble
+        self.followed += follow
+        self.most_followed = max(self.most_followed, self.followed)
+        try:
+            yield self._chunks(since, follow=follow, cut=trouble)
+        finally:
+            self.followed -= follow
+
+    async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
+        sent = 0
+        while True:
+            data = self.kubelet.send(since)
+            if cut is not None and len(data) >= cut:
+                yield data[sent:cut]
+                raise AwayError("the line was cut")
+            if len(data) > sent:
+                yield data[sent:]
+                sent = len(data)
+            if not follow or self.is_over.is_set():
+                return
+            self.changed.clear()
+            over, changed = asyncio.ensure_future(self.is_over.wait()), asyncio.ensure_future(self.changed.wait())
+            await asyncio.wait([over, changed], return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
+            changed.cancel()
+
+
+def collect(
+    server: Callable[[], Server], path: Path, act: Callable[[Server, Collector], object]
+) -> tuple[Server, bool]:
+    """Follow a log while something happens, then finish it."""
+
+    async def run() -> tuple[Server, bool]:
+        played = server()
+        collector = Collector(cast("Api", played), tempo=QUICK)
+        collector.follow("pod", "replica", path)
+        done = act(played, collector)
+        if asyncio.iscoroutine(done):
+            await done
+        played.is_over.set()
+        return played, await collector.finish("pod", "replica", path, LONG_SECONDS)
+
+    return asyncio.run(run())
+
+
+async def until(path: Path, text: bytes) -> None:
+    """Wait until a log ends so."""
+    async with asyncio.timeout(LONG_SECONDS):
+        while not (path.exists() and path.read_bytes().endswith(text)):
+            await asyncio.sleep(0.005)
+
+
+def test_a_log_is_here_as_it_grows_and_whole_at_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "worker.0" / "log"
+
+    async def act(server: Server, _: Collector) -> None:
+        server.write(b"one")
+        await until(path, b"one\n")
+        server.write(b"two")
+        await until(path, b"two\n")
+        server.write(b"three")
+
+    _, is_whole = collect(Server, path, act)
+    assert (path.read_bytes(), is_whole) == (b"one\ntwo\nthree\n", True)
+
+
+@pytest.mark.parametrize("cut", [0, 10, 31, 35, 60, 120])
+def test_a_line_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "log"
+
+    async def act(server: Server, _: Collector) -> None:
+        server.troubles = [AwayError("starting"), cut, AwayError("restarting", 0.01), cut, AwayError("busy")]
+        for number in range(5):
+            server.write(b"line %d, which is long enough for a few fragments" % number)
+
+    server, is_whole = collect(Server, path, act)
+    assert (path.read_bytes(), is_whole) == (server.kubelet.written, True)
+
+
+def test_who_returns_goes_on_where_another_was(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    kept: list[Server] = []
+
+    def first() -> Server:
+        kept.append(Server())
+        kept[0].write(b"one")
+        return kept[0]
+
+    async def killed() -> None:
+        collector = Collector(cast("Api", first()), tempo=QUICK)
+        collector.follow("pod", "replica", path)
+        await until(path, b"one\n")
+
+    asyncio.run(killed())
+
+    def second() -> Server:
+        server = Server()
+        server.kubelet = kept[0].kubelet
+        server.write(b"two")
+        return server
+
+    server, is_whole = collect(second, path, lambda *_: None)
+    assert (path.read_bytes(), is_whole) == (b"one\ntwo\n", True)
+    assert server.asked[0][0] == "2026-11-15T20:48:20Z"
+
+
+def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    async def act(server: Server, _: Collector) -> None:
+        server.troubles = [RefusedError("waiting to start", status=400)] * 2
+        server.write(b"one")
+        await until(path, b"one\n")
+
+    assert collect(Server, path, act)[1]
+
+
+def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    async def act(server: Server, _: Collector) -> None:
+        server.troubles = [AwayError("restarting"), RefusedError("no such pod", status=404)]
+
+    server, is_whole = collect(Server, path, act)
+    assert not is_whole
+    assert not path.exists()
+    assert len(server.asked) == 2
+
+
+def test_whoever_does_not_answer_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    async def run() -> bool:
+        server = Server()
+        server.troubles = [AwayError("away")] * 1000
+        return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", tmp_path / "log", 0.3)
+
+    assert not asyncio.run(run())
+
+
+def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
+    async def run() -> int:
+        server = Server()
+        server.write(b"one")
+        collector = Collector(cast("Api", server), most_followed=3, tempo=QUICK)
+        paths = [tmp_path / str(number) / "log" for number in range(20)]
+        for path in paths:
+            collector.follow("pod", "replica", path)
+        for path in paths:
+            await until(path, b"one\n")
+        server.write(b"two")
+        server.is_over.set()
+        assert all(await asyncio.gather(*(collector.finish("pod", "replica", path, LONG_SECONDS) for path in paths)))
+        assert {path.read_bytes() for path in paths} == {b"one\ntwo\n"}
+        return server.most_followed
+
+    assert asyncio.run(run()) == 3
+
+
+def test_a_container_that_says_nothing_has_a_whole_log_that_is_no_file(tmp_path: Path) -> None:
+    assert collect(Server, tmp_path / "log", lambda *_: None)[1]
+    assert not (tmp_path / "log").exists()
