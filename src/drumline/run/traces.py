@@ -14,6 +14,7 @@ MARK_FORMAT = "<dQ"  # of each: when (UTC, seconds; negative: not exactly), how 
 CURSOR = "cursor"  # how much of the log is here, of one that comes from elsewhere
 ADDRESS = "address"  # where it is to be reached, of a helper that can be
 STACKS = "stacks"  # what its threads were doing, when nobody got on
+USAGE = "usage"  # what it used so far, where that has to be added up
 METRICS = "metrics"  # what it used, sample by sample
 
 

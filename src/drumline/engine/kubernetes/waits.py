@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.words import listed, size
 
 Pod = Mapping[str, Any]
@@ -57,12 +58,6 @@ _OF_NODES = (
     ("had untolerated taint", "have a taint that it does not tolerate", "has a taint that it does not tolerate"),
     ("had volume node affinity conflict", "cannot reach its volume", "cannot reach its volume"),
 )
-_UNITS = {
-    "": 1.0,
-    **{unit: 1000.0**power for power, unit in enumerate("num", -3)},
-    **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)},
-    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
-}
 _CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 # What is another at every try, or everybody's: the port that it was asked from, the request that was made.
 _REQUEST = re.compile(r'^ErrImagePull: |^failed to do request: \w+ "[^"]*": |\b\d+\.\d+\.\d+\.\d+:\d+->')
@@ -115,15 +110,6 @@ def memory_limit(pod: Pod, container: str) -> int | None:
     limits = (_container(pod, container).get("resources") or {}).get("limits") or {}
     amount = parse_quantity(limits.get("memory"))
     return None if amount is None else round(amount)
-
-
-def parse_quantity(text: object) -> float | None:
-    """Read an amount as Kubernetes writes it, `500m` or `16Gi`; None for what is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?", str(text))
-    if not found:
-        return None
-    number, unit = float(found[1]), found[2] or ""
-    return number * _UNITS[unit] if unit in _UNITS else number * 10.0 ** int(unit[1:])
 
 
 def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaits | None) -> PodWaits:

@@ -1,0 +1,109 @@
+"""What lives in a cluster have used so far: added up from what was said of them now and then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.kubernetes.metrics import Reading
+from drumline.engine.kubernetes.names import Life
+from drumline.run.traces import USAGE
+from drumline.run.usage import Usage
+
+# Metrics change every fifteen seconds or so; who watches need not wait for long after that.
+WATCHED_SECONDS, UNWATCHED_SECONDS = 3.0, 15.0
+
+
+class Measured(NamedTuple):
+    """A life that is to be measured: its pod, when it started (UTC), and when it ended by the loop's clock."""
+
+    life: Life
+    folder: Path
+    pod: str
+    started_at: float
+    ended_seconds: float | None = None
+
+
+class _Sum(NamedTuple):
+    """How much a life has used by when (UTC), what it had then, and how two clocks stood to each other at first."""
+
+    started_at: float
+    at: float
+    cpu_seconds: float
+    memory_bytes: int | None
+    boot: str
+    offset: float  # from UTC to the clock that never goes back
+
+
+class Tally:
+    """Adds up readings; on disk it remembers each sum, for whoever takes the run up."""
+
+    def __init__(self, now: Callable[[], float], wall: Callable[[], float], boot: str) -> None:
+        self._now = now
+        self._boot, self._offset = boot, now() - wall()
+        self._sums: dict[Life, _Sum] = {}
+        self._readings: dict[str, Reading] = {}
+        self._asked = -UNWATCHED_SECONDS
+
+    def is_due(self, *, watched: bool) -> bool:
+        """Whether it is time to ask the cluster again; if so it is taken to be done."""
+        now = self._now()
+        if now - self._asked < (WATCHED_SECONDS if watched else UNWATCHED_SECONDS):
+            return False
+        self._asked = now
+        return True
+
+    def take(self, readings: Iterable[Reading]) -> None:
+        """Take in what the cluster says."""
+        self._readings.update((each.pod, each) for each in readings)
+
+    def measure(self, lives: Iterable[Measured]) -> Iterator[Usage]:
+        """What each has used by the last reading of it, or by its end; who was never read is left out."""
+        for each in lives:
+            known = self._sum(each)
+            if known is None:
+                continue
+            ended, offset = each.ended_seconds, known.offset
+            yield Usage(
+                *each.life,
+                at_seconds=known.at + offset if ended is None else ended,
+                started_seconds=known.started_at + offset,
+                cpu_seconds=known.cpu_seconds,
+                memory_bytes=known.memory_bytes if ended is None else None,
+            )
+            if ended is not None:
+                self._sums.pop(each.life, None)
+                self._readings.pop(each.pod, None)
+
+    def _sum(self, each: Measured) -> _Sum | None:
+        known = self._sums.get(each.life) or _read(each.folder / USAGE)
+        if known and known.boot != self._boot:
+            known = known._replace(boot=self._boot, offset=self._offset)
+        reading = self._readings.get(each.pod)
+        if reading is not None and (known is None or reading.at > known.at):
+            began = _Sum(each.started_at, each.started_at, 0.0, None, self._boot, self._offset)
+            known = _add(known or began, reading)
+            with suppress(OSError):
+                (each.folder / USAGE).write_text(json.dumps(known), "utf-8")
+        if known is not None:
+            self._sums[each.life] = known
+        return known
+
+
+def _add(known: _Sum, reading: Reading) -> _Sum:
+    """The sum with one more reading; where only the rate is known, it is taken to be that since the one before."""
+    if reading.cpu_seconds is not None:
+        cpu_seconds = max(known.cpu_seconds, reading.cpu_seconds)
+    else:
+        cpu_seconds = known.cpu_seconds + (reading.cpus or 0.0) * max(0.0, reading.at - known.at)
+    return known._replace(at=max(known.at, reading.at), cpu_seconds=cpu_seconds, memory_bytes=reading.memory_bytes)
+
+
+def _read(path: Path) -> _Sum | None:
+    try:
+        return _Sum(*json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

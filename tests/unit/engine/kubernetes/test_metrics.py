@@ -1,0 +1,202 @@
+"""What pods use, as a real cluster said it, and how that is added up."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.metrics import Reading, Source, read_metrics, read_summary
+from drumline.engine.kubernetes.names import Life
+from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from drumline.engine.kubernetes.tally import UNWATCHED_SECONDS, WATCHED_SECONDS, Measured, Tally
+from drumline.plan.types import ReplicaId
+
+METRICS: dict[str, Any] = {
+    "kind": "PodMetricsList",
+    "apiVersion": "metrics.k8s.io/v1beta1",
+    "metadata": {},
+    "items": [
+        {
+            "metadata": {"name": "burn", "namespace": "team"},
+            "timestamp": "2026-11-15T21:16:45Z",
+            "window": "11.468970944s",
+            "containers": [{"name": "replica", "usage": {"cpu": "92m", "memory": "54760Ki"}}],
+        }
+    ],
+}
+SUMMARY: dict[str, Any] = {
+    "node": {"nodeName": "node1"},
+    "pods": [
+        {
+            "podRef": {"name": "burn", "namespace": "team", "uid": "abb56862"},
+            "startTime": "2026-11-15T21:16:34Z",
+            "containers": [
+                {"name": "sidecar", "cpu": {"time": "2026-11-15T21:16:59Z", "usageCoreNanoSeconds": 7}},
+                {
+                    "name": "replica",
+                    "startTime": "2026-11-15T21:16:34Z",
+                    "cpu": {
+                        "time": "2026-11-15T21:16:59Z",
+                        "usageNanoCores": 103111809,
+                        "usageCoreNanoSeconds": 2243748041,
+                    },
+                    "memory": {"time": "2026-11-15T21:16:59Z", "usageBytes": 56107008, "workingSetBytes": 56074240},
+                },
+            ],
+        },
+        {"podRef": {"name": "burn", "namespace": "another"}, "containers": []},
+    ],
+}
+BEGAN = 1794777394.0  # 2026-11-15T21:16:34Z
+FROM_API = Reading("burn", BEGAN + 11, 0.092, None, 54760 << 10)
+FROM_KUBELET = Reading("burn", BEGAN + 25, 0.103111809, 2.243748041, 56074240)
+LIFE = Life(ReplicaId("worker", 0), 0, 0)
+
+
+def test_the_metrics_api_says_how_fast_it_computes_and_what_memory_it_has() -> None:
+    assert list(read_metrics(METRICS)) == [FROM_API]
+
+
+def test_a_kubelet_says_what_it_has_computed_in_all() -> None:
+    assert list(read_summary(SUMMARY, "team")) == [FROM_KUBELET]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"items": None},
+        {"items": [{"metadata": {"name": "burn"}, "timestamp": None}]},
+        {"items": [{"metadata": {"name": "burn"}, "containers": []}]},
+    ],
+)
+def test_an_answer_that_says_nothing_is_no_reading(answer: dict[str, Any]) -> None:
+    assert list(read_metrics(answer)) == []
+
+
+def test_what_is_missing_in_an_answer_is_not_known() -> None:
+    item = {"metadata": {"name": "burn"}, "timestamp": "2026-11-15T21:16:45Z", "containers": [{"name": "replica"}]}
+    assert list(read_metrics({"items": [item]})) == [Reading("burn", BEGAN + 11)]
+    assert list(read_summary({"pods": [{"podRef": {"namespace": "team"}}, {}]}, "team")) == []
+
+
+class Server:
+    """Answers, or refuses, by path."""
+
+    namespace = "team"
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def raw_get(self, path: str, **params: str) -> Any:
+        assert params
+        which = "kubelet" if "/proxy/stats/summary" in path else "metrics"
+        self.asked.append(which)
+        answer = self.answers[which]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def ask(server: Server, times: int = 1) -> list[Reading]:
+    async def read() -> list[Reading]:
+        source = Source(cast("Api", server), "run=4")
+        found: list[Reading] = []
+        for _ in range(times):
+            found = await source.read({"burn": "node1"})
+        return found
+
+    return asyncio.run(read())
+
+
+def test_where_there_is_no_metrics_api_the_kubelets_are_asked_and_remembered() -> None:
+    server = Server(metrics=RefusedError("no such path", status=404), kubelet=SUMMARY)
+    assert ask(server, times=3) == [FROM_KUBELET]
+    assert server.asked == ["metrics", "kubelet", "kubelet", "kubelet"]
+
+
+def test_where_nobody_says_anything_nothing_is_known_and_nothing_breaks() -> None:
+    server = Server(metrics=AwayError("out of order"), kubelet=RefusedError("forbidden", status=403))
+    assert ask(server, times=2) == []
+
+
+class Clock:
+    """Stands still until it is put forward."""
+
+    def __init__(self) -> None:
+        self.wall = BEGAN + 60
+
+    def now(self) -> float:
+        return self.wall - BEGAN + 1000
+
+
+def tally_of(clock: Clock, boot: str = "b1") -> Tally:
+    return Tally(clock.now, lambda: clock.wall, boot)
+
+
+def life(folder: Path, *, ended: float | None = None) -> Measured:
+    return Measured(LIFE, folder, "burn", BEGAN, ended)
+
+
+def test_rates_are_added_up_over_the_time_between_readings(tmp_path: Path) -> None:
+    tally = tally_of(Clock())
+    tally.take([Reading("burn", BEGAN + 10, cpus=0.5, memory_bytes=100)])
+    (first,) = tally.measure([life(tmp_path)])
+    assert (first.started_seconds, first.at_seconds, first.cpu_seconds, first.memory_bytes) == (1000, 1010, 5.0, 100)
+    tally.take([Reading("burn", BEGAN + 25, cpus=2.0, memory_bytes=200)])
+    (second,) = tally.measure([life(tmp_path)])
+    assert (second.at_seconds, second.cpu_seconds, second.memory_bytes) == (1025, 35.0, 200)
+    (again,) = tally.measure([life(tmp_path)])
+    assert again == second  # nothing new was said
+    (end,) = tally.measure([life(tmp_path, ended=1031.5)])
+    assert (end.started_seconds, end.at_seconds, end.cpu_seconds, end.memory_bytes) == (1000, 1031.5, 35.0, None)
+
+
+def test_a_kubelet_that_counts_itself_is_believed(tmp_path: Path) -> None:
+    tally = tally_of(Clock())
+    tally.take([FROM_KUBELET])
+    (used,) = tally.measure([life(tmp_path)])
+    assert (used.at_seconds, used.cpu_seconds, used.memory_bytes) == (1025, 2.243748041, 56074240)
+
+
+def test_who_was_never_read_is_left_out(tmp_path: Path) -> None:
+    assert list(tally_of(Clock()).measure([life(tmp_path)])) == []
+
+
+def test_who_takes_a_run_up_goes_on_with_the_sum(tmp_path: Path) -> None:
+    clock = Clock()
+    before = tally_of(clock)
+    before.take([Reading("burn", BEGAN + 10, cpus=0.5)])
+    (first,) = before.measure([life(tmp_path)])
+    clock.wall += 0.25
+    after = tally_of(clock)
+    (same,) = after.measure([life(tmp_path)])
+    assert same == first
+    after.take([Reading("burn", BEGAN + 20, cpus=1.0)])
+    (second,) = after.measure([life(tmp_path)])
+    assert (second.started_seconds, second.cpu_seconds) == (first.started_seconds, 15.0)
+
+
+def test_a_sum_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "usage").write_text("[1, 2")
+    tally = tally_of(Clock())
+    assert list(tally.measure([life(tmp_path)])) == []
+    tally.take([FROM_API])
+    assert len(list(tally.measure([life(tmp_path)]))) == 1
+
+
+def test_the_cluster_is_asked_no_more_often_than_is_of_use() -> None:
+    clock = Clock()
+    tally = tally_of(clock)
+    assert tally.is_due(watched=False)
+    assert not tally.is_due(watched=True)
+    clock.wall += WATCHED_SECONDS
+    assert not tally.is_due(watched=False)
+    assert tally.is_due(watched=True)
+    clock.wall += UNWATCHED_SECONDS
+    assert tally.is_due(watched=False)
