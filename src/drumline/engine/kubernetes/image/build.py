@@ -1,0 +1,134 @@
+"""Build an image and push it: `python -m drumline.engine.kubernetes.image.build NAME LOCK RECIPE`, a run's `build`.
+
+What is there under that name is not built again, and what the registry has is not pushed again. Of several runs that
+want the same image one builds it, and the others wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from drumline.engine.kubernetes.image.builder import INSTALL, Builder, find_builder, qualified, why_none
+from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
+from drumline.errors import InputError
+
+
+class NotBuilt(Exception):  # noqa: N818
+    """An image could not be built or pushed; says why."""
+
+
+def provide(name: str, recipe: Recipe, builder: Builder) -> None:
+    """Have an image under this name, where its registry is if it names one; raise NotBuilt with a sentence."""
+    if recipe.registry and builder.is_pushed(name):
+        say(f"{name} is in the registry already")
+        return
+    if builder.has(name):
+        say(f"{name} is there already, built by {builder.kind}")
+    else:
+        _build(name, recipe, builder)
+    if recipe.registry:
+        began = time.monotonic()
+        say(f"pushing {name}")
+        host = name.partition("/")[0]
+        _run(builder.push(name), f"is nobody logged in? `{builder.kind} login {host}`")
+        say(f"pushed {name} in {time.monotonic() - began:.0f} s")
+
+
+def say(text: str) -> None:
+    """Say something of the build, at once."""
+    sys.stdout.write(f"drumline: {text}\n")
+    sys.stdout.flush()
+
+
+def _build(name: str, recipe: Recipe, builder: Builder) -> None:
+    began = time.monotonic()
+    say(f"building {name} with {builder.kind}")
+    _require_same(name, recipe)
+    with ExitStack() as stack:
+        file, context = recipe.file, recipe.folder
+        if recipe.base is not None:
+            context = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drumline-image-")))
+            file = context / "Dockerfile"
+            _fill(context, recipe, builder)
+            say(f"from its base: {file.read_text().strip()}")
+        _run(builder.build(name, file, context))
+    try:
+        _require_same(name, recipe)
+    except NotBuilt:
+        subprocess.run(builder.forget(name), capture_output=True, check=False)
+        raise
+    say(f"built {name} in {time.monotonic() - began:.0f} s")
+
+
+def _fill(context: Path, recipe: Recipe, builder: Builder) -> None:
+    """Write the Dockerfile, with what is to be copied beside it."""
+    assert recipe.base is not None
+    base = recipe.base if builder.has(recipe.base) else qualified(recipe.base)
+    names = {}
+    for line, path in recipe.carried.items():
+        names[line] = path.name
+        shutil.copyfile(path, context / path.name)
+    install = [names.get(line, line) for line in recipe.install]
+    (context / "Dockerfile").write_text(write_dockerfile(base, install, list(names.values())))
+
+
+def _require_same(name: str, recipe: Recipe) -> None:
+    """A name stands for a content; whoever edits meanwhile would give it to another."""
+    try:
+        digest = recipe.digest()
+    except InputError as error:
+        raise NotBuilt(error.message) from None
+    if not name.endswith(f":{digest}"):
+        raise NotBuilt(
+            "its files have changed since the run was launched; `drumline train` builds them as they are now"
+        )
+
+
+def _run(command: Sequence[str], hint: str = "") -> None:
+    code = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False).returncode
+    if code:
+        words = f"`{shlex.join([os.path.basename(command[0]), *command[1:2]])}` failed (exit code {code})"  # noqa: PTH119
+        raise NotBuilt(f"{words}; {hint}" if hint else words)
+
+
+def main(name: str, lock: str, recipe: str, environ: Mapping[str, str] = os.environ) -> int:
+    """Provide an image; the recipe is its values as JSON."""
+    values = json.loads(recipe)
+    wanted = Recipe(**{**values, "install": tuple(values["install"])})
+    builder = find_builder(environ)
+    if builder is None:
+        say(f"{why_none(environ)}; {INSTALL}")
+        return 1
+    try:
+        Path(lock).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with Path(lock).open("w") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"{name} is being built by another run; waiting for that")
+                fcntl.flock(held, fcntl.LOCK_EX)
+            provide(name, wanted, builder)
+    except NotBuilt as error:
+        say(f"cannot build {name}: {error}")
+        return 1
+    except OSError as error:
+        say(f"cannot build {name}: {error.strerror}: {error.filename}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))

@@ -1,0 +1,107 @@
+"""What an image is made of, and the name that follows from it: the same content has the same name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.kubernetes.tree import read, walk
+from drumline.errors import InputError
+
+HERE = "localhost/drumline"  # of images that stay in the builder's own store
+_WHEELS = "/tmp/drumline-install"  # noqa: S108 - in the image
+_ARCHIVES = (".whl", ".tar.gz", ".zip")
+
+
+class Recipe(NamedTuple):
+    """What to build: a file of the user's in its folder, or a base with packages on top."""
+
+    directory: str  # of the spec; the paths are relative to it
+    dockerfile: str | None = None
+    context: str = "."
+    base: str | None = None
+    install: tuple[str, ...] = ()
+    registry: str | None = None
+
+    @property
+    def file(self) -> Path:
+        """The user's own Dockerfile."""
+        return Path(self.directory, self.dockerfile or "Dockerfile")
+
+    @property
+    def folder(self) -> Path:
+        """What the builder may copy from."""
+        return Path(self.directory, self.context)
+
+    @property
+    def carried(self) -> dict[str, Path]:
+        """Files of the project among what is installed, by what was asked for."""
+        found = {}
+        for line in self.install:
+            path = Path(self.directory, line)
+            if line.endswith(_ARCHIVES) and "://" not in line and " @ " not in line:
+                found[line] = path
+        return found
+
+    def digest(self) -> str:
+        """Of everything that goes into it; raise InputError if something is not there."""
+        parts: list[object] = [1, self.base, self.install]
+        if self.dockerfile is not None:
+            parts += [_content(self.file, "dockerfile"), list(self._context())]
+        parts += [[line, _content(path, "install")] for line, path in self.carried.items()]
+        return sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+    def name(self, project: str) -> str:
+        """What the image is called: where it goes, whose it is, what is in it."""
+        where = self.registry.rstrip("/") if self.registry else HERE
+        return f"{where}/{_slug(project)}:{self.digest()}"
+
+    def _context(self) -> Iterator[list[object]]:
+        if not self.folder.is_dir():
+            raise InputError(f"image.context: {self.folder} is no folder", hint="it is relative to the spec's folder")
+        # Looked at less closely than the builder does: what is hashed in vain only means a build more.
+        without = [self.folder / line for line in _closed(self.folder)]
+        for entry in walk(self.folder, without=without, rules=False).entries:
+            found = read(self.folder, entry) if entry.kind == "file" else None
+            content = sha256(found[0]).hexdigest() if found else entry.target
+            yield [os.fsencode(entry.path).hex(), entry.kind, entry.executable, content]
+
+
+def write_dockerfile(base: str, install: Sequence[str], carried: Sequence[str] = ()) -> str:
+    """A Dockerfile for a base and what pip installs on top; `carried` are files that lie beside it, by their names."""
+    lines = [f"FROM {base}"]
+    lines += [f"COPY {json.dumps([*carried, f'{_WHEELS}/'])}"] if carried else []
+    if install:
+        words = shlex.join(f"{_WHEELS}/{line}" if line in carried else line for line in install)
+        # Whoever keeps a system's Python from pip means a system that lives longer than a container.
+        lines += [f"RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir {words}"]
+    return "\n".join(lines) + "\n"
+
+
+def _closed(folder: Path) -> Iterator[str]:
+    """Plain names in a `.dockerignore` that takes nothing back; globs are left alone."""
+    try:
+        lines = [line.strip() for line in (folder / ".dockerignore").read_text(errors="replace").splitlines()]
+    except OSError:
+        return
+    if not any(line.startswith("!") for line in lines):
+        yield from (line.strip("/") for line in lines if re.fullmatch(r"/?[A-Za-z0-9_.][A-Za-z0-9_./-]*", line))
+
+
+def _content(path: Path, key: str) -> str:
+    try:
+        return sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"image.{key}: cannot read {path}: {error.strerror}", hint="it is relative to the spec's folder"
+        ) from None
+
+
+def _slug(project: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-") or "image"
