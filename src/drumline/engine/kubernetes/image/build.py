@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -102,8 +102,9 @@ def _run(command: Sequence[str], hint: str = "") -> None:
         raise NotBuilt(f"{words}; {hint}" if hint else words)
 
 
-def main(name: str, lock: str, recipe: str, environ: Mapping[str, str] = os.environ) -> int:
+def main(name: str, lock: str, recipe: str) -> int:
     """Provide an image; the recipe is its values as JSON."""
+    environ = os.environ
     values = json.loads(recipe)
     wanted = Recipe(**{**values, "install": tuple(values["install"])})
     builder = find_builder(environ)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 NAMES = ("docker", "podman", "buildah")
 INSTALL = "install podman or buildah (`apt install buildah`), or start Docker's daemon; or name an image that is there"
@@ -95,7 +95,7 @@ def _is_served(name: str) -> bool:
         f"http://{host}/v2/{repository}/manifests/{tag}", method="HEAD", headers={"Accept": ", ".join(_KINDS)}
     )
     try:
-        with urlopen(asked, timeout=_ANSWER_SECONDS):  # noqa: S310 - a registry of this machine
+        with build_opener(ProxyHandler({})).open(asked, timeout=_ANSWER_SECONDS):  # no proxy leads to this machine
             return True
     except (URLError, OSError):
         return False

@@ -15,7 +15,7 @@ from drumline.engine.kubernetes.tree import read, walk
 from drumline.errors import InputError
 
 HERE = "localhost/drumline"  # of images that stay in the builder's own store
-_WHEELS = "/tmp/drumline-install"  # noqa: S108 - in the image
+_WHEELS = "/tmp/drumline-install"
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 
 

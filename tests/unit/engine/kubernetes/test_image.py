@@ -1,0 +1,153 @@
+"""An image's name follows from what goes into it, and only a builder that works is asked for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.kubernetes.image.builder import Builder, find_builder, is_loopback, qualified, why_none
+from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
+from drumline.errors import InputError
+
+BUILDAH = Builder("buildah", "/usr/bin/buildah")
+
+
+def project(folder: Path) -> Recipe:
+    (folder / "src").mkdir(parents=True)
+    (folder / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
+    (folder / "src/train.py").write_text("print()\n")
+    return Recipe(str(folder), dockerfile="Dockerfile")
+
+
+def test_the_same_content_has_the_same_name_wherever_it_lies(tmp_path: Path) -> None:
+    first, second = project(tmp_path / "one"), project(tmp_path / "two")
+    os.utime(second.file, (1, 1))
+    assert first.name("Digits 2") == second.name("Digits 2")
+    assert first.name("Digits 2").startswith("localhost/drumline/digits-2:")
+
+
+def test_a_registry_is_part_of_the_name_and_not_of_the_content(tmp_path: Path) -> None:
+    recipe = project(tmp_path / "one")
+    pushed = recipe._replace(registry="registry.example/team/")
+    assert pushed.name("digits") == f"registry.example/team/digits:{recipe.digest()}"
+
+
+def test_every_change_of_what_is_built_changes_the_name(tmp_path: Path) -> None:
+    recipe = project(tmp_path / "one")
+    known = {recipe.digest()}
+
+    def changed() -> bool:
+        before = len(known)
+        known.add(recipe.digest())
+        return len(known) > before
+
+    (tmp_path / "one/src/train.py").write_text("print(1)\n")
+    assert changed()
+    (tmp_path / "one/src/train.py").chmod(0o755)
+    assert changed()
+    (tmp_path / "one/Dockerfile").write_text("FROM scratch\n")
+    assert changed()
+    (tmp_path / "one/src/new").write_text("")
+    assert changed()
+    (tmp_path / "one/.gitignore").write_text("*\n")  # which no builder heeds
+    assert changed()
+    (tmp_path / "one/src/train.py").write_text("print(2)\n")
+    assert changed()
+    assert not changed()
+
+
+def test_what_dockerignore_closes_by_name_does_not_count(tmp_path: Path) -> None:
+    recipe = project(tmp_path / "one")
+    (tmp_path / "one/.dockerignore").write_text("data/\n*.log\n")
+    before = recipe.digest()
+    (tmp_path / "one/data").mkdir()
+    (tmp_path / "one/data/big").write_text("x")
+    assert recipe.digest() == before
+    (tmp_path / "one/.dockerignore").write_text("data/\n!data/big\n")
+    other = recipe.digest()
+    (tmp_path / "one/data/big").write_text("y")
+    assert recipe.digest() != other
+
+
+def test_what_is_not_there_is_named_with_its_key(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"image\.dockerfile: cannot read .*/Dockerfile: No such file"):
+        Recipe(str(tmp_path), dockerfile="Dockerfile").digest()
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    with pytest.raises(InputError, match=r"image\.context: .*/gone is no folder"):
+        Recipe(str(tmp_path), dockerfile="Dockerfile", context="gone").digest()
+    with pytest.raises(InputError, match=r"image\.install: cannot read .*/x\.whl"):
+        Recipe(str(tmp_path), base="python:3.11", install=("x.whl",)).digest()
+
+
+def test_a_wheel_of_the_project_counts_with_its_content(tmp_path: Path) -> None:
+    recipe = Recipe(str(tmp_path), base="python:3.11", install=("keras", "dist/x-1-py3-none-any.whl"))
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist/x-1-py3-none-any.whl").write_bytes(b"one")
+    before = recipe.digest()
+    (tmp_path / "dist/x-1-py3-none-any.whl").write_bytes(b"two")
+    assert recipe.digest() != before
+
+
+def test_the_dockerfile_that_drumline_writes() -> None:
+    assert write_dockerfile("docker.io/library/python:3.11", ["tensorflow==2.16.1", "x>=1; python_version>'3'"]) == (
+        "FROM docker.io/library/python:3.11\n"
+        "RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir tensorflow==2.16.1"
+        """ 'x>=1; python_version>'"'"'3'"'"''\n"""
+    )
+    assert write_dockerfile("base", ["a.whl"], ["a.whl"]) == (
+        'FROM base\nCOPY ["a.whl", "/tmp/drumline-install/"]\n'
+        "RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir /tmp/drumline-install/a.whl\n"
+    )
+    assert write_dockerfile("base", []) == "FROM base\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("python", "docker.io/library/python"),
+        ("python:3.11", "docker.io/library/python:3.11"),
+        ("tensorflow/tensorflow:2.16.1", "docker.io/tensorflow/tensorflow:2.16.1"),
+        ("ghcr.io/a/b:1", "ghcr.io/a/b:1"),
+        ("localhost/mine:1", "localhost/mine:1"),
+        ("127.0.0.1:5000/mine:1", "127.0.0.1:5000/mine:1"),
+    ],
+)
+def test_a_short_name_means_what_it_means_to_a_cluster(name: str, meant: str) -> None:
+    assert qualified(name) == meant
+
+
+def test_only_a_registry_of_this_machine_needs_no_certificate() -> None:
+    assert BUILDAH.push("127.0.0.1:5000/x:1") == [
+        "/usr/bin/buildah",
+        "push",
+        "--tls-verify=false",
+        "127.0.0.1:5000/x:1",
+    ]
+    assert BUILDAH.push("registry.example/x:1") == ["/usr/bin/buildah", "push", "registry.example/x:1"]
+    assert not is_loopback("localhost/drumline/x:1")  # no registry at all: the builder's own store
+    assert not is_loopback("127.0.0.1.example.com:5000/x:1")
+
+
+def program(folder: Path, name: str, code: int) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\nexit {code}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path / "bin")}
+    program(tmp_path / "bin", "docker", 1)
+    assert find_builder(environ) is None
+    assert why_none(environ).endswith("docker is there and has no daemon to talk to")
+    program(tmp_path / "bin", "buildah", 0)
+    assert find_builder(environ) == ("buildah", str(tmp_path / "bin/buildah"))
+    program(tmp_path / "bin", "docker", 0)
+    assert find_builder(environ) == ("docker", str(tmp_path / "bin/docker"))
+
+
+def test_without_any_builder_that_is_said(tmp_path: Path) -> None:
+    assert why_none({"PATH": str(tmp_path)}) == (
+        "nothing on this machine builds images: there is no docker, podman or buildah"
+    )
