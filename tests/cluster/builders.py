@@ -1,0 +1,71 @@
+"""A real builder with a store of its own, and a real registry on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+IMAGES = Path(os.environ.get("KUBE_HOME", Path.home() / ".cache/drumline-kube"), "images")
+PYTHON, BUSYBOX = "docker.io/library/python:local", "docker.io/library/busybox:local"
+
+
+class Store(NamedTuple):
+    """Where a builder keeps its images, as the environment that names it."""
+
+    environ: dict[str, str]
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def pull(self, image: str) -> None:
+        """Have one of the cluster's own images, from its file."""
+        self.run(
+            "buildah", "pull", "--quiet", f"docker-archive:{IMAGES / image.replace('/', '_').replace(':', '_')}.tar"
+        )
+
+
+def make_store(folder: Path) -> Store:
+    """A store that nobody else knows."""
+    conf = folder / "storage.conf"
+    conf.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n')
+    store = Store({**os.environ, "CONTAINERS_STORAGE_CONF": str(conf)})
+    for image in (PYTHON, BUSYBOX):
+        store.pull(image)
+    return store
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """Debian's registry on a free port of loopback; gives its address."""
+    program = shutil.which("docker-registry")
+    assert program, "install docker-registry"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    conf = folder / "registry.yml"
+    conf.write_text(
+        f'version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: "{folder}/blobs"}}}}\n'
+        f'http: {{addr: "127.0.0.1:{port}"}}\n'
+    )
+    with (folder / "registry.log").open("w") as log:
+        server = subprocess.Popen([program, "serve", str(conf)], stdout=log, stderr=log)
+    try:
+        while True:
+            assert server.poll() is None, (folder / "registry.log").read_text()
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
