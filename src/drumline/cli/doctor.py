@@ -1,0 +1,60 @@
+"""``drumline doctor``: whether the place where a line is to run has what it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from drumline.cli.load import DEFAULT_FILES, ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load
+from drumline.cli.text import table
+from drumline.engine.health import MISSING, Health, Patient
+from drumline.engine.registry import find_doctor
+from drumline.supervise.site import site_of
+
+
+@click.command()
+@SPEC_ARGUMENT
+@PARAMETER_OPTION
+@ON_OPTION
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig, instead of the spec's.")
+@click.option("-n", "--namespace", metavar="NAME", help="The namespace, instead of the spec's.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: str | None,
+    given: tuple[str, ...],
+    on: str | None,
+    context: str | None,
+    namespace: str | None,
+    form: str,
+) -> None:
+    """Look at where FILE (drumline.yml unless given) would run, and say what is missing there and what to do.
+
+    Without a spec, look at the place alone: this machine, unless `--on` names another. The exit code is 1 if something
+    that is needed is missing.
+    """
+    patient = _patient(file, given, on)._replace(context=context, namespace=namespace)
+    found = list(find_doctor(patient.engine)(patient))
+    if form == "json":
+        click.echo(json.dumps([each._asdict() for each in found], indent=2, ensure_ascii=False))
+    else:
+        click.echo(table(("WHAT", "STATE", "FOUND"), [_cells(each) for each in found]))
+        for each in found:
+            if each.hint:
+                click.echo(f"{click.style('hint:', fg='cyan')} {each.subject}: {each.hint}", err=True)
+    ctx.exit(1 if any(each.verdict == MISSING for each in found) else 0)
+
+
+def _patient(file: str | None, given: tuple[str, ...], on: str | None) -> Patient:
+    if file is None and not given and not any(os.path.lexists(name) for name in DEFAULT_FILES):
+        return Patient(on or "local", site_of(Path.cwd()))
+    loaded = load(file, given=given, on=on)
+    return Patient(loaded.plan.engine, loaded.site, loaded.plan)
+
+
+def _cells(health: Health) -> tuple[str, str, str]:
+    return health.subject, health.verdict, " ".join(health.words.split())

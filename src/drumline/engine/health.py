@@ -1,0 +1,47 @@
+"""What a doctor finds out about a place where replicas are to run: one line for each thing that matters there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.protocol import Site
+from drumline.plan.types import Plan
+
+FINE, UNSURE, MISSING = "ok", "note", "missing"
+
+
+class Health(NamedTuple):
+    """One thing that was looked at: fine, only worth a note, or missing; and what to do about it."""
+
+    subject: str
+    verdict: str
+    words: str
+    hint: str = ""
+
+
+class Patient(NamedTuple):
+    """What is to run there: a plan, if there is a spec; and where to look, as far as somebody said."""
+
+    engine: str
+    site: Site
+    plan: Plan | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+Examine = Callable[[Patient], Iterable[Health]]
+
+
+def free_bytes(folder: Path) -> int | None:
+    """What is left on the disk of a folder, or of the one in which it would be made; None if nobody can say."""
+    import shutil  # noqa: PLC0415 - nobody else waits for it
+
+    for each in (folder, *folder.parents):
+        if each.is_dir():
+            try:
+                return shutil.disk_usage(each).free
+            except OSError:
+                return None
+    return None

@@ -1,0 +1,121 @@
+"""Whether a cluster has room for a whole line: what its nodes can give, less what others asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drumline.engine.kubernetes.waits import parse_quantity
+from drumline.plan.types import ReplicaId, Resources
+from drumline.words import size
+
+GPU = "nvidia.com/gpu"
+_OVER = ("Succeeded", "Failed")
+_KEEPS_OUT = ("NoSchedule", "NoExecute")
+
+
+class Amount(NamedTuple):
+    """So much of each."""
+
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+    gpus: float = 0.0
+
+    def less(self, other: Amount) -> Amount:
+        """What is left of it."""
+        return Amount(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def holds(self, other: Amount) -> bool:
+        """Whether the other fits in."""
+        return all(mine >= theirs - 1e-9 for mine, theirs in zip(self, other, strict=True) if theirs > 0)
+
+    def __str__(self) -> str:
+        gpus = f", {self.gpus:g} GPUs" if self.gpus else ""
+        return f"{max(0.0, self.cpus):.3g} cpus, {size(max(0, int(self.memory_bytes)))}{gpus}"
+
+
+class Node(NamedTuple):
+    """A node that would take pods of the line, with what it has and what is free of it."""
+
+    name: str
+    whole: Amount
+    free: Amount
+
+
+def asked(resources: Resources) -> Amount:
+    """What a replica claims."""
+    return Amount(resources.cpus or 0.0, float(resources.memory_bytes or 0), float(resources.gpus or 0))
+
+
+def open_nodes(
+    nodes: Iterable[Mapping[str, Any]],
+    pods: Iterable[Mapping[str, Any]],
+    *,
+    selector: Mapping[str, str],
+    tolerations: Sequence[Mapping[str, Any]],
+) -> list[Node]:
+    """The nodes that take such pods at all: ready, chosen by their labels, and no taint that is not put up with."""
+    taken: dict[str, Amount] = {}
+    for pod in pods:
+        spec = pod.get("spec") or {}
+        if name := spec.get("nodeName"):
+            if (pod.get("status") or {}).get("phase") not in _OVER:
+                taken[name] = taken.get(name, Amount()).less(Amount().less(_requests(spec)))
+    found = []
+    for node in nodes:
+        name = node["metadata"]["name"]
+        spec, labels = node.get("spec") or {}, node["metadata"].get("labels") or {}
+        if spec.get("unschedulable") or not _is_ready(node):
+            continue
+        if any(labels.get(key) != value for key, value in selector.items()):
+            continue
+        taints = [taint for taint in spec.get("taints") or () if taint.get("effect") in _KEEPS_OUT]
+        if not all(any(_tolerates(each, taint) for each in tolerations) for taint in taints):
+            continue
+        whole = _amount((node.get("status") or {}).get("allocatable") or {})
+        found.append(Node(name, whole, whole.less(taken.get(name, Amount()))))
+    return found
+
+
+def place(wanted: Mapping[ReplicaId, Amount], room: Mapping[str, Amount]) -> list[ReplicaId]:
+    """Put the largest first, each where least is left over; return who found no place."""
+    left = dict(room)
+    homeless = []
+    for replica, amount in sorted(wanted.items(), key=lambda each: (each[1].gpus, each[1].memory_bytes, each[1].cpus), reverse=True):
+        fits = [name for name, free in left.items() if free.holds(amount)]
+        if not fits:
+            homeless.append(replica)
+            continue
+        best = min(fits, key=lambda name: (left[name].gpus, left[name].memory_bytes, left[name].cpus))
+        left[best] = left[best].less(amount)
+    return sorted(homeless)
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint.get("key"))
+    return toleration.get("key") == taint.get("key") and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def _requests(spec: Mapping[str, Any]) -> Amount:
+    """What a pod keeps for itself: all its containers together, or the most that an init container wants alone."""
+
+    def of(container: Mapping[str, Any]) -> Amount:
+        return _amount((container.get("resources") or {}).get("requests") or {})
+
+    total = Amount()
+    for container in spec.get("containers") or ():
+        total = total.less(Amount().less(of(container)))
+    before = [of(container) for container in spec.get("initContainers") or ()]
+    return Amount(*(max(amounts) for amounts in zip(total, *before, strict=True)))
+
+
+def _amount(quantities: Mapping[str, Any]) -> Amount:
+    return Amount(*((parse_quantity(quantities.get(name)) or 0.0) for name in ("cpu", "memory", GPU)))
