@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-IMAGES = Path(os.environ.get("KUBE_HOME", Path.home() / ".cache/drumline-kube"), "images")
+IMAGES = Path(os.environ.get("DRUMLINE_CACHE") or Path.home() / ".cache/drumline-dev", "kube/images")
 PYTHON, BUSYBOX = "docker.io/library/python:local", "docker.io/library/busybox:local"
 
 

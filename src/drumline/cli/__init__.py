@@ -37,6 +37,7 @@ COMMANDS = {
     "environments": "List the environments that were built for runs, or remove them",
     "supervise": "Look after a run again whose supervisor is gone",
     "check": "Name every problem of a spec, or show who would run",
+    "doctor": "Say whether this machine or a cluster has what a run needs",
     "render": "Print exactly what would run",
     "tfconfig": "Make TF_CONFIG for hosts, or check one",
     "schema": "Print the JSON Schema of drumline.yml",

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from drumline.engine.protocol import Engine, Site
 from drumline.errors import EngineError
 
+if TYPE_CHECKING:
+    from drumline.engine.health import Examine
+
 MODULES = {"local": "drumline.engine.local", "fake": "drumline.engine.fake"}
 OFFERED = tuple(name for name in MODULES if name != "fake")  # nobody trains on that; a plan made by hand may name it
 PLANNED = ("ssh", "kubernetes", "jobset", "tfjob")
+
+
+def find_doctor(name: str) -> Examine:
+    """Who looks at the place where an engine of this name runs its replicas."""
+    package = {"jobset": "kubernetes", "tfjob": "kubernetes"}.get(name, name)
+    try:
+        return cast("Examine", import_module(f"drumline.engine.{package}.doctor").examine)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("drumline"):
+            raise EngineError(
+                f"nobody can look at `{name}` yet", hint="try `--on local` or `--on kubernetes`"
+            ) from None
+        raise EngineError(
+            f"`{name}` needs {error.name}, which is not installed", hint=f"`pip install 'drumline[{package}]'`"
+        ) from None
 
 
 def get_ready() -> None:

@@ -25,6 +25,10 @@ class Amount(NamedTuple):
         """What is left of it."""
         return Amount(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def more(self, other: Amount) -> Amount:
+        """Both together."""
+        return Amount(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
     def holds(self, other: Amount) -> bool:
         """Whether the other fits in."""
         return all(mine >= theirs - 1e-9 for mine, theirs in zip(self, other, strict=True) if theirs > 0)
@@ -58,9 +62,8 @@ def open_nodes(
     taken: dict[str, Amount] = {}
     for pod in pods:
         spec = pod.get("spec") or {}
-        if name := spec.get("nodeName"):
-            if (pod.get("status") or {}).get("phase") not in _OVER:
-                taken[name] = taken.get(name, Amount()).less(Amount().less(_requests(spec)))
+        if (name := spec.get("nodeName")) and (pod.get("status") or {}).get("phase") not in _OVER:
+            taken[name] = taken.get(name, Amount()).more(_requests(spec))
     found = []
     for node in nodes:
         name = node["metadata"]["name"]
@@ -81,14 +84,19 @@ def place(wanted: Mapping[ReplicaId, Amount], room: Mapping[str, Amount]) -> lis
     """Put the largest first, each where least is left over; return who found no place."""
     left = dict(room)
     homeless = []
-    for replica, amount in sorted(wanted.items(), key=lambda each: (each[1].gpus, each[1].memory_bytes, each[1].cpus), reverse=True):
+    for replica in sorted(wanted, key=lambda each: _weight(wanted[each]), reverse=True):
+        amount = wanted[replica]
         fits = [name for name, free in left.items() if free.holds(amount)]
         if not fits:
             homeless.append(replica)
             continue
-        best = min(fits, key=lambda name: (left[name].gpus, left[name].memory_bytes, left[name].cpus))
+        best = min(fits, key=lambda name: _weight(left[name]))
         left[best] = left[best].less(amount)
     return sorted(homeless)
+
+
+def _weight(amount: Amount) -> tuple[float, ...]:
+    return amount.gpus, amount.memory_bytes, amount.cpus
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
@@ -112,7 +120,7 @@ def _requests(spec: Mapping[str, Any]) -> Amount:
 
     total = Amount()
     for container in spec.get("containers") or ():
-        total = total.less(Amount().less(of(container)))
+        total = total.more(of(container))
     before = [of(container) for container in spec.get("initContainers") or ()]
     return Amount(*(max(amounts) for amounts in zip(total, *before, strict=True)))
 

@@ -1,0 +1,140 @@
+"""What is needed in a cluster and what is there, weighed: pure, from what its API said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drumline.engine.health import FINE, MISSING, UNSURE, Health
+from drumline.engine.kubernetes import room
+from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
+from drumline.engine.kubernetes.paths import Objects, name_of
+from drumline.plan.cluster import Volume
+from drumline.plan.types import Plan
+from drumline.words import count
+
+OLDEST = (1, 29)  # the first whose Jobs do as they are told about pods that were deleted, without being asked to
+# Who enforces NetworkPolicies, by the name of what runs on every node.
+_ENFORCERS = re.compile(
+    r"calico|cilium|antrea|weave|kube-router|canal|ovn|azure-npm|netd|aws-node|kindnet|kube-network-policies"
+)
+_DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+
+
+class Right(NamedTuple):
+    """Something that one may do to a kind of objects."""
+
+    verb: str
+    resource: str
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+def rights(engine: str, plan: Plan | None) -> Iterator[Right]:
+    """Everything that a run does in a cluster."""
+    for verb in ("create", "get", "patch", "delete", "list"):
+        yield Right(verb, "configmaps")
+    for verb in ("create", "delete", "list"):
+        yield Right(verb, "services")
+    for verb in ("get", "list", "watch", "delete"):
+        yield Right(verb, "pods")
+    yield Right("get", "pods/log")
+    yield Right("list", "events")
+    own = {"jobset": ("jobsets", "jobset.x-k8s.io"), "tfjob": ("tfjobs", "kubeflow.org")}.get(engine, ("jobs", "batch"))
+    for verb in ("create", "get", "list", "watch", "delete"):
+        yield Right(verb, *own)
+    cluster = plan.cluster if plan else None
+    if cluster is None or cluster.network_policy:
+        yield Right("create", "networkpolicies", "networking.k8s.io")
+        yield Right("delete", "networkpolicies", "networking.k8s.io")
+    if cluster is None or cluster.output:
+        yield Right("create", "persistentvolumeclaims")
+        yield Right("get", "persistentvolumeclaims")
+    if plan is None or any(not isinstance(value, str) for each in plan.replicas for value in each.env.values()):
+        yield Right("create", "secrets")
+        yield Right("delete", "secrets")
+
+
+def judge_version(text: str) -> Health:
+    """Whether a server is new enough."""
+    oldest = ".".join(map(str, OLDEST))
+    found = re.match(r"v?(\d+)\.(\d+)", text)
+    if found is None:
+        return Health("version", UNSURE, f"`{text}` says nothing", f"drumline wants Kubernetes {oldest} or later")
+    if (int(found[1]), int(found[2])) < OLDEST:
+        return Health(
+            "version", MISSING, f"{text}, and {oldest} is the oldest that is supported", "upgrade the cluster"
+        )
+    return Health("version", FINE, f"{text} ({oldest} is the oldest that is supported)")
+
+
+def judge_builder(environ: Mapping[str, str], *, needed: bool) -> Health:
+    """Whether images can be built on this machine."""
+    builder = find_builder(environ)
+    if builder:
+        return Health("image builder", FINE, f"{builder.kind}, {builder.path}")
+    return Health("image builder", MISSING if needed else UNSURE, why_none(environ), INSTALL)
+
+
+def judge_storage(classes: Objects, volume: Volume | None) -> Health:
+    """Whether a claim would be met; access modes are the provisioner's own affair, which no API tells."""
+    usual = next((each for each in classes if _is_default(each)), None)
+    wanted = volume.storage_class if volume else None
+    names = ", ".join(sorted(name_of(each) for each in classes)) or "none"
+    chosen = next((each for each in classes if name_of(each) == wanted), None) if wanted else usual
+    if chosen is None and wanted:
+        return Health("storage", MISSING, f"there is no storage class `{wanted}`", f"there are: {names}")
+    if chosen is None:
+        words = f"no storage class is the default; there are: {names}"
+        return Health("storage", MISSING if volume else UNSURE, words, "say `output: {size: 10GiB, class: NAME}`")
+    provisioner, access = chosen.get("provisioner"), (volume.access if volume else None) or "ReadWriteOnce"
+    words = f"class {name_of(chosen)}{'' if wanted else ', the default'} ({provisioner})"
+    if access == "ReadWriteMany":
+        hint = f"whether {provisioner} can do ReadWriteMany shows when the first claim is made; its manual says"
+        return Health("storage", UNSURE, f"{words}, asked for {access}", hint)
+    if volume and chosen.get("volumeBindingMode") == "WaitForFirstConsumer":
+        return Health("storage", FINE, f"{words}, {access}, bound where the chief runs")
+    return Health("storage", FINE, f"{words}, {access}" if volume else words)
+
+
+def _is_default(storage_class: Mapping[str, Any]) -> bool:
+    marks = storage_class["metadata"].get("annotations") or {}
+    return any(marks.get(each) == "true" for each in _DEFAULT)
+
+
+def judge_room(nodes: Sequence[room.Node], plan: Plan | None, *, seen: bool = True) -> Health:
+    """Whether the whole line finds a place, now or ever; `seen`: what others have taken is known."""
+    if not nodes:
+        return Health("room", MISSING, "no node takes such pods", "look at `node_selector` and `tolerations`")
+    most = max(nodes, key=lambda node: (node.free.gpus, node.free.cpus))
+    free = f"{count(len(nodes), 'node')}; most is free on {most.name}: {most.free}"
+    unseen = "" if seen else " (what others have taken, you may not ask)"
+    if plan is None:
+        return Health("room", FINE, f"{free}{unseen}")
+    wanted = {each.id: room.asked(each.resources) for each in plan.replicas}
+    if homeless := room.place(wanted, {node.name: node.whole for node in nodes}):
+        first = homeless[0]
+        words = f"even empty, {count(len(nodes), 'node')} cannot hold {_names(homeless)}, who wants {wanted[first]}"
+        return Health("room", MISSING, words, "ask for less, or for other nodes with `node_selector`")
+    if homeless := room.place(wanted, {node.name: node.free for node in nodes}):
+        words = f"not now: no place is left for {_names(homeless)}, who wants {wanted[homeless[0]]}; {free}"
+        return Health("room", UNSURE, words, "others have to end first; the run waits for `timeouts.start`")
+    return Health("room", FINE, f"{count(len(wanted), 'replica')} on {free}{unseen}")
+
+
+def _names(replicas: Sequence[object]) -> str:
+    more = f" and {len(replicas) - 1} more" if len(replicas) > 1 else ""
+    return f"{replicas[0]}{more}"
+
+
+def judge_policies(daemons: Iterable[str], *, needed: bool) -> Health:
+    """Whether what runs on every node is known to enforce NetworkPolicies; a guess, and it says so."""
+    known = sorted(name for name in daemons if _ENFORCERS.search(name))
+    if known:
+        return Health("network policies", FINE, f"probably enforced, by {', '.join(known)}")
+    words = "probably not enforced: nothing that does so runs on the nodes"
+    hint = "then whoever has a pod in the cluster reaches the training ports, which have no password" if needed else ""
+    return Health("network policies", UNSURE, words, hint)
