@@ -46,6 +46,7 @@ class ReplicaId(NamedTuple):
 
 
 TENSORBOARD = ReplicaId("tensorboard", 0)
+BUILD = ReplicaId("build", 0)
 
 
 class Secret(NamedTuple):
@@ -139,7 +140,7 @@ class Environment(NamedTuple):
     @property
     def id(self) -> ReplicaId:
         """The helper that builds it."""
-        return ReplicaId("build", 0)
+        return BUILD
 
 
 class Preparation(NamedTuple):
@@ -231,9 +232,10 @@ class Plan(NamedTuple):
 
     @property
     def helpers(self) -> tuple[ReplicaId, ...]:
-        """Who work before the line, in this order: what builds its environment, then what makes its data in it."""
-        built = (self.environment.id,) if self.environment else ()
-        return (*built, *(each.id for each in self.preparations))
+        """Who work before the line, in this order: what builds its environment or image, then what makes its data."""
+        # In a cluster the image is the environment.
+        builds = self.cluster.image.is_built if self.cluster else self.environment is not None
+        return (*((BUILD,) if builds else ()), *(each.id for each in self.preparations))
 
     def replicas_of(self, *roles: str) -> tuple[Replica, ...]:
         """The replicas of these roles, in the order of the line."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient, free_bytes
 from drumline.engine.local import make_engine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.network import objection
+from drumline.engine.local.stacks import find_spy
 from drumline.errors import DrumlineError
 from drumline.words import count, size
 
@@ -35,9 +34,11 @@ def examine(patient: Patient) -> Iterator[Health]:
         yield Health("private network", MISSING if needed else UNSURE, refused, "`network: shared` needs nothing")
     else:
         yield Health("private network", FINE, "replicas can have a network of their own")
-    there = find_spec("py_spy") is not None or shutil.which("py-spy") is not None
-    words = "py-spy is there" if there else "stacks of a line that hangs are Python's own only: there is no py-spy"
-    yield Health("stacks", FINE if there else UNSURE, words, "" if there else "`pip install 'drumline[stacks]'`")
+    if spy := find_spy():
+        yield Health("stacks", FINE, f"py-spy, {spy}")
+    else:
+        words = "there is no py-spy: of a line that hangs, Python's own stacks are shown, and only as it is ended"
+        yield Health("stacks", UNSURE, words, "`pip install 'drumline[stacks]'`")
 
 
 def _home(home: Path) -> Health:

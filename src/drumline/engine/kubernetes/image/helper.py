@@ -1,0 +1,75 @@
+"""A run's `build`: a process of this machine, whose log and end are told as those of any replica."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
+from drumline.engine.kubernetes.image.recipe import Recipe
+from drumline.engine.local.life import Life
+from drumline.engine.local.processes import Processes
+from drumline.engine.protocol import Loop, Site, Tell
+from drumline.errors import EngineError
+from drumline.plan.cluster import Cluster
+from drumline.plan.types import BUILD, Launch, Place, Plan, Replica, Resources
+from drumline.runtime.keeper import boot_id
+
+_MODULE = "drumline.engine.kubernetes.image.build"
+
+
+def named(plan: Plan, directory: Path) -> Plan:
+    """The same plan; an image that is built has the name that its content gives it. Raise InputError if it cannot."""
+    cluster = plan.cluster
+    if cluster is None or not cluster.image.is_built:
+        return plan
+    image = cluster.image._replace(name=recipe_of(cluster, directory).name(plan.project))
+    return plan._replace(cluster=cluster._replace(image=image))
+
+
+def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
+    """Raise EngineError if the plan's image has to be built and nobody here can."""
+    if plan.cluster and plan.cluster.image.is_built and find_builder(environ) is None:
+        raise EngineError(why_none(environ), hint=INSTALL)
+
+
+def recipe_of(cluster: Cluster, directory: Path) -> Recipe:
+    """What the image is made of."""
+    image = cluster.image
+    return Recipe(str(directory), image.dockerfile, image.context, image.base, image.install, image.registry)
+
+
+class BuildHelper:
+    """Starts, stops and watches the build of one run."""
+
+    def __init__(self, run_dir: Path, site: Site, loop: Loop, tell: Tell) -> None:
+        self._site = site
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, tell=tell)
+
+    def start(self, plan: Plan, *, incarnation: int = 0) -> None:
+        """Start the build, if nobody did; what is there already is found by it."""
+        cluster = plan.cluster
+        if cluster is None or cluster.image.name is None:
+            raise AssertionError("an image has a name before it is built")
+        recipe = recipe_of(cluster, self._site.directory)
+        cache = self._site.cache or self._site.home / "cache"
+        lock = cache / "images" / f"{cluster.image.name.rpartition(':')[2]}.lock"
+        argv = (sys.executable, "-P", "-m", _MODULE, cluster.image.name, str(lock), json.dumps(recipe._asdict()))
+        directory = str(self._site.directory)
+        launch = Launch(
+            Replica(BUILD, str(BUILD), argv, {}, Resources()), 0, Place("", 0, directory, "", ""), {}, incarnation
+        )
+        self._processes.start([launch], lambda _: dict(os.environ), {})
+
+    def stop(self, incarnation: int, *, grace_seconds: float) -> None:
+        """Begin to stop it; its end is told."""
+        self._processes.stop([Life(BUILD, 0, incarnation)], grace_seconds=grace_seconds)
+
+    def traces(self) -> Iterator[Path]:
+        """Its folder, while it writes into it."""
+        return self._processes.traces()

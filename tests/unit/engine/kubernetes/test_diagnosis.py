@@ -1,0 +1,158 @@
+"""What a doctor concludes from what a cluster says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from drumline.engine.health import FINE, MISSING, UNSURE
+from drumline.engine.kubernetes import diagnosis, room
+from drumline.engine.kubernetes.room import Amount, Node
+from drumline.plan.cluster import Cluster, Image, Volume
+from drumline.plan.types import Plan, Replica, ReplicaId, Resources, Secret
+
+GIB = 1 << 30
+
+
+def line(*resources: Resources, cluster: Cluster | None = None, env: Mapping[str, Any] | None = None) -> Plan:
+    replicas = tuple(
+        Replica(ReplicaId("worker", index), f"w-{index}", ("true",), env or {}, each)
+        for index, each in enumerate(resources)
+    )
+    return Plan("1", "p", "p", "plain", "kubernetes", replicas, "all-workers", cluster=cluster)
+
+
+def node(name: str, cpus: str = "4", *, labels: Mapping[str, str] | None = None, **spec: object) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": cpus, "memory": "8Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod(on: str, *cpus: str, phase: str = "Running", before: str = "0") -> dict[str, Any]:
+    containers = [{"resources": {"requests": {"cpu": each, "memory": "1Gi"}}} for each in cpus]
+    initial = [{"resources": {"requests": {"cpu": before}}}]
+    return {
+        "spec": {"nodeName": on, "containers": containers, "initContainers": initial},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [("v1.35.8", FINE), ("v1.29.0-gke.1", FINE), ("v1.28.9+k3s1", MISSING), ("1.9", MISSING), ("", UNSURE)],
+)
+def test_an_old_server_is_refused(text: str, verdict: str) -> None:
+    found = diagnosis.judge_version(text)
+    assert found.verdict == verdict
+    assert "1.29" in f"{found.words} {found.hint}"
+
+
+def test_what_others_ask_for_is_not_free() -> None:
+    pods = [pod("a", "500m", "1"), pod("a", "250m", before="2"), pod("a", "3", phase="Succeeded"), pod("b", "4")]
+    (free,) = room.open_nodes([node("a")], pods, selector={}, tolerations=())
+    assert free.free.cpus == pytest.approx(4 - 1.5 - 2)
+    assert free.free.memory_bytes == (8 - 3) * GIB
+
+
+def test_nodes_that_would_not_take_the_pods_do_not_count() -> None:
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    nodes = [
+        node("closed", unschedulable=True),
+        node("tainted", taints=[taint]),
+        node("other", labels={"zone": "b"}),
+        node("soft", labels={"zone": "a"}, taints=[{"key": "x", "effect": "PreferNoSchedule"}]),
+        {**node("lost", labels={"zone": "a"}), "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
+    ]
+
+    def names(selector: Mapping[str, str], *tolerations: Mapping[str, Any]) -> list[str]:
+        return [each.name for each in room.open_nodes(nodes, (), selector=selector, tolerations=tolerations)]
+
+    assert names({"zone": "a"}) == ["soft"]
+    assert names({}) == ["other", "soft"]
+    assert names({}, {"key": "gpu", "operator": "Exists"}) == ["tainted", "other", "soft"]
+    assert names({}, {"key": "gpu", "operator": "Equal", "value": "no"}) == ["other", "soft"]
+    assert names({}, {"operator": "Exists", "effect": "NoExecute"}) == ["other", "soft"]
+
+
+def nodes(*free: Amount, whole: Amount | None = None) -> list[Node]:
+    return [Node(f"node{number}", whole or each, each) for number, each in enumerate(free, start=1)]
+
+
+def test_a_gang_that_fits_fits_whole() -> None:
+    two = [Resources(cpus=2), Resources(cpus=1), Resources(cpus=3)]
+    assert diagnosis.judge_room(nodes(Amount(3, GIB), Amount(3, GIB)), line(*two)).verdict == FINE
+    found = diagnosis.judge_room(nodes(Amount(3, GIB), Amount(2, GIB), whole=Amount(4, GIB)), line(*two))
+    assert (found.verdict, found.words.partition(";")[0]) == (
+        UNSURE,
+        "not now: no place is left for worker.1, who wants 1 cpus, 0 B",
+    )
+    found = diagnosis.judge_room(nodes(Amount(8, GIB)), line(Resources(gpus=1), Resources(gpus=1)))
+    assert found.verdict == MISSING
+    assert found.words == "even empty, 1 node cannot hold worker.0 and 1 more, who wants 0 cpus, 0 B, 1 GPUs"
+    assert diagnosis.judge_room([], line(Resources())).verdict == MISSING
+
+
+def test_who_asks_for_nothing_fits_on_a_full_node() -> None:
+    assert diagnosis.judge_room(nodes(Amount(-0.5, -1)), line(Resources())).verdict == FINE
+
+
+CLASSES = [
+    {"metadata": {"name": "slow"}, "provisioner": "example.com/slow"},
+    {
+        "metadata": {"name": "usual", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "example.com/usual",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("volume", "verdict", "words"),
+    [
+        (None, FINE, "class usual, the default (example.com/usual)"),
+        (Volume(size_bytes=GIB), FINE, "ReadWriteOnce, bound where the chief runs"),
+        (Volume(size_bytes=GIB, storage_class="slow"), FINE, "class slow (example.com/slow)"),
+        (Volume(size_bytes=GIB, storage_class="fast"), MISSING, "there is no storage class `fast`"),
+        (Volume(size_bytes=GIB, access="ReadWriteMany"), UNSURE, "asked for ReadWriteMany"),
+    ],
+)
+def test_a_claim_needs_a_class(volume: Volume | None, verdict: str, words: str) -> None:
+    found = diagnosis.judge_storage(CLASSES, volume)
+    assert found.verdict == verdict
+    assert words in found.words
+
+
+def test_without_a_default_class_the_spec_has_to_name_one() -> None:
+    assert diagnosis.judge_storage(CLASSES[:1], Volume(size_bytes=GIB)).verdict == MISSING
+    assert diagnosis.judge_storage(CLASSES[:1], None).verdict == UNSURE
+
+
+def test_whether_policies_are_enforced_is_a_guess_from_what_runs_on_the_nodes() -> None:
+    assert diagnosis.judge_policies(["kube-proxy", "calico-node"], needed=True).words == (
+        "probably enforced, by calico-node"
+    )
+    assert diagnosis.judge_policies(["kube-proxy", "kube-flannel-ds"], needed=True).verdict == UNSURE
+
+
+def test_rights_are_those_that_this_run_needs() -> None:
+    quiet = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=False))
+    resources = {right.resource for right in diagnosis.rights("kubernetes", quiet)}
+    assert {"jobs", "pods", "pods/log", "configmaps", "services"} <= resources
+    assert not resources & {"networkpolicies", "persistentvolumeclaims", "secrets", "jobsets", "tfjobs"}
+    loud = line(Resources(), cluster=Cluster(output=Volume(size_bytes=1)), env={"TOKEN": Secret("TOKEN")})
+    resources = {right.resource for right in diagnosis.rights("jobset", loud)}
+    assert {"jobsets", "networkpolicies", "persistentvolumeclaims", "secrets"} <= resources
+    assert "jobs" not in resources
+
+
+def test_a_builder_is_needed_only_by_who_builds(tmp_path: object) -> None:
+    nobody = {"PATH": str(tmp_path)}
+    assert diagnosis.judge_builder(nobody, needed=True).verdict == MISSING
+    assert diagnosis.judge_builder(nobody, needed=False).verdict == UNSURE
