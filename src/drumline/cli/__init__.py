@@ -33,6 +33,8 @@ COMMANDS = {
     "drill": "Hurt a replica on purpose, and see how the run recovers",
     "stacks": "Show what the threads of a run's replicas are doing, or were",
     "events": "Show what happened to a run, one line each",
+    "inspect": "Look at what a run has written, where it is: in its folder or on its volume",
+    "cp": "Copy what a run has written, or something to it",
     "rm": "Forget runs that are over, and their files",
     "environments": "List the environments that were built for runs, or remove them",
     "supervise": "Look after a run again whose supervisor is gone",

@@ -27,17 +27,28 @@ _PATIENCE_SECONDS = 5.0
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-def command(ids: tuple[str, ...]) -> None:
+@click.option("--volumes", is_flag=True, help="Also delete the volumes that were made for them in a cluster.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before volumes are deleted.")
+def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
     """Forget runs that are over: their logs, their journal, and what they wrote into their own folder.
 
-    All ids are looked up before anything is removed. An `output` folder that the spec names is left alone.
+    All ids are looked up before anything is removed. An `output` folder or a claim that the spec names is left alone.
     """
     home = home_of(os.environ)
     doomed = {folder.id: (folder, _check(folder)) for folder in [_folder(home, text) for text in ids]}
+    if volumes:
+        from drumline.cli.volumes import remove_volumes  # noqa: PLC0415 - a cluster's client, which few need
+
+        remove_volumes([details for _, details in doomed.values()], yes=yes)
     for folder, details in doomed.values():
         _remove(home, folder)
         click.echo(f"removed run {folder.id}")
-        if details.plan.output:
+        if details.plan.cluster and not volumes:
+            from drumline.cli.volumes import left_behind  # noqa: PLC0415
+
+            for words in left_behind(details):
+                click.echo(words, err=True)
+        elif details.plan.output and not details.plan.cluster:
             click.echo(f"its output stays in {details.output_dir}", err=True)
 
 

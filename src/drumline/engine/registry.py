@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from drumline.engine.protocol import Engine, Site
 from drumline.errors import EngineError
 
 if TYPE_CHECKING:
     from drumline.engine.health import Examine
+    from drumline.engine.output import Output, Written
 
 MODULES = {"local": "drumline.engine.local", "fake": "drumline.engine.fake"}
 OFFERED = tuple(name for name in MODULES if name != "fake")  # nobody trains on that; a plan made by hand may name it
@@ -18,14 +19,22 @@ PLANNED = ("ssh", "kubernetes", "jobset", "tfjob")
 
 def find_doctor(name: str) -> Examine:
     """Who looks at the place where an engine of this name runs its replicas."""
+    return cast("Examine", _part(name, "doctor").examine)
+
+
+def open_output(written: Written) -> Output:
+    """What a run has written, where its engine let it write."""
+    return cast("Output", _part(written.plan.engine, "output").open_output(written))
+
+
+def _part(name: str, part: str) -> Any:
+    """A module of an engine that only few commands need."""
     package = {"jobset": "kubernetes", "tfjob": "kubernetes"}.get(name, name)
     try:
-        return cast("Examine", import_module(f"drumline.engine.{package}.doctor").examine)
+        return import_module(f"drumline.engine.{package}.{part}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("drumline"):
-            raise EngineError(
-                f"nobody can look at `{name}` yet", hint="try `--on local` or `--on kubernetes`"
-            ) from None
+            raise EngineError(f"`{name}` has nothing of the kind yet") from None
         raise EngineError(
             f"`{name}` needs {error.name}, which is not installed", hint=f"`pip install 'drumline[{package}]'`"
         ) from None

@@ -46,6 +46,11 @@ class Api:
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
 
     @property
+    def client(self) -> AsyncClient:
+        """What it asks with; for streams that go both ways."""
+        return self._client
+
+    @property
     def namespace(self) -> str:
         """Where all of it happens."""
         return self.where.namespace

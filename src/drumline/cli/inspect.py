@@ -1,0 +1,40 @@
+"""``drumline inspect``: a shell where a run has written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from drumline.engine.output import Output, Written
+from drumline.engine.registry import open_output
+from drumline.errors import InputError
+from drumline.run.id import parse_target
+from drumline.store.clock import read_clock
+from drumline.store.folder import find_folder
+from drumline.store.home import home_of
+from drumline.view.run import run_details
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("run", metavar="ID")
+@click.argument("argv", nargs=-1, metavar="[COMMAND...]", type=click.UNPROCESSED)
+@click.pass_context
+def command(ctx: click.Context, run: str, argv: tuple[str, ...]) -> None:
+    """Open a shell where a run has written, or run COMMAND there; its exit code is this one's.
+
+    On this machine that is the run's output folder. In a cluster, a small pod of the run's image is started on its
+    volumes, at the paths that they have in training, and removed afterwards.
+    """
+    ctx.exit(find_output(run).visit(argv))
+
+
+def find_output(run: str) -> Output:
+    """What the run of this number has written."""
+    target = parse_target(run)
+    if target.role is not None:
+        raise InputError(f"{run}: all replicas of a run write to one place", hint=f"say `{target.run}`")
+    folder = find_folder(home_of(os.environ), target.run)
+    details = run_details(folder, read_clock())
+    return open_output(Written(details.plan, Path(details.output_dir)))

@@ -1,0 +1,46 @@
+"""The volumes of runs that are to be forgotten."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from drumline.engine.output import Written
+from drumline.engine.registry import open_output
+from drumline.errors import InputError
+from drumline.view.run import RunDetails
+
+
+def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
+    """Say what will be deleted, ask unless that is answered already, and delete it."""
+    doomed = []
+    for details in runs:
+        output = open_output(Written(details.plan, Path(details.output_dir)))
+        found = output.volumes()
+        for volume in found:
+            click.echo(f"run {details.plan.run}: {volume.words}", err=True)
+        if found:
+            doomed.append((output, [volume.name for volume in found]))
+    if not doomed:
+        click.echo("no volume was made for them that is still there", err=True)
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError("volumes are deleted only if somebody says so", hint="say `--yes`")
+        click.confirm("Delete that, for ever?", abort=True, err=True)
+    for output, names in doomed:
+        output.remove(names)
+        for name in names:
+            click.echo(f"deleted the claim {name}")
+
+
+def left_behind(details: RunDetails) -> Iterator[str]:
+    """What of a run in a cluster stays there; nobody is asked, since the cluster may be away."""
+    from drumline.engine.kubernetes.names import made_claims  # noqa: PLC0415 - only for such runs
+
+    where = details.plan.cluster.namespace if details.plan.cluster else None
+    for name in made_claims(details.plan):
+        yield f"its claim {name} stays{f' in {where}' if where else ''}: `kubectl delete pvc {name}` deletes it"

@@ -1,0 +1,122 @@
+"""A small pod that looks at a run's volumes, at the paths that they have in training; gone when nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, cast
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.api import Api, Change
+from drumline.engine.kubernetes.manifests import pod as pods
+from drumline.engine.kubernetes.manifests.variables import Variables
+from drumline.engine.kubernetes.manifests.volumes import mounts
+from drumline.engine.kubernetes.paths import Object, name_of
+from drumline.engine.kubernetes.place import place_helper
+from drumline.engine.kubernetes.pods import PodEnded, PodRuns, read_pod
+from drumline.errors import EngineError, InputError
+from drumline.plan.types import Plan, Resources
+
+CONTAINER = pods.REPLICA
+INSPECTS = f"{names.PREFIX}/inspects"
+_LONGEST_SECONDS = 8 * 3600  # of a pod whose command was killed and could not remove it
+_PATIENCE_SECONDS = 180.0
+_OVER = ("Succeeded", "Failed")
+_ALONE = ("ReadWriteOnce", "ReadWriteOncePod")
+# Ends at once when it is asked to, which a first process does not by itself.
+_WAIT = ("sh", "-c", f"trap 'exit 0' TERM INT; sleep {_LONGEST_SECONDS} & wait")
+
+
+def visitor(plan: Plan, unique: str) -> Object:
+    """The pod; it carries no label of the run's, so that nobody waits for it or counts it."""
+    chief = plan.chief or plan.replicas[0].id
+    place = place_helper(plan)
+    folders = {"OUTPUT_DIR": place.output_dir, "CHECKPOINT_DIR": place.checkpoint_dir}
+    content = pods.Content(
+        argv=_WAIT,
+        variables=Variables(tuple({"name": name, "value": value} for name, value in folders.items()), (), {}),
+        resources=Resources(),
+        place=place._replace(workdir=place.output_dir),
+        mounts=mounts(plan, chief, 0),
+        labels={names.MANAGED: "drumline", INSPECTS: names.base(plan)},
+        carries=False,
+    )
+    template = pods.template(plan, content)
+    spec = {**template["spec"], "activeDeadlineSeconds": _LONGEST_SECONDS, "terminationGracePeriodSeconds": 1}
+    metadata = {**template["metadata"], "name": f"{names.base(plan)}-inspect-{unique}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def claims(plan: Plan) -> list[str]:
+    """The claims that the run writes to and reads from; raise InputError if it has none."""
+    cluster = names.cluster(plan)
+    found = [names.data_claim(plan, variable) for variable in cluster.data]
+    if output := names.output_claim(plan):
+        found = [output, *found]
+    if not found:
+        raise InputError(
+            f"run {plan.run} has no volume: what it wrote went with its pods",
+            hint=f"give it one: `engine: {{{plan.engine}: {{output: {{size: 10GiB}}}}}}`",
+        )
+    return found
+
+
+def holder(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, Any] | None:
+    """A pod that has a claim, and is no visitor and not over."""
+    for each in pods_there:
+        if (each.get("status") or {}).get("phase") in _OVER or INSPECTS in (each["metadata"].get("labels") or {}):
+            continue
+        for volume in (each.get("spec") or {}).get("volumes") or ():
+            if (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim:
+                return each
+    return None
+
+
+@asynccontextmanager
+async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
+    """Have such a pod for the block; gives its name. Raise EngineError if the volume is not to be had now."""
+    await _require_free(api, plan)
+    letters = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+    name = name_of(await api.create(visitor(plan, letters)))
+    try:
+        await _await_running(api, name)
+        yield name
+    finally:
+        await asyncio.shield(api.delete("Pod", name, grace_seconds=0))
+
+
+async def _require_free(api: Api, plan: Plan) -> None:
+    for claim in claims(plan):
+        spec = (await api.read("PersistentVolumeClaim", claim)).get("spec") or {}
+        modes = list(spec.get("accessModes") or ())
+        if set(modes) <= set(_ALONE) and (has := holder(await api.list("Pod"), claim)):
+            node = (has.get("spec") or {}).get("nodeName")
+            where = f", on {node}" if node else ""
+            raise EngineError(
+                f"the volume `{claim}` is {modes[0]}, and {name_of(has)} has it{where}",
+                hint=f"look again when that is over, as `drumline wait {plan.run}` says; a ReadWriteMany volume can be"
+                " looked at any time",
+            )
+
+
+async def _await_running(api: Api, name: str) -> None:
+    """Wait until the pod runs; raise EngineError with what it waits for, or why it ended."""
+    waits = "nobody said for what"
+    watching = cast("AsyncGenerator[Change, None]", api.watch("Pod", fields=f"metadata.name={name}"))
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS), aclosing(watching):
+            async for change in watching:
+                for each in change.objects:
+                    standing = read_pod(each, now=time.time(), deleted=change.what == "DELETED")
+                    if isinstance(standing, PodRuns):
+                        return
+                    if isinstance(standing, PodEnded):
+                        raise EngineError(f"the pod that looks at the volume ended: {standing.exit.message}")
+                    waits = standing.message or waits
+                    if standing.is_fatal:
+                        raise EngineError(f"the pod that looks at the volume cannot start: {waits}")
+    except TimeoutError:
+        raise EngineError(f"after {_PATIENCE_SECONDS:.0f} s the pod that looks at the volume waits: {waits}") from None

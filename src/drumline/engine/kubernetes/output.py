@@ -1,0 +1,261 @@
+"""The output of a run in a cluster: a volume, which a small pod makes reachable for as long as somebody needs it.
+
+Copies are tar streams through a command in that pod. An image without `tar` has Python, or cannot be copied from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import posixpath
+import signal
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from drumline.engine.kubernetes import inspect, names
+from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.place import place_helper
+from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.engine.kubernetes.shell import execute, keys, raw_terminal
+from drumline.engine.local.output import copy
+from drumline.engine.output import Volume, Written
+from drumline.errors import EngineError, InputError, NotFoundError
+
+T = TypeVar("T")
+
+_ABSENT = 44  # the exit code by which the script below says that there is no such file
+_GONE_SECONDS = 120.0
+_TAR = """
+pack() { if command -v tar >/dev/null; then tar -cf - "$1"; else python3 -c 'import sys, tarfile
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as t: t.add(sys.argv[1])' "$1"; fi; }
+unpack() { if command -v tar >/dev/null; then tar -xof -; else python3 -c 'import sys, tarfile
+with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as t: t.extractall()'; fi; }
+"""
+_FETCH = f"""{_TAR}
+[ -e "$1" ] || [ -L "$1" ] || exit {_ABSENT}
+cd "$(dirname "$1")" && pack "./$(basename "$1")"
+"""
+# Whole or not at all: first beside the target, then in its place.
+_PUT = f"""{_TAR}
+set -e
+target=$1
+[ ! -d "$target" ] || target=$target/$2
+mkdir -p "$(dirname "$target")"
+cd "$(dirname "$target")"
+scratch=$(mktemp -d ./.drumline-XXXXXX)
+trap 'rm -rf "$scratch"' EXIT
+(cd "$scratch" && head -c "$3" | unpack)
+if [ -d "$scratch/content" ] && [ -d "$target" ]; then cp -R "$scratch/content/." "$target/"
+else mv -f "$scratch/content" "$target"; fi
+"""
+
+
+class ClusterOutput:
+    """The volumes of a run."""
+
+    def __init__(self, written: Written) -> None:
+        self._plan = written.plan
+
+    def visit(self, argv: Sequence[str]) -> int:
+        """Run a command in a pod with the volumes; what is typed goes there."""
+        terminal = not argv and sys.stdin.isatty() and sys.stdout.isatty()
+
+        words = list(argv) or ["sh", "-c", "exec $(command -v bash || command -v sh)"]
+
+        async def look(api: Api) -> int:
+            async with inspect.visit(api, self._plan) as pod:
+                run = partial(execute, api, pod, inspect.CONTAINER, words, stdout=_to(1), stderr=_to(2))
+                if not terminal:
+                    return await run(given=None if argv else _script())
+                at = place_helper(self._plan).output_dir
+                sys.stderr.write(f"drumline: the volume is at {at} in the pod {pod}; leave with `exit`\n")
+                with raw_terminal():
+                    return await run(given=keys(), terminal=True)
+
+        return self._ask(look)
+
+    def fetch(self, path: str, into: Path) -> None:
+        """Have a tar of it written, unpack that beside its place, and put it there."""
+        if not hasattr(tarfile, "data_filter"):
+            raise EngineError("this Python unpacks what others wrote without care", hint="use 3.11.4 or later")
+        where = self._path(path)
+        name = posixpath.basename(where)
+
+        async def take(api: Api) -> None:
+            with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
+                async with inspect.visit(api, self._plan) as pod:
+                    await self._take(api, pod, where, Path(scratch))
+                copy(Path(scratch, name), into)
+
+        self._ask(take)
+
+    def put(self, source: Path, path: str) -> None:
+        """Send a tar of it, whose length is said before: the other side cannot be told that it is over."""
+        if not os.path.lexists(source):
+            raise InputError(f"there is no {source}")
+        where = self._path(path)
+
+        async def give(api: Api) -> None:
+            with tempfile.TemporaryFile() as packed:
+                with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive:
+                    archive.add(source, arcname="content")
+                size = packed.tell()
+                packed.seek(0)
+                async with inspect.visit(api, self._plan) as pod:
+                    said = io.BytesIO()
+                    name = Path(os.path.abspath(source)).name  # noqa: PTH100
+                    words = ["sh", "-c", _PUT, "sh", where, name, str(size)]
+                    code = await execute(
+                        api,
+                        pod,
+                        inspect.CONTAINER,
+                        words,
+                        stdout=_into(said),
+                        stderr=_into(said),
+                        given=_chunks(packed),
+                    )
+                    if code:
+                        raise EngineError(f"cannot write {where}: {_last(said) or f'exit code {code}'}")
+
+        self._ask(give)
+
+    def volumes(self) -> Sequence[Volume]:
+        """The claims that were made for the run; never those that the spec names, which are somebody's."""
+
+        async def look(api: Api) -> list[Volume]:
+            found = []
+            for name in names.made_claims(self._plan):
+                try:
+                    claim = await api.read("PersistentVolumeClaim", name)
+                except RefusedError as error:
+                    if error.status == 404:
+                        continue
+                    raise
+                size = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+                words = f"the claim {name} in {api.namespace}, {size or 'not bound'}, with all that is on it"
+                found.append(Volume(name, words))
+            return found
+
+        return self._ask(look)
+
+    def remove(self, names_of: Sequence[str]) -> None:
+        """Delete these claims, and wait until they are gone; one that a pod has stays until that is over."""
+
+        async def away(api: Api) -> None:
+            for name in names_of:
+                await api.delete("PersistentVolumeClaim", name)
+            deadline = time.monotonic() + _GONE_SECONDS
+            left = list(names_of)
+            while left:
+                there = {each["metadata"]["name"] for each in await api.list("PersistentVolumeClaim")}
+                left = [name for name in left if name in there]
+                if left and time.monotonic() > deadline:
+                    raise EngineError(
+                        f"the claim {left[0]} is asked to go and does not",
+                        hint=f"somebody has it: `{api.where.kubectl} describe pvc {left[0]} -n {api.namespace}`",
+                    )
+                await asyncio.sleep(0.2 if left else 0)
+
+        self._ask(away)
+
+    async def _take(self, api: Api, pod: str, where: str, scratch: Path) -> None:
+        """Unpack what the pod sends, in a thread, since a tar is read as it comes."""
+        reading, writing = os.pipe()
+        said = io.BytesIO()
+        loop = asyncio.get_running_loop()
+
+        def extract() -> None:
+            with os.fdopen(reading, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+                archive.extractall(scratch, filter="data")
+                while stream.read(1 << 20):  # what stands behind the end of the archive
+                    pass
+
+        async def write(data: bytes) -> None:
+            await loop.run_in_executor(None, _write_all, writing, data)
+
+        extracting = loop.run_in_executor(None, extract)
+        try:
+            words = ["sh", "-c", _FETCH, "sh", where]
+            code = await execute(api, pod, inspect.CONTAINER, words, stdout=write, stderr=_into(said))
+        finally:
+            os.close(writing)
+            trouble = (await asyncio.gather(extracting, return_exceptions=True))[0]
+        if code == _ABSENT:
+            raise NotFoundError(
+                f"run {self._plan.run} has no {where}", hint=f"`drumline inspect {self._plan.run} ls` lists what it has"
+            )
+        if code:
+            raise EngineError(f"cannot read {where}: {_last(said) or f'exit code {code}'}")
+        if isinstance(trouble, Exception):
+            raise EngineError(f"cannot unpack {where}: {trouble}")
+
+    def _path(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(place_helper(self._plan).output_dir, path))
+
+    def _ask(self, question: Callable[[Api], Coroutine[None, None, T]]) -> T:
+        """Ask the cluster; whoever interrupts or ends us waits until the pod is removed."""
+        cluster = names.cluster(self._plan)
+
+        async def ask() -> T:
+            task = asyncio.current_task()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, lambda: task and task.cancel())
+            async with open_api(cluster.context, cluster.namespace) as api:
+                return await question(api)
+
+        try:
+            return asyncio.run(ask())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def open_output(written: Written) -> ClusterOutput:
+    """The output of a run."""
+    return ClusterOutput(written)
+
+
+def _to(descriptor: int) -> Callable[[bytes], Awaitable[None]]:
+    async def write(data: bytes) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, _write_all, descriptor, data)
+
+    return write
+
+
+def _into(buffer: io.BytesIO) -> Callable[[bytes], Awaitable[None]]:
+    async def write(data: bytes) -> None:
+        buffer.write(data)
+
+    return write
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except BrokenPipeError:
+        return  # whoever reads has had enough, and says why by itself
+
+
+async def _chunks(file: io.BufferedIOBase | io.BufferedRandom) -> AsyncIterator[bytes]:
+    while data := file.read(1 << 18):
+        yield data
+
+
+async def _script() -> AsyncIterator[bytes]:
+    """What is piped in, for a shell that cannot be told otherwise that it is over."""
+    async for data in keys():
+        yield data
+    yield b"\nexit\n"
+
+
+def _last(said: io.BytesIO) -> str:
+    lines = said.getvalue().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,169 @@
+"""A command in a container, with its three streams, over a WebSocket of the API server: what `kubectl exec` does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from httpx2 import TransportError
+from httpx2.websockets import HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
+
+from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.paths import path_of
+from drumline.engine.kubernetes.refusal import AwayError, refusal
+from drumline.errors import EngineError
+
+if TYPE_CHECKING:
+    from httpx2.websockets import AsyncWebSocketSession
+
+Write = Callable[[bytes], Awaitable[None]]
+
+# Of the fourth version, which every server speaks that is supported; it cannot say that there is no more input.
+_PROTOCOL = "v4.channel.k8s.io"
+_STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE = range(5)
+_LARGEST_BYTES = 4 << 20
+_CHUNK_BYTES = 32 << 10
+
+
+async def execute(
+    api: Api,
+    pod: str,
+    container: str,
+    argv: Sequence[str],
+    *,
+    stdout: Write,
+    stderr: Write,
+    given: AsyncIterator[bytes] | None = None,
+    terminal: bool = False,
+) -> int:
+    """Run a command and return its exit code; what is `given` is written to it, and never ended.
+
+    Raise EngineError if it could not be run, or if the line was cut.
+    """
+    params = [("container", container), ("stdout", "true"), ("stderr", "false" if terminal else "true")]
+    params += [("stdin", "true")] if given is not None else []
+    params += [("tty", "true")] if terminal else []
+    params += [("command", word) for word in argv]
+    path = f"{path_of('Pod', api.namespace, name=pod)}/exec"
+    try:
+        async with api.client.websocket(
+            path,
+            params=tuple(params),
+            subprotocols=[_PROTOCOL],
+            max_message_size_bytes=_LARGEST_BYTES,
+            keepalive_ping_interval_seconds=None,  # the connection's own is kept alive by the kernel
+        ) as session:
+            feeding = asyncio.ensure_future(_feed(session, given)) if given is not None else None
+            sizing = _follow_size(session) if terminal else None
+            try:
+                return await _listen(session, stdout, stderr)
+            finally:
+                if sizing:
+                    sizing()
+                if feeding:
+                    feeding.cancel()
+                    with suppress(asyncio.CancelledError, HTTPXWSException, TransportError):
+                        await feeding
+    except WebSocketUpgradeError as error:
+        await error.response.aread()
+        answer = _json(error.response.content)
+        raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
+    except (HTTPXWSException, TransportError) as error:
+        raise AwayError(f"the line to {pod} was cut: {error or type(error).__name__}") from None
+
+
+async def _listen(session: AsyncWebSocketSession, stdout: Write, stderr: Write) -> int:
+    while True:
+        try:
+            data = await session.receive_bytes()
+        except WebSocketDisconnect as gone:
+            raise EngineError(
+                f"the command ended and nobody said how{f': {gone.reason}' if gone.reason else ''}"
+            ) from None
+        channel, rest = data[:1], data[1:]
+        if channel == bytes([_STDOUT]) and rest:
+            await stdout(rest)
+        elif channel == bytes([_STDERR]) and rest:
+            await stderr(rest)
+        elif channel == bytes([_STATUS]) and rest:
+            return read_status(_json(rest))
+
+
+def read_status(status: dict[str, Any]) -> int:
+    """The exit code that a command's last message tells; raise EngineError if it never ran."""
+    if status.get("status") == "Success":
+        return 0
+    for cause in (status.get("details") or {}).get("causes") or ():
+        if cause.get("reason") == "ExitCode" and str(cause.get("message", "")).isdecimal():
+            return int(cause["message"])
+    raise EngineError(f"the command could not be run: {status.get('message') or 'nobody said why'}")
+
+
+async def _feed(session: AsyncWebSocketSession, given: AsyncIterator[bytes]) -> None:
+    async for data in given:
+        for at in range(0, len(data), _CHUNK_BYTES):
+            await session.send_bytes(bytes([_STDIN]) + data[at : at + _CHUNK_BYTES])
+
+
+def _follow_size(session: AsyncWebSocketSession) -> Callable[[], object]:
+    """Tell the other side how large our terminal is, now and whenever it changes; returns what ends that."""
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Future[None]] = set()
+
+    def tell() -> None:
+        with suppress(OSError):
+            size = os.get_terminal_size(sys.stdout.fileno())
+            message = json.dumps({"Width": size.columns, "Height": size.lines}).encode()
+            task = asyncio.ensure_future(session.send_bytes(bytes([_RESIZE]) + message))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    tell()
+    loop.add_signal_handler(signal.SIGWINCH, tell)
+    return lambda: loop.remove_signal_handler(signal.SIGWINCH)
+
+
+async def keys() -> AsyncIterator[bytes]:
+    """What somebody types, or is piped in, as it comes."""
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+    while True:
+        ready = asyncio.Event()
+        try:
+            loop.add_reader(descriptor, ready.set)
+        except PermissionError:  # a plain file is always ready
+            ready.set()
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        data = os.read(descriptor, _CHUNK_BYTES)
+        if not data:
+            return
+        yield data
+
+
+class raw_terminal:  # noqa: N801
+    """While the block runs, every key goes to the other side, also Ctrl-C."""
+
+    def __enter__(self) -> None:
+        self._was = termios.tcgetattr(sys.stdin.fileno())
+        tty.setraw(sys.stdin.fileno())
+
+    def __exit__(self, *_: object) -> None:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._was)
+
+
+def _json(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {"message": content.decode(errors="replace").strip()[:500]}
+    return found if isinstance(found, dict) else {}

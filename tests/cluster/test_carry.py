@@ -1,0 +1,251 @@
+"""What a run leaves on its volumes: looked at, copied and removed, over two nodes with a real provisioner."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cluster.conftest import Kubectl
+from drumline.cli.load import load
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.inspect import INSPECTS
+from drumline.engine.kubernetes.manifests.volumes import claims
+from drumline.plan.types import Plan
+from drumline.store.folder import create_folder
+from drumline.store.launch import write_launch
+
+SPEC = """
+project: digits
+run: python3 train.py
+framework: plain
+roles: {worker: {replicas: 2}}
+engine: {kubernetes: {image: "IMAGE", namespace: NAMESPACE, OUTPUT}}
+"""
+SINGLE = "output: {size: 64MiB}"
+SHARED = "output: {size: 64MiB, class: shared, access: ReadWriteMany}"
+
+
+class Run(NamedTuple):
+    """A run as it is when it is over: its claims are there, and nothing else of it."""
+
+    home: Path
+    plan: Plan
+    kubectl: Kubectl
+
+    def drumline(self, *words: str, given: str | None = None, cwd: Path | None = None) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "drumline", *words]
+        env = {**os.environ, "DRUMLINE_HOME": str(self.home)}
+        how: dict[str, Any] = {"input": given} if given is not None else {"stdin": subprocess.DEVNULL}
+        done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False, **how)
+        return done.returncode, done.stdout, done.stderr
+
+    def visitors(self) -> list[str]:
+        """The pods that look at volumes, and are not on their way out."""
+        found = self.kubectl.items("pods", INSPECTS)
+        return [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
+
+
+def make_run(folder: Path, kubectl: Kubectl, output: str, image: str = "python:local") -> Run:
+    text = SPEC.replace("NAMESPACE", kubectl.namespace).replace("OUTPUT", output).replace("IMAGE", image)
+    (folder / "drumline.yml").write_text(text)
+    loaded = load(str(folder / "drumline.yml"), on="kubernetes")
+    home = folder / "home"
+    run = create_folder(home)
+    plan = loaded.plan_as(run.id)
+    assert plan.cluster
+    plan = plan._replace(cluster=plan.cluster._replace(unique=kubectl.namespace[-5:]))
+    write_launch(run, plan, spec=loaded.data, directory=folder, at=time.time())
+    for claim in claims(plan):
+        kubectl("create", "-f", "-", given=json.dumps(claim))
+    return Run(home, plan, kubectl)
+
+
+@pytest.fixture(params=[SINGLE, SHARED], ids=["once", "many"])
+def run(request: pytest.FixtureRequest, tmp_path: Path, kubectl: Kubectl) -> Run:
+    return make_run(tmp_path, kubectl, request.param)
+
+
+def test_a_volume_is_looked_at_and_copied_from_and_to(run: Run, tmp_path: Path) -> None:
+    script = "pwd; echo $OUTPUT_DIR; mkdir checkpoint; echo 7 > checkpoint/step"
+    code, out, err = run.drumline("inspect", "1", "sh", "-c", script)
+    assert (code, out) == (0, "/drumline/output\n/drumline/output\n"), err
+    assert run.drumline("inspect", "1", "cat", "/drumline/output/checkpoint/step")[1] == "7\n"
+    assert run.drumline("inspect", "1", "sh", "-c", "echo no >&2; exit 3")[::2] == (3, "no\n")
+
+    here = tmp_path / "here"
+    here.mkdir()
+    assert run.drumline("cp", "1:checkpoint", ".", cwd=here) == (0, "", "")
+    assert (here / "checkpoint/step").read_text() == "7\n"
+    assert run.drumline("cp", "1:checkpoint/step", "renamed", cwd=here) == (0, "", "")
+    assert (here / "renamed").read_text() == "7\n"
+    code, _, err = run.drumline("cp", "1:nothing", ".", cwd=here)
+    assert (code, err.splitlines()[0]) == (4, "error: run 1 has no /drumline/output/nothing")
+
+    (here / "model").mkdir()
+    (here / "model/weights").write_bytes(os.urandom(3_000_000))
+    (here / "model/run.sh").write_text("#!/bin/sh\n")
+    (here / "model/run.sh").chmod(0o755)
+    (here / "model/latest").symlink_to("weights")
+    assert run.drumline("cp", "model", "1:", cwd=here) == (0, "", "")
+    assert run.drumline("cp", "renamed", "1:model/step", cwd=here) == (0, "", "")
+    assert run.drumline("cp", "1:/drumline/output/model", "back", cwd=here) == (0, "", "")
+    assert (here / "back/weights").read_bytes() == (here / "model/weights").read_bytes()
+    assert (here / "back/step").read_text() == "7\n"
+    assert os.access(here / "back/run.sh", os.X_OK)
+    assert (here / "back/latest").readlink() == Path("weights")
+    assert run.visitors() == []
+
+
+def test_what_is_piped_in_is_run_by_a_shell(run: Run) -> None:
+    code, out, err = run.drumline("inspect", "1", given="echo one\necho two")
+    assert (code, out) == (0, "one\ntwo\n"), err
+
+
+def test_volumes_are_deleted_only_when_somebody_says_so(run: Run) -> None:
+    claim = names.output_claim(run.plan)
+    assert claim
+    assert run.drumline("inspect", "1", "true")[0] == 0
+    code, _, err = run.drumline("rm", "1", "--volumes")
+    assert code == 2
+    assert f"run 1: the claim {claim} in {run.kubectl.namespace}, 64Mi, with all that is on it" in err
+    assert [each["metadata"]["name"] for each in run.kubectl.items("pvc")] == [claim]
+    code, out, err = run.drumline("rm", "1", "--volumes", "--yes")
+    assert (code, out) == (0, f"deleted the claim {claim}\nremoved run 1\n"), err
+    assert run.kubectl.items("pvc") == []
+
+
+def test_rm_leaves_volumes_alone_and_says_so(tmp_path: Path, kubectl: Kubectl) -> None:
+    run = make_run(tmp_path, kubectl, SHARED)
+    code, out, err = run.drumline("rm", "1")
+    assert (code, out) == (0, "removed run 1\n")
+    assert err.startswith(f"its claim {names.output_claim(run.plan)} stays in {kubectl.namespace}")
+    assert len(kubectl.items("pvc")) == 1
+
+
+def holding(run: Run, claim: str, node: str | None = None) -> str:
+    """A pod as a training has one: it holds the volume."""
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "holder"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "replica",
+                    "image": "python:local",
+                    "command": ["sh", "-c", "echo held > /out/held; sleep 600"],
+                    "volumeMounts": [{"name": "output", "mountPath": "/out"}],
+                }
+            ],
+            "volumes": [{"name": "output", "persistentVolumeClaim": {"claimName": claim}}],
+        },
+    }
+    if node:
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    run.kubectl("create", "-f", "-", given=json.dumps(pod))
+    run.kubectl("wait", "--for=condition=Ready", "pod/holder", "--timeout=120s")
+    return "holder"
+
+
+def test_while_training_has_a_volume_for_one_node_nobody_looks_at_it(tmp_path: Path, kubectl: Kubectl) -> None:
+    run = make_run(tmp_path, kubectl, SINGLE)
+    claim = names.output_claim(run.plan) or ""
+    holding(run, claim)
+    code, _, err = run.drumline("inspect", "1", "ls")
+    assert code == 3
+    assert err.startswith(f"error: the volume `{claim}` is ReadWriteOnce, and holder has it, on node")
+    assert run.visitors() == []
+    kubectl("delete", "pod", "holder", "--now")
+    assert run.drumline("inspect", "1", "cat", "held")[:2] == (0, "held\n")
+
+
+def test_a_shared_volume_is_looked_at_while_it_is_written_on_another_node(tmp_path: Path, kubectl: Kubectl) -> None:
+    nodes = [each["metadata"]["name"] for each in kubectl.items("nodes")]
+    assert len(nodes) > 1
+    output = f"{SHARED}, node_selector: {{kubernetes.io/hostname: {nodes[1]}}}"
+    run = make_run(tmp_path, kubectl, output)
+    holding(run, names.output_claim(run.plan) or "", nodes[0])
+    assert run.drumline("inspect", "1", "cat", "held")[:2] == (0, "held\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_is_interrupted_leaves_no_pod(tmp_path: Path, kubectl: Kubectl, number: int) -> None:
+    run = make_run(tmp_path, kubectl, SINGLE)
+    command = [sys.executable, "-m", "drumline", "inspect", "1", "sh", "-c", "echo up; sleep 600"]
+    env = {**os.environ, "DRUMLINE_HOME": str(run.home)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as looking:
+        assert looking.stdout
+        assert looking.stdout.readline() == "up\n"
+        assert len(run.visitors()) == 1
+        looking.send_signal(number)
+    assert looking.returncode == 130
+    assert run.visitors() == []
+
+
+def test_a_shell_on_a_terminal_is_as_large_as_it_and_ends_with_exit(tmp_path: Path, kubectl: Kubectl) -> None:
+    run = make_run(tmp_path, kubectl, SINGLE)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["DRUMLINE_HOME"] = str(run.home)
+        os.execv(sys.executable, [sys.executable, "-m", "drumline", "inspect", "1"])
+    seen = b""
+
+    def until(text: bytes) -> None:
+        nonlocal seen
+        while text not in seen:
+            seen += os.read(terminal, 65536)
+
+    until(b"leave with `exit`")
+    os.write(terminal, b"stty size; echo is-$((40 + 2))\r")
+    until(b"is-42")
+    os.write(terminal, b"exit 5\r")
+    for _ in _rest(terminal):
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    assert run.visitors() == []
+
+
+def _rest(terminal: int) -> Iterator[bytes]:
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the other side is closed
+            return
+        if not data:
+            return
+        yield data
+
+
+def test_an_image_without_python_can_be_copied_from(tmp_path: Path, kubectl: Kubectl) -> None:
+    run = make_run(tmp_path, kubectl, SINGLE, image="busybox:local")
+    (tmp_path / "note").write_text("from here")
+    assert run.drumline("cp", str(tmp_path / "note"), "1:deep/note") == (0, "", "")
+    assert run.drumline("cp", "1:deep", str(tmp_path / "copy")) == (0, "", "")
+    assert (tmp_path / "copy/note").read_text() == "from here"
+
+
+def test_a_run_without_a_volume_says_that_nothing_is_left(tmp_path: Path, kubectl: Kubectl) -> None:
+    run = make_run(tmp_path, kubectl, "code: false")
+    code, _, err = run.drumline("inspect", "1")
+    assert code == 2
+    assert err.startswith("error: run 1 has no volume: what it wrote went with its pods")
+
+
+def test_an_image_that_is_not_there_is_said(tmp_path: Path, kubectl: Kubectl) -> None:
+    never = "pod: {containers: [{name: replica, imagePullPolicy: Never}]}"
+    run = make_run(tmp_path, kubectl, f"{SINGLE}, {never}", image="none:1")
+    code, _, err = run.drumline("inspect", "1", "true")
+    assert code == 3
+    assert "its image is not on its node" in err
+    assert run.visitors() == []
