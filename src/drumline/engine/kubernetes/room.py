@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drumline.engine.kubernetes.waits import parse_quantity
+from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.plan.types import ReplicaId, Resources
 from drumline.words import size
 
