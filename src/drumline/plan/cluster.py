@@ -69,6 +69,7 @@ class Cluster(NamedTuple):
     image: Image = Image()
     jobs: str = "single"
     output: Volume | None = None
+    output_at: str | None = None  # where in a pod it is to be, where `output` is an absolute path
     data: Mapping[str, Volume] = MappingProxyType({})  # by the variable that names the folder
     code: bool = True
     node_selector: Mapping[str, str] = MappingProxyType({})
@@ -96,6 +97,7 @@ def cluster_of(spec: Spec, engine: str) -> Cluster:
         image=Image(image.name, image.dockerfile, image.context or ".", image.base, image.install, image.registry),
         jobs=options.jobs,
         output=_volume(options.output) if options.output else None,
+        output_at=_mount(spec.output),
         data={_variable(data): _volume(data.volume) for _, data in _data(spec) if data.volume},
         code=options.code,
         node_selector=options.node_selector,
@@ -155,6 +157,14 @@ def _about_volume(path: Path, volume: types.Volume) -> Iterator[tuple[Path, str]
         yield path, "give either the `claim` that is there, or the `size` of one to be made"
     elif volume.claim is not None and volume.class_ is not None:
         yield (*path, "class"), "is for a claim that is made; this one is there already"
+
+
+def _mount(output: str | None) -> str | None:
+    """Of `/models/{{ run }}`, the part that is the same for every run."""
+    if output is None or not output.startswith("/"):
+        return None
+    same, placeholder, _ = output.partition("{{")
+    return (same.rpartition("/")[0] if placeholder else same) or None
 
 
 def _volume(volume: types.Volume) -> Volume:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME, data_mount, output_mount
 from drumline.engine.strings import too_long
 from drumline.plan.types import Launch, Plan
 
@@ -12,6 +14,7 @@ from drumline.plan.types import Launch, Plan
 def objections(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
     """Say what would be refused, or would not do what the spec says."""
     yield from too_long(launches)
+    yield from _about_mounts(plan)
     if plan.engine == "tfjob":
         yield from _about_tfjob(plan)
 
@@ -30,6 +33,14 @@ def remarks(plan: Plan) -> Iterator[str]:
         yield "the operator of TFJobs lists the evaluator in everyone's TF_CONFIG, whatever the spec says"
     if names.cluster(plan).queue and plan.engine == "kubernetes" and len(plan.replicas) > 1:
         yield "each Job waits in the queue by itself, and half of a line may be let in; with `jobset` all are or none"
+
+
+def _about_mounts(plan: Plan) -> Iterator[str]:
+    volumes = names.cluster(plan).data
+    where = [data_mount(data.variable, data.path) for data in plan.data if data.variable in volumes]
+    paths = Counter([output_mount(plan), PROJECT, RUNTIME, PARTS, *where])
+    for path in [path for path, several in paths.items() if several > 1]:
+        yield f"two volumes would be at {path}: give one of them another path"
 
 
 def _about_output(plan: Plan) -> Iterator[str]:

@@ -70,8 +70,9 @@ def workdir(plan: Plan) -> str:
 
 
 def output_mount(plan: Plan) -> str:
-    """Where the output volume is mounted: at an output that is a path of its own, else where drumline has it."""
-    return posixpath.normpath(plan.output) if plan.output and posixpath.isabs(plan.output) else OUTPUT
+    """Where the output volume is mounted: where the spec's own path begins, else where drumline has it."""
+    at = names.cluster(plan).output_at
+    return OUTPUT if at is None or posixpath.normpath(at) == "/" else posixpath.normpath(at)
 
 
 def data_mount(variable: str, path: str) -> str:

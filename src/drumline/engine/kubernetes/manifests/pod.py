@@ -78,6 +78,9 @@ def _container(plan: Plan, content: Content) -> Json:
     exports = list(variables.exports)
     if content.carries and not any(entry["name"] == "PYTHONPATH" for entry in variables.entries):
         exports.append(f'PYTHONPATH={RUNTIME}"${{PYTHONPATH:+:$PYTHONPATH}}"')
+    if names.cluster(plan).run_as:
+        # Whom the image does not know has neither a name nor a folder, and libraries ask for both.
+        exports += ['USER="${USER:-drumline}"', 'HOME="$([ -w "${HOME:-/}" ] && echo "$HOME" || echo /tmp)"']
     steps = _ready(content) if content.carries and content.waits_inside else []
     script = "\n".join([*steps, *(f"export {each}" for each in exports), content.becomes])
     peers = [content.peers] if content.peers and content.waits_inside else []

@@ -64,6 +64,4 @@ def _run_policy(plan: Plan) -> Json:
         policy["backoffLimit"] = budget * len(plan.replicas) + 1
     if plan.timeouts.run_seconds is not None:
         policy["activeDeadlineSeconds"] = math.ceil(plan.timeouts.run_seconds)
-    if names.cluster(plan).queue:
-        policy["suspend"] = True  # until its queue lets it begin
     return policy

@@ -69,15 +69,15 @@ def variables(
         else:
             number = _find_number(name, launches)
             if number.offset == 0 and counting.first == 0:
-                entries.append({"name": name, "value": number.spelled(escape, f"$({INDEX})")})
+                entries.append({"name": name, "value": number.for_kubernetes()})
             else:
-                exports.append(f"{name}={number.spelled(shlex.quote, f'$(({INDEX} + {number.offset}))')}")
+                exports.append(f"{name}={number.for_shell()}")
     return Variables(tuple(entries), tuple(exports), shared)
 
 
-def escape(text: str) -> str:
-    """Text that Kubernetes passes on as it is."""
-    return text.replace("$", "$$") if "$(" in text or "$$" in text else text
+def escape(text: str, *, goes_on: bool = False) -> str:
+    """Text that Kubernetes passes on as it is; also where more follows that it is to fill in."""
+    return re.sub(r"\$(?=[$(]|\Z)" if goes_on else r"\$(?=[$(])", "$$", text)
 
 
 def _count(name: str, counted: str, field: str, first: int, entries: list[dict[str, Any]], exports: list[str]) -> None:
@@ -93,7 +93,7 @@ def _from_field(name: str, field: str) -> dict[str, Any]:
 
 def _text(value: LaunchValue) -> str:
     if isinstance(value, Shared):
-        return f"{escape(value.before)}$({value.name}){escape(value.after)}"
+        return f"{escape(value.before, goes_on=True)}$({value.name}){escape(value.after)}"
     return escape(str(value))
 
 
@@ -106,11 +106,21 @@ class _Numbered(NamedTuple):
     offset: int
     after: str
 
-    def spelled(self, quote: Any, number: str) -> str:
-        """The value with this for its number."""
-        between = "" if self.cluster is None else (f"$({self.cluster})" if quote is escape else f'"${self.cluster}"')
-        parts = (quote(self.before) if self.before else "", between, quote(self.middle) if self.middle else "")
-        return "".join((*parts, number, quote(self.after) if self.after else ""))
+    def for_kubernetes(self) -> str:
+        """The value in which Kubernetes fills the index in."""
+        between = "" if self.cluster is None else f"$({self.cluster})"
+        head = escape(self.before, goes_on=True) + between + escape(self.middle, goes_on=True)
+        return f"{head}$({INDEX}){escape(self.after)}"
+
+    def for_shell(self) -> str:
+        """The value as a shell works it out."""
+        between = "" if self.cluster is None else f'"${self.cluster}"'
+        head = _quote(self.before) + between + _quote(self.middle)
+        return f"{head}$(({INDEX} + {self.offset})){_quote(self.after)}"
+
+
+def _quote(text: str) -> str:
+    return shlex.quote(text) if text else ""
 
 
 def _find_number(name: str, launches: Sequence[Launch]) -> _Numbered:

@@ -1,0 +1,58 @@
+"""A spec, and beside it the objects that it must become, for each kind of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drumline.engine.kubernetes.manifests import objects
+from drumline.engine.kubernetes.opinion import objections
+from drumline.engine.kubernetes.place import place
+from drumline.engine.kubernetes.render import render
+from drumline.plan.bind import bind
+from drumline.plan.make import make_plan
+from drumline.plan.rules import findings
+from drumline.spec.read import read_spec
+
+HERE = Path(__file__).parent / "cluster"
+CASES: dict[str, tuple[str, ...]] = {
+    path.parent.name: ("kubernetes", "jobset", "tfjob") for path in sorted(HERE.glob("*/drumline.yml"))
+}
+# What a TFJob cannot be told is refused: that it stands for TensorFlow, and that all of a role are alike.
+CASES |= {"torch": ("kubernetes", "jobset"), "indexed": ("kubernetes", "jobset")}
+
+
+class Carried(NamedTuple):
+    """What is carried, in two parts."""
+
+    contents: tuple[Mapping[str, bytes], ...] = ({"ready.sh": b"exit 0\n"}, {"project-000": b"\x1f\x8b"})
+
+
+def rendered(case: str, engine: str) -> str:
+    reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml")
+    assert not reading.problems
+    assert not [finding for finding in findings(reading.spec) if finding.fatal]
+    plan = make_plan(reading.spec, run="4", engine=engine)
+    assert plan.cluster
+    plan = plan._replace(cluster=plan.cluster._replace(user="me"))
+    launches = bind(plan, place(plan))
+    assert not list(objections(plan, launches))
+    return render(objects(plan, launches, Carried()), "yaml")
+
+
+@pytest.mark.parametrize(("case", "engine"), [(case, engine) for case, engines in CASES.items() for engine in engines])
+def test_a_spec_becomes_the_objects_that_stand_beside_it(case: str, engine: str, *, update: bool) -> None:
+    expected = HERE / case / f"{engine}.yaml"
+    text = rendered(case, engine)
+    if update:
+        expected.write_text(text, "utf-8")
+    assert text == expected.read_text("utf-8")
+
+
+def test_every_file_here_belongs_to_a_case() -> None:
+    beside = {path.relative_to(HERE).as_posix() for path in HERE.glob("*/*")}
+    own = {f"{case}/{engine}.yaml" for case, engines in CASES.items() for engine in engines}
+    assert beside == own | {f"{case}/drumline.yml" for case in CASES}

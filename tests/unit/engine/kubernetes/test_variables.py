@@ -1,0 +1,125 @@
+"""Variables of a container: what Kubernetes fills in, and what a shell has to say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.engine.kubernetes.manifests.variables import Counting, Variables, escape, variables
+from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
+
+PLACE = Place("host", 2222, "/w", "/o", "/c")
+
+
+def launch(index: int, env: dict[str, LaunchValue], attempt: int = 0) -> Launch:
+    replica = Replica(ReplicaId("worker", index), "", ("true",), {}, Resources())
+    return Launch(replica, attempt, PLACE, {"DRUMLINE_INDEX": str(index), "DRUMLINE_ATTEMPT": str(attempt), **env})
+
+
+def made(*launches: Launch, counting: Counting | None = None) -> Variables:
+    return variables(launches, shared_in="line", secrets_in="secrets", counting=counting)
+
+
+def filled(text: str, known: dict[str, str]) -> str:
+    """What Kubernetes makes of a value, as its own code does it (third_party/forked/golang/expansion)."""
+    out, at = "", 0
+    while at < len(text):
+        if text[at] != "$" or at + 1 == len(text):
+            out += text[at]
+            at += 1
+        elif text[at + 1] == "$":
+            out += "$"
+            at += 2
+        elif text[at + 1] == "(" and (end := text.find(")", at)) > 0:
+            name = text[at + 2 : end]
+            out += known.get(name, f"$({name})")
+            at = end + 1
+        else:
+            out += text[at : at + 2]
+            at += 2
+    return out
+
+
+def seen_by(made: Variables, pod: dict[str, str]) -> dict[str, str]:
+    """The variables of a pod's process, in which these fields and keys have these values."""
+    known: dict[str, str] = {}
+    for entry in made.entries:
+        if "value" in entry:
+            known[entry["name"]] = filled(entry["value"], known)
+        else:
+            (source,) = entry["valueFrom"].values()
+            known[entry["name"]] = pod[source.get("fieldPath") or source["key"]]
+    exports = "".join(f"export {filled(escape(each), known)}\n" for each in made.exports)
+    done = subprocess.run(
+        ["/bin/sh", "-ec", f"{exports}exec env -0"], env=known, capture_output=True, text=True, check=True
+    )
+    return dict(pair.split("=", 1) for pair in done.stdout.split("\0") if pair)
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(
+    ("$", "$$", "$(X)", "$$(X)", "a$", "$(", "$$$(date)$", "it's", '"', "\\", "\n", "${X}")
+)
+
+
+@given(texts)
+def test_any_text_arrives_as_it_is(text: str) -> None:
+    assert filled(escape(text), {"X": "filled", "date": "filled"}) == text
+    assert filled(escape(text, goes_on=True) + "$(X)", {"X": "filled"}) == f"{text}filled"
+
+
+def test_one_replica_has_its_values_as_they_are() -> None:
+    shared = Shared('{"cluster": ', "CLUSTER", "[1, 2]", ', "index": 7}')
+    got = made(
+        launch(7, {"TF_CONFIG": shared, "TOKEN": Secret("MY_TOKEN"), "A": "$(B)", "P": Extended("/x", ":", ("P",))})
+    )
+    assert got.shared == {"CLUSTER": "[1, 2]"}
+    assert got.entries[0] == {"name": "CLUSTER", "valueFrom": {"configMapKeyRef": {"name": "line", "key": "CLUSTER"}}}
+    assert {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "secrets", "key": "MY_TOKEN"}}} in got.entries
+    seen = seen_by(got, {"CLUSTER": "[1, 2]", "MY_TOKEN": "hidden"})
+    assert seen["TF_CONFIG"] == '{"cluster": [1, 2], "index": 7}'
+    assert (seen["TOKEN"], seen["A"], seen["P"], seen["DRUMLINE_INDEX"]) == ("hidden", "$(B)", "/x", "7")
+
+
+@pytest.mark.parametrize("first", [0, 1, 5])
+@pytest.mark.parametrize("offset", [0, 1, 12])
+def test_replicas_that_share_a_template_each_have_their_own_number(first: int, offset: int) -> None:
+    def env(index: int) -> dict[str, LaunchValue]:
+        return {
+            "TF_CONFIG": Shared(
+                '{"a$": ', "CLUSTER", "[1]", f', "task": {{"index": {index}, "of": "it\'s $(x) 12"}}}}'
+            ),
+            "RANK": str(index + offset),
+            "SAME": "12$",
+            "SHORT": f"1 and 2, $({index + offset})",
+        }
+
+    launches = [launch(index, env(index)) for index in range(first, first + 12)]
+    got = made(*launches, counting=Counting("number", first))
+    for each in (launches[0], launches[3], launches[11]):
+        index = each.replica.id.index
+        seen = seen_by(got, {"number": str(index - first), "CLUSTER": "[1]"})
+        assert {name: seen[name] for name in each.env} == {name: str(value) for name, value in each.env.items()}
+    assert bool(got.exports) == bool(first or offset)
+
+
+@pytest.mark.parametrize("attempt", [0, 3])
+def test_a_cluster_that_starts_a_line_again_counts_attempts_from_the_one_that_it_was_given(attempt: int) -> None:
+    got = made(launch(0, {}, attempt), counting=Counting("number", 0, "restarts"))
+    assert seen_by(got, {"number": "0", "restarts": "2"})["DRUMLINE_ATTEMPT"] == str(attempt + 2)
+
+
+def test_values_that_no_number_tells_apart_cannot_share_a_template() -> None:
+    launches = [launch(index, {"A": value}) for index, value in enumerate("xy")]
+    with pytest.raises(AssertionError, match="A differs"):
+        made(*launches, counting=Counting("number"))
+
+
+def test_what_is_long_stands_once() -> None:
+    launches = [launch(index, {"TF_CONFIG": Shared("", "CLUSTER", "x" * 10_000, f"{index}")}) for index in range(100)]
+    written: Any = made(*launches, counting=Counting("number")).entries
+    assert not re.search("xxxx", str(written))

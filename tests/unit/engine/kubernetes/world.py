@@ -1,0 +1,66 @@
+"""Objects out of a few lines, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from drumline.engine.kubernetes.manifests import objects
+from drumline.engine.kubernetes.place import place
+from drumline.plan.bind import bind
+from drumline.plan.make import make_plan
+from drumline.plan.types import Plan
+from plans import spec_of
+
+Json = dict[str, Any]
+
+
+class Carried(NamedTuple):
+    """What is carried."""
+
+    contents: tuple[Mapping[str, bytes], ...] = ({"ready.sh": b"exit 0\n"}, {"project-000": b"\x1f\x8b"})
+
+
+def plan_of(text: str, engine: str = "kubernetes", *, options: str = "") -> Plan:
+    """A plan for a cluster; the keys of its block are in `options`."""
+    lines = ["project: digits", "run: python train.py"]
+    keys = {line.partition(":")[0] for line in text.splitlines()}
+    whole = [line for line in lines if line.partition(":")[0] not in keys]
+    cluster = f"engine: {{kubernetes: {{image: python{', ' if options else ''}{options}}}}}"
+    return make_plan(spec_of("\n".join([*whole, text, cluster])), run="4", engine=engine)
+
+
+def objects_of(plan: Plan, attempt: int = 0) -> list[Json]:
+    """Everything of a run in this attempt."""
+    return objects(plan, bind(plan, place(plan, attempt=attempt), attempt=attempt), Carried())
+
+
+def rendered(text: str, engine: str = "kubernetes", *, options: str = "") -> dict[str, Json]:
+    """The objects of a spec by `kind/name`."""
+    return {
+        f"{each['kind']}/{each['metadata']['name']}": each
+        for each in objects_of(plan_of(text, engine, options=options))
+    }
+
+
+def templates(each: Json) -> Iterator[Json]:
+    """The templates of pods in an object."""
+    match each["kind"]:
+        case "Job":
+            yield each["spec"]["template"]
+        case "JobSet":
+            yield from (job["template"]["spec"]["template"] for job in each["spec"]["replicatedJobs"])
+        case "TFJob":
+            yield from (replicas["template"] for replicas in each["spec"]["tfReplicaSpecs"].values())
+
+
+def container(template: Json) -> Json:
+    """The replica's own container."""
+    (found,) = template["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def env(template: Json) -> dict[str, Any]:
+    """The variables of the replica's own container."""
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container(template)["env"]}
