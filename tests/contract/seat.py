@@ -8,6 +8,7 @@ from pathlib import Path
 
 from contract.sites import PATIENCE_SECONDS, Deed, Site
 from drumline.plan.bind import bind
+from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Data, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.machine import fold
@@ -83,6 +84,7 @@ class Watcher:
         self._bystander = plan._replace(replicas=(plan.replicas[0]._replace(argv=site.command(Deed())),))
         self._bystanders = 0
         run_dir.mkdir(exist_ok=True)
+        (run_dir / "plan.json").write_text(plan_to_json(plan), "utf-8")
         self.engine.watch(run_dir, self.loop, self.told.append)
 
     def again(self, site: Site) -> Watcher:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import click
 
-from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, Loaded, load
+from drumline.cli.load import CONTEXT_OPTION, NAMESPACE_OPTION, ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, Loaded, load
 from drumline.cli.text import table, warn
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
@@ -23,14 +23,23 @@ from drumline.words import count, listed
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
 @ON_OPTION
+@CONTEXT_OPTION
+@NAMESPACE_OPTION
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
-def command(file: str | None, given: tuple[str, ...], on: str | None, form: str) -> None:
+def command(
+    file: str | None,
+    given: tuple[str, ...],
+    on: str | None,
+    context: str | None,
+    namespace: str | None,
+    form: str,
+) -> None:
     """Name every problem of FILE (drumline.yml unless given), or show who would run.
 
     FILE may be `-` for standard input.
     """
     try:
-        loaded = load(file, given=given, on=on)
+        loaded = load(file, given=given, on=on, context=context, namespace=namespace)
     except SpecError as error:
         if form == "json":
             click.echo(

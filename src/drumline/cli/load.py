@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,19 +38,43 @@ class Loaded(NamedTuple):
 
     def plan_as(self, run: str) -> Plan:
         """The same plan as the run of this number."""
-        return make_plan(self.spec, run=run, engine=self.plan.engine)
+        return make_plan(self.spec, run=run, engine=self.plan.engine)._replace(cluster=self.plan.cluster)
 
 
 def load(
-    file: str | None, *, given: Sequence[str] = (), on: str | None = None, name: str | None = None, run: str = "0"
+    file: str | None,
+    *,
+    given: Sequence[str] = (),
+    on: str | None = None,
+    name: str | None = None,
+    run: str = "0",
+    context: str | None = None,
+    namespace: str | None = None,
+    unique: bool = False,
 ) -> Loaded:
-    """Read, check and plan a spec; raise SpecError with all its problems."""
+    """Read, check and plan a spec; raise SpecError with all its problems.
+
+    The context and the namespace are those of a cluster, and come before the spec's; if its names there are to be
+    `unique`, a few letters are chosen that nobody else has.
+    """
     source, data, directory = _read_file(file)
     spec, warnings = check_spec(data, source, directory)
     spec = _with_parameters(spec, given)
     if name is not None:
         spec = _with_name(spec, name)
-    return Loaded(make_plan(spec, run=run, engine=on), site_of(directory), source, warnings, spec, data)
+    plan = make_plan(spec, run=run, engine=on)
+    if plan.cluster:
+        from drumline.plan.cluster import located  # noqa: PLC0415 - only where a line runs in one
+
+        letters = _random_letters() if unique else ""
+        cluster = located(plan.cluster, context, namespace, unique=letters, user=_user(os.environ))
+        plan = plan._replace(cluster=cluster)
+    elif context or namespace:
+        given_option = "--context" if context else "--namespace"
+        raise InputError(
+            f"{given_option} is for clusters, and this runs on {plan.engine}", hint="add `--on kubernetes`"
+        )
+    return Loaded(plan, site_of(directory), source, warnings, spec, data)
 
 
 def check_spec(data: bytes, source: str, directory: Path | None = None) -> tuple[Spec, tuple[Problem, ...]]:
@@ -134,6 +158,17 @@ def _with_name(spec: Spec, name: str) -> Spec:
     return spec.with_name(name)
 
 
+def _random_letters() -> str:
+    """A few letters that keep two runs apart in a cluster: of fourteen million pairs about one shares them."""
+    import secrets  # noqa: PLC0415 - only where a line runs in one
+
+    return "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
+
+
+def _user(environ: Mapping[str, str]) -> str:
+    return environ.get("USER") or environ.get("LOGNAME") or f"uid-{os.getuid()}"
+
+
 def show_warnings(loaded: Loaded) -> None:
     """Say what is unwise, on stderr."""
     for warning in loaded.warnings:
@@ -149,3 +184,5 @@ ON_OPTION = click.option(
     type=click.Choice(["local", "ssh", "kubernetes", "jobset", "tfjob"]),
     help="The engine, instead of the spec's.",
 )
+CONTEXT_OPTION = click.option("--context", metavar="NAME", help="The kubeconfig's context, instead of the spec's.")
+NAMESPACE_OPTION = click.option("-n", "--namespace", metavar="NAME", help="The cluster's namespace, likewise.")

@@ -12,7 +12,15 @@ import time
 
 import click
 
-from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load, show_warnings
+from drumline.cli.load import (
+    CONTEXT_OPTION,
+    NAMESPACE_OPTION,
+    ON_OPTION,
+    PARAMETER_OPTION,
+    SPEC_ARGUMENT,
+    load,
+    show_warnings,
+)
 from drumline.cli.text import warn
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
@@ -32,6 +40,8 @@ _SECOND_THOUGHT_SECONDS = 3.0
 @click.option("-f", "--file", "named", metavar="FILE", help="The same as the argument.")
 @PARAMETER_OPTION
 @ON_OPTION
+@CONTEXT_OPTION
+@NAMESPACE_OPTION
 @click.option("--name", metavar="NAME", help="A name for this run, instead of the spec's.")
 @click.option("-d", "--detach", "in_background", is_flag=True, help="Start it, print its number, come back at once.")
 @click.option("--oversubscribe", is_flag=True, help="Claim more than there is, and wait for nobody.")
@@ -45,6 +55,8 @@ def command(
     named: str | None,
     given: tuple[str, ...],
     on: str | None,
+    context: str | None,
+    namespace: str | None,
     name: str | None,
     *,
     in_background: bool,
@@ -60,7 +72,7 @@ def command(
     """
     if file and named:
         raise InputError(f"two specs, {file} and {named}", hint="name one")
-    loaded = load(file or named, given=given, on=on, name=name)
+    loaded = load(file or named, given=given, on=on, name=name, context=context, namespace=namespace, unique=True)
     if dry_run:
         from drumline.cli.check import show_plan  # noqa: PLC0415
 
@@ -69,11 +81,12 @@ def command(
     show_warnings(loaded)
     engine = open_engine(loaded.plan.engine, loaded.site)
     require_launchable(engine, loaded.plan, oversubscribe=oversubscribe)
+    cluster = engine.reach(loaded.plan).cluster
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
             folder = create_folder(loaded.site.home)
-            plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe)
+            plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe, cluster=cluster)
             plan = plan._replace(warm=None) if no_warm else plan
             write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
             take_up(folder, spare=ctx.obj)

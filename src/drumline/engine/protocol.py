@@ -100,6 +100,13 @@ class Engine(Protocol):
         """
         ...
 
+    def reach(self, plan: Plan) -> Plan:
+        """See that the place is there in which the plan would run, and that it may; raise EngineError if not.
+
+        The plan then says which place that is, so that whoever takes the run up looks nowhere else.
+        """
+        ...
+
     def shortages(self, plan: Plan) -> Iterator[str]:
         """Say what the plan asks for beyond all that there is here."""
         ...

@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from drumline.engine.health import Examine
     from drumline.engine.output import Output, Written
 
-MODULES = {"local": "drumline.engine.local", "fake": "drumline.engine.fake"}
+MODULES = {
+    "local": "drumline.engine.local",
+    "fake": "drumline.engine.fake",
+    **dict.fromkeys(("kubernetes", "jobset", "tfjob"), "drumline.engine.kubernetes"),
+}
 OFFERED = tuple(name for name in MODULES if name != "fake")  # nobody trains on that; a plan made by hand may name it
-PLANNED = ("ssh", "kubernetes", "jobset", "tfjob")
+PLANNED = ("ssh",)
 
 
 def find_doctor(name: str) -> Examine:

@@ -115,6 +115,13 @@ def cluster_of(spec: Spec, engine: str) -> Cluster:
     )
 
 
+def located(cluster: Cluster, context: str | None, namespace: str | None, *, unique: str, user: str) -> Cluster:
+    """The same, in this context and namespace, if they are given; for this user, with these letters in its names."""
+    return cluster._replace(
+        context=context or cluster.context, namespace=namespace or cluster.namespace, unique=unique, user=user
+    )
+
+
 def complaints(spec: Spec) -> Iterator[tuple[Path, str]]:
     """Everything about clusters that is impossible, with its path."""
     for path, data in _data(spec):

@@ -74,11 +74,11 @@ def test_a_spec_with_problems_is_not_rendered(folder: Path, capfd: pytest.Captur
 
 
 def test_an_engine_that_is_still_to_come_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["render", "--on", "kubernetes"]) == 3
+    assert run(["render", "--on", "ssh"]) == 3
     out, err = capfd.readouterr()
     assert (out, err) == (
         "",
-        "error: this version of drumline cannot run on `kubernetes` yet\nhint: it can run on: local\n",
+        "error: this version of drumline cannot run on `ssh` yet\nhint: it can run on: local, kubernetes, jobset, tfjob\n",
     )
 
 

@@ -63,6 +63,10 @@ class FakeEngine:
             for replica, address in zip(plan.replicas, addresses, strict=True)
         }
 
+    def reach(self, plan: Plan) -> Plan:
+        """There is nothing to reach."""
+        return plan
+
     def shortages(self, plan: Plan) -> Iterator[str]:
         """Nothing is short."""
         del plan

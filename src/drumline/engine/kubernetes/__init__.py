@@ -1,1 +1,174 @@
-"""Kubernetes."""
+"""Kubernetes: every replica is a pod, whose Job, JobSet or TFJob the cluster looks after.
+
+Placing and rendering talk to nobody. The truth of a run is in the cluster: whoever takes it up lists its pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
+from drumline.errors import EngineError
+from drumline.plan.types import Launch, Placement, Plan, ReplicaId
+
+if TYPE_CHECKING:
+    from drumline.engine.kubernetes.code import Code
+    from drumline.engine.kubernetes.run import ClusterRun
+    from drumline.run.quiet import Pulse
+    from drumline.run.rendezvous import Sockets
+    from drumline.run.usage import Usage
+
+# What an API server takes in one request is 1.5 MiB, and the object is more than its command.
+_LONGEST_COMMAND_BYTES = 1 << 20
+
+
+class KubernetesEngine:
+    """Runs a line as pods of a cluster."""
+
+    capabilities = Capabilities(forms=("yaml", "json"))
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._plan: Plan | None = None
+        self._watched: ClusterRun | None = None
+
+    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+        """Give every replica the name that its pod will have, which is the same for everybody who asks."""
+        del keep
+        from drumline.engine.kubernetes.place import place  # noqa: PLC0415
+
+        self._plan = plan
+        return place(plan, attempt=attempt)
+
+    def reach(self, plan: Plan) -> Plan:
+        """See that the cluster answers and has the namespace; the plan then says which these are."""
+        from drumline.engine.kubernetes.reach import reach  # noqa: PLC0415 - lightkube, which no other command loads
+
+        return reach(plan)
+
+    def shortages(self, plan: Plan) -> Iterator[str]:
+        """What a cluster has changes with every minute: a line that has no room there waits for it."""
+        del plan
+        return iter(())
+
+    def remarks(self) -> Sequence[str]:
+        """All is as one would think."""
+        return ()
+
+    def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
+        """Write the objects that are submitted, but for their owner."""
+        from drumline.engine.kubernetes.manifests import objects  # noqa: PLC0415
+        from drumline.engine.kubernetes.render import render  # noqa: PLC0415
+
+        return render(objects(plan, launches, self._code(plan)), form)
+
+    def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
+        """Refuse what no API server takes."""
+        for launch in launches:
+            size = sum(len(word.encode()) for word in launch.replica.argv)
+            if size > _LONGEST_COMMAND_BYTES:
+                yield f"the command of {launch.replica.id} has {size:,} bytes, which no cluster takes"
+            elif any("\0" in word for word in launch.replica.argv):
+                yield f"the command of {launch.replica.id} has a NUL in it"
+
+    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+        """Tell of everything that happens to this run's pods from now on."""
+        from drumline.engine.kubernetes.run import ClusterRun  # noqa: PLC0415 - who only places has no use for it
+        from drumline.plan.codec import plan_from_json  # noqa: PLC0415
+
+        plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
+        self._watched = ClusterRun(plan, run_dir, self._site.directory, loop, tell)
+
+    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+        """Start the Job of a helper."""
+        self._run.prepare(plan, helper, incarnation)
+
+    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
+        """Nobody asks for it: the output is no folder of this machine."""
+        del incarnation
+        raise EngineError(f"TensorBoard of a run on {plan.engine} is not served")
+
+    def start(self, launches: Sequence[Launch]) -> None:
+        """Create the Jobs of everybody who has none."""
+        run = self._run
+        for objection in self.objections(launches):
+            raise EngineError(objection)
+        if self._plan is None:
+            raise AssertionError("a line is placed before it is started")
+        run.start(self._plan, launches)
+
+    def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Delete the pods of these, as gently as that."""
+        run = self._run
+        from drumline.engine.kubernetes.names import Life  # noqa: PLC0415
+
+        run.stop([Life(each, attempt, incarnations.get(each, 0)) for each in replicas], grace_seconds)
+
+    def close(self) -> None:
+        """Nothing was claimed."""
+
+    def release(self) -> None:
+        """Remove everything of the run from the cluster, but for its claims."""
+        if self._watched:
+            self._watched.release()
+
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        """What the cluster's metrics say."""
+        del watched
+        return iter(())
+
+    def pulses(self) -> Iterator[Pulse]:
+        """What everybody does in its pod nobody sees from here; without a pulse, nobody is said to hang."""
+        return iter(())
+
+    def sockets(self) -> Iterator[Sockets]:
+        """Nor on what it listens; who is not known to be missing is not missed."""
+        return iter(())
+
+    def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        then: Callable[[], object],
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Nobody can be looked at so."""
+        del replicas, attempt, gently, incarnations
+        self._run.call_soon(then)
+
+    def saboteur(self) -> Saboteur | None:
+        """Nobody is hurt from here."""
+        return None
+
+    def traces(self) -> Iterator[Path]:
+        """The folders into which logs come."""
+        return self._run.traces()
+
+    def _code(self, plan: Plan) -> Code:
+        from drumline.engine.kubernetes.code import pack  # noqa: PLC0415
+        from drumline.engine.kubernetes.names import cluster  # noqa: PLC0415
+
+        return pack(self._site.directory if cluster(plan).code else None)
+
+    @property
+    def _run(self) -> ClusterRun:
+        if self._watched is None:
+            raise AssertionError("an engine is watched before anything is started")
+        return self._watched
+
+
+def make_engine(site: Site) -> Engine:
+    """Return the engine for clusters."""
+    return KubernetesEngine(site)

@@ -91,6 +91,10 @@ class LocalEngine:
             for name, where in placement.items()
         }
 
+    def reach(self, plan: Plan) -> Plan:
+        """We are there."""
+        return plan
+
     def shortages(self, plan: Plan) -> Iterator[str]:
         """Say what the plan asks for beyond all that this machine has."""
         return self._room.shortages(plan)

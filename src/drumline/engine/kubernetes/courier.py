@@ -1,0 +1,94 @@
+"""The thread that talks to the cluster, so that the supervisor's loop never waits for an answer.
+
+Errands go out as coroutines; what they bring back is dealt with by the supervisor's own loop, one after the other, so
+that nothing but this module knows of two threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from drumline.engine.protocol import Loop
+
+Errand = Coroutine[Any, Any, None]
+_LEAVING_SECONDS = 5.0
+
+
+class Courier:
+    """Owns the thread, its asyncio loop, and the pipe by which it wakes the supervisor's."""
+
+    def __init__(self, loop: Loop, close: Callable[[], Errand]) -> None:
+        self._loop = loop
+        self._close = close
+        self._news: deque[Callable[[], object]] = deque()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._wake, False)
+        loop.on_readable(self._woken, self._deal)
+        self._there = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._there.run_forever, name="cluster", daemon=True)
+        self._thread.start()
+        self.is_open = True
+
+    def send(self, errand: Errand) -> Future[None]:
+        """Have this done over there; what goes wrong that nobody expected is said in the supervisor's log."""
+        return asyncio.run_coroutine_threadsafe(_safely(errand), self._there)
+
+    def bring(self, call: Callable[..., object], *news: object) -> None:
+        """From over there: have this called here, after all that was brought before."""
+        self._news.append(partial(call, *news))
+        with suppress(BlockingIOError):  # it is awake
+            os.write(self._wake, b"!")
+
+    def wait(self, errand: Errand, seconds: float) -> bool:
+        """Wait here until this is done; False if it takes longer."""
+        done = self.send(errand)
+        with suppress(TimeoutError):
+            done.result(seconds)
+            return True
+        done.cancel()
+        return False
+
+    def close(self) -> None:
+        """End the thread with all that it does."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.wait(self._cancel_all(), _LEAVING_SECONDS)
+        self._there.call_soon_threadsafe(self._there.stop)
+        self._thread.join(_LEAVING_SECONDS)
+        if not self._thread.is_alive():
+            self._there.close()
+        self._loop.forget(self._woken)
+        os.close(self._woken)
+        os.close(self._wake)
+
+    async def _cancel_all(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._close()
+        await self._there.shutdown_asyncgens()
+
+    def _deal(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._woken, 65536)
+        for _ in range(len(self._news)):
+            self._news.popleft()()
+
+
+async def _safely(errand: Errand) -> None:
+    try:
+        await errand
+    except Exception:  # noqa: BLE001 - a thread that dies in silence would be missed by nobody
+        traceback.print_exc()

@@ -1,0 +1,66 @@
+"""What this machine keeps of a life in a cluster: by when it was there, and how it ended.
+
+The truth is in the cluster for as long as its pods are. A life that was told to have ended is written down here first,
+so that it is told the same to whoever comes back, also when the pod is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from drumline.plan.codec import from_data, to_data
+from drumline.run.event import Exit
+from drumline.run.traces import TRACE
+from drumline.runtime.keeper import boot_id, now
+
+
+class End(NamedTuple):
+    """How a life ended, and when, by the clock that never goes back."""
+
+    exit: Exit
+    at_seconds: float
+    has_started: bool
+
+
+def note(folder: Path, data: Mapping[str, object]) -> None:
+    """Add a line to a life's trace."""
+    for each in (folder.parent.parent, folder.parent, folder):
+        each.mkdir(exist_ok=True, mode=0o700)
+    file = os.open(folder / TRACE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, json.dumps(data).encode() + b"\n")
+    finally:
+        os.close(file)
+
+
+def note_end(folder: Path, end: End) -> None:
+    """Write down how a life ended."""
+    when = {"at": end.at_seconds, "boot": boot_id(), "utc": time.time() - (now() - end.at_seconds)}
+    note(folder, {**when, "over": True, "exit": to_data(end.exit), "started": end.has_started})
+
+
+def read_notes(folder: Path) -> dict[str, Any]:
+    """Everything that a trace says; a line that is not whole says nothing."""
+    known: dict[str, Any] = {}
+    with suppress(FileNotFoundError):
+        for line in (folder / TRACE).read_bytes().split(b"\n")[:-1]:
+            with suppress(ValueError):
+                known.update(json.loads(line))
+    return known
+
+
+def read_end(folder: Path) -> End | None:
+    """How a life ended, if that was written down."""
+    known = read_notes(folder)
+    if "over" not in known:
+        return None
+    at = float(known["at"])
+    if known["boot"] != boot_id():  # the clock began anew
+        at = now() - (time.time() - float(known["utc"]))
+    return End(cast("Exit", from_data(Exit, known["exit"])), at, bool(known["started"]))

@@ -1,0 +1,120 @@
+"""What is done to a run's objects in the cluster. All of it happens over there, in the courier's thread.
+
+What was done before is not done again: objects are known by their names, and what belongs to the run as a whole is
+made once and marked as whole, so that a supervisor that returns need not have what the first one carried there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.paths import Object, Objects, name_of
+from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.plan.types import Plan
+
+WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
+_CLAIM = "PersistentVolumeClaim"
+_OWNED = ("Pod", "Job", "Service", "ConfigMap", "Secret", "NetworkPolicy")
+_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 2.0
+
+
+class Shared(NamedTuple):
+    """What belongs to a run as a whole, the owner first; and how many parts are carried."""
+
+    objects: Objects
+    parts: int
+
+
+class Orders:
+    """Makes and removes the objects of one run."""
+
+    def __init__(self, api: Api, plan: Plan) -> None:
+        self._api = api
+        self._plan = plan
+        self._owner: Object | None = None
+        self._parts: int | None = None
+        self._making = asyncio.Lock()
+
+    async def share(self, make: Callable[[], Shared]) -> int:
+        """See to it that what the run shares is there; return how many parts were carried, perhaps by another."""
+        async with self._making:
+            if self._parts is None:
+                self._parts = await self._share(make)
+            return self._parts
+
+    async def _share(self, make: Callable[[], Shared]) -> int:
+        try:
+            self._owner = await self._api.read("ConfigMap", names.base(self._plan))
+        except RefusedError as error:
+            if error.status != 404:
+                raise
+        else:
+            if (parts := (self._owner["metadata"].get("annotations") or {}).get(WHOLE)) is not None:
+                return int(parts)
+        shared = await asyncio.to_thread(make)
+        owner, *others = shared.objects
+        self._owner = self._owner or await self._api.create(owner)
+        # Of somebody who did not come to the end of this, nobody knows what he carried.
+        carried = [each for each in others if each["kind"] == "ConfigMap"]
+        there = {name_of(each) for each in await self._api.list("ConfigMap", names.selector(self._plan))}
+        for each in carried:
+            if name_of(each) in there:
+                await self._api.delete("ConfigMap", name_of(each))
+        await self._api.create_all(self._owned(others))
+        mark = {"metadata": {"annotations": {WHOLE: str(shared.parts)}}}
+        await self._api.patch("ConfigMap", names.base(self._plan), mark)
+        return shared.parts
+
+    async def create(self, objects: Sequence[Object], is_wanted: Callable[[Object], bool]) -> None:
+        """Create those of an attempt's objects that are still wanted, when their turn comes; the first ones first."""
+        jobs = [each for each in self._owned(objects) if each["kind"] == "Job"]
+        others = [each for each in self._owned(objects) if each["kind"] != "Job"]
+        await self._api.create_all(others)
+
+        async def create(an_object: Object) -> None:
+            if is_wanted(an_object):
+                await self._api.create(an_object)
+
+        done = await asyncio.gather(*map(create, jobs), return_exceptions=True)
+        for failed in done:
+            if isinstance(failed, BaseException):
+                raise failed
+
+    async def existing(self, kind: str) -> set[str]:
+        """The names of all objects of a kind that the run has."""
+        return {name_of(each) for each in await self._api.list(kind, names.selector(self._plan))}
+
+    async def remove(self) -> None:
+        """Delete the owner, and return when nothing is left of the run but its claims."""
+        await self._api.delete("ConfigMap", names.base(self._plan))
+        pause = _PAUSE_SECONDS
+        while await self._left():
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    async def _left(self) -> bool:
+        selector = names.selector(self._plan)
+        for kind in _OWNED:
+            for each in await self._api.list(kind, selector):
+                # Without an owner (by hand, or its owner was gone before it came), nobody else deletes it.
+                await self._api.delete(kind, name_of(each)) if not each["metadata"].get("ownerReferences") else None
+                return True
+        return False
+
+    def _owned(self, objects: Iterable[Object]) -> Objects:
+        """The same objects as the owner's, but for claims, which outlive a run."""
+        if self._owner is None:
+            raise AssertionError("whatever a run has in a cluster has an owner")
+        metadata = self._owner["metadata"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
+        return [
+            each
+            if each["kind"] == _CLAIM
+            else {**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}}
+            for each in objects
+        ]

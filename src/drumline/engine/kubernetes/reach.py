@@ -1,0 +1,102 @@
+"""Whether the cluster is there, and whether whoever launches may do there what a run takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.plan.types import Plan
+from drumline.words import listed
+
+
+class Right(NamedTuple):
+    """Something that one may or may not do."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{f'/{self.subresource}' if self.subresource else ''}"
+
+
+RIGHTS = (
+    *(Right(verb, "configmaps") for verb in ("get", "list", "create", "patch", "delete")),
+    *(Right(verb, "services") for verb in ("list", "create")),
+    *(Right(verb, "pods") for verb in ("list", "watch", "delete")),
+    Right("get", "pods", subresource="log"),
+)
+_OF_KINDS = {
+    "kubernetes": tuple(Right(verb, "jobs", "batch") for verb in ("list", "create", "delete")),
+    "jobset": tuple(Right(verb, "jobsets", "jobset.x-k8s.io") for verb in ("get", "list", "create", "delete")),
+    "tfjob": tuple(Right(verb, "tfjobs", "kubeflow.org") for verb in ("get", "list", "create", "delete")),
+}
+
+
+def rights_of(plan: Plan) -> tuple[Right, ...]:
+    """All that a run of this plan takes."""
+    policy = tuple(Right(verb, "networkpolicies", "networking.k8s.io") for verb in ("list", "create"))
+    return (*RIGHTS, *_OF_KINDS[plan.engine], *(policy if names.cluster(plan).network_policy else ()))
+
+
+def reach(plan: Plan) -> Plan:
+    """See that the cluster answers, has the namespace and grants what a run takes; raise EngineError if not.
+
+    The plan then names the context and the namespace, so that whoever takes the run up looks there and nowhere else.
+    """
+    cluster = names.cluster(plan)
+
+    async def look() -> Plan:
+        async with open_api(cluster.context, cluster.namespace) as api:
+            await api.require_namespace()
+            await require(api, rights_of(plan))
+            where = api.where
+            return plan._replace(
+                cluster=cluster._replace(context=where.context or cluster.context, namespace=where.namespace)
+            )
+
+    return asyncio.run(look())
+
+
+async def require(api: Api, rights: tuple[Right, ...]) -> None:
+    """Raise RefusedError for what one may not do; a cluster that does not answer that is believed to allow it."""
+    if missing := await find_missing(api, rights):
+        namespace, words = api.namespace, listed([str(each) for each in missing])
+        tries = f"{api.where.kubectl} auth can-i {missing[0]} -n {namespace}"
+        raise RefusedError(
+            f"you may not {words} in the namespace `{namespace}`",
+            hint=f"ask for a role that allows it; `{tries}` says when it does",
+            status=403,
+        )
+
+
+async def find_missing(api: Api, rights: tuple[Right, ...]) -> list[Right]:
+    """Those of these rights that one does not have."""
+    allowed = await asyncio.gather(*(_may(api, right) for right in rights))
+    return [right for right, may in zip(rights, allowed, strict=True) if not may]
+
+
+async def _may(api: Api, right: Right) -> bool:
+    asked = {
+        "namespace": api.namespace,
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.resource,
+        "subresource": right.subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "metadata": {},
+        "spec": {"resourceAttributes": asked},
+    }
+    try:
+        return bool((await api.create(review))["status"]["allowed"])
+    except RefusedError as error:
+        if error.status == 401:
+            raise
+        return True

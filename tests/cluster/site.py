@@ -1,0 +1,199 @@
+"""A site of the contract on a real cluster: replicas are pods, and gates are kept by a pod beside them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.conftest import Kubectl
+from contract.sites import Deed, Rendered, wait_until
+from drumline.engine import protocol
+from drumline.engine.kubernetes import KubernetesEngine, names
+from drumline.plan.cluster import Cluster, Image
+from drumline.plan.types import Environment, Launch, Plan, ReplicaId
+from drumline.run.event import Event, Exit, ReplicaExited
+from drumline.supervise.loop import EventLoop
+
+IMAGE = "docker.io/library/python:local"
+PORT = 8080
+
+# Whoever connects says which gate it waits for, and is let go when that is open; who opens one says so.
+_GATES = """
+import socketserver, threading
+opened, news = set(), threading.Condition()
+class Gate(socketserver.StreamRequestHandler):
+    def handle(self):
+        verb, gate = self.rfile.readline().decode().split()[:2]
+        with news:
+            if verb == "GET":
+                opened.add(gate.rpartition("/")[2])
+                news.notify_all()
+            else:
+                news.wait_for(lambda: gate in opened)
+        self.wfile.write(b"HTTP/1.0 200 OK\\r\\n\\r\\n{}")
+socketserver.ThreadingTCPServer.daemon_threads = True
+socketserver.ThreadingTCPServer(("", 8080), Gate).serve_forever()
+"""
+
+# A deed as a script.
+_PLAYER = """
+import json, os, signal, socket, subprocess, sys, time
+deeds = json.loads(sys.argv[1])
+life = sum(int(os.environ.get(f"DRUMLINE_{name}", 0)) for name in ("ATTEMPT", "INCARNATION"))
+deed = deeds[min(life, len(deeds) - 1)]
+if not deed["obeys"]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if deed["code_on_term"] is not None:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(deed["code_on_term"]))
+if deed["leaves_child"]:
+    subprocess.Popen(["sleep", "1000000"], start_new_session=True)
+for line in deed["says"]:
+    print(os.path.expandvars(line), flush=True)
+if deed["gate"]:
+    with socket.create_connection(deed["at"]) as gate:
+        gate.sendall(f"WAIT {deed['gate']}\\n".encode())
+        while not gate.recv(64):
+            time.sleep(1000000)
+if deed["signal"] is not None:
+    os.kill(os.getpid(), deed["signal"])
+sys.exit(deed["code"])
+"""
+
+
+class Ground:
+    """A namespace for many tests, with the pod that keeps the gates."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        self.kubectl = kubectl
+        self.namespace = kubectl.namespace
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "gates"},
+            "spec": {"containers": [{"name": "gates", "image": IMAGE, "command": ["python3", "-c", _GATES]}]},
+        }
+        kubectl("create", "-f", "-", given=json.dumps(pod))
+        kubectl("wait", "pod/gates", "--for=condition=Ready", "--timeout=60s")
+        self.address = str(kubectl("get", "pod", "gates", "-o", "jsonpath={.status.podIP}")).strip()
+
+    def open(self, gate: str) -> None:
+        """Open a gate."""
+        self.kubectl("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/gates:{PORT}/proxy/{gate}")
+
+
+class _Engine(KubernetesEngine):
+    """The engine as it is; a process that a signal ended and one that exits with 128 and its number look the same
+    to a cluster, so here, where it is known, the signal is told."""
+
+    def watch(self, run_dir: Path, loop: protocol.Loop, tell: protocol.Tell) -> None:
+        def spell(event: Event) -> None:
+            if isinstance(event, ReplicaExited) and (code := event.exit.code) and code > 128:
+                event = event._replace(exit=Exit(signal=code - 128))
+            tell(event)
+
+        super().watch(run_dir, loop, spell)
+
+
+class KubernetesSite:
+    """Pods of a real cluster."""
+
+    refused: tuple[str, ...] = ("echo", "x" * (2 << 20))
+
+    def __init__(self, folder: Path, ground: Ground, kind: str = "kubernetes") -> None:
+        self._ground = ground
+        self._kind = kind
+        self._unique = f"{secrets.token_hex(4)}"
+        project = folder / "project"
+        project.mkdir()
+        self._site = protocol.Site(project, folder / "home", cores=2)
+        self._engines: list[KubernetesEngine] = []
+        self._selector = ""
+
+    def make_engine(self) -> protocol.Engine:
+        self._engines.append(_Engine(self._site))
+        return self._engines[-1]
+
+    def make_loop(self) -> EventLoop:
+        return EventLoop()
+
+    def of(self, plan: Plan) -> Plan:
+        cluster = Cluster(unique=self._unique, user="tester", namespace=self._ground.namespace, image=Image(IMAGE))
+        plan = plan._replace(engine=self._kind, cluster=cluster)
+        self._selector = names.selector(plan)
+        return plan
+
+    def command(self, *deeds: Deed) -> tuple[str, ...]:
+        at = [self._ground.address, PORT]
+        data = [{**deed._asdict(), "at": at, "gate": deed.until and self._gate(deed.until)} for deed in deeds]
+        return ("python3", "-c", _PLAYER, json.dumps(data))
+
+    def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
+        objects = list(yaml.safe_load_all(engine.render(plan, launches, "yaml")))
+        shared = {name: text for each in objects for name, text in (each.get("data") or {}).items()}
+        found = {}
+        for job in objects:
+            if job["kind"] == "Job":
+                life = names.life_of(plan, job["metadata"])
+                container = job["spec"]["template"]["spec"]["containers"][0]
+                assert life
+                found[life.replica] = Rendered(tuple(container["args"]), _expanded(container["env"], shared))
+        return found
+
+    def rest(self, engine: protocol.Engine) -> None:
+        engine.release()
+
+    def have_environment(self, environment: Environment) -> None:
+        """Whoever is in an image has it."""
+
+    def open(self, gate: int) -> None:
+        self._ground.open(self._gate(gate))
+
+    def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
+        return bool(self._pods(replica, attempt))
+
+    def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
+        wait_until(lambda: any(_is_over(pod) for pod in self._pods(replica, 0)))
+
+    def left(self) -> list[str]:
+        if not self._selector:
+            return []
+        found = json.loads(self._ground.kubectl("get", "pods", "-l", self._selector, "-o", "json"))["items"]
+        return [each["metadata"]["name"] for each in found if not _is_over(each)]
+
+    def close(self) -> None:
+        for engine in reversed(self._engines):
+            engine.release()
+
+    def _pods(self, replica: ReplicaId, attempt: int) -> list[dict[str, Any]]:
+        own = {names.ROLE: replica.role, names.INDEX: replica.index, names.ATTEMPT: attempt}
+        selector = ",".join([self._selector, *(f"{key}={value}" for key, value in own.items())])
+        found: list[dict[str, Any]] = json.loads(self._ground.kubectl("get", "pods", "-l", selector, "-o", "json"))[
+            "items"
+        ]
+        return found
+
+    def _gate(self, number: int) -> str:
+        return f"{self._unique}-{number}"
+
+
+def _is_over(pod: dict[str, Any]) -> bool:
+    """Whether nothing runs in it any more; its phase says so a little later."""
+    states = [each["state"] for each in pod["status"].get("containerStatuses", ())]
+    return pod["status"].get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
+
+
+def _expanded(entries: list[dict[str, Any]], shared: dict[str, str]) -> dict[str, str]:
+    """Variables as a kubelet fills them in."""
+    known: dict[str, str] = {}
+    for entry in entries:
+        value = entry.get("value")
+        if value is None:
+            value = shared[entry["valueFrom"]["configMapKeyRef"]["key"]]
+        for name, text in known.items():
+            value = value.replace(f"$({name})", text)
+        known[entry["name"]] = value
+    return known
