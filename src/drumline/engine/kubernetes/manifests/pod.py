@@ -76,8 +76,8 @@ def _container(plan: Plan, content: Content) -> Json:
     """The replica itself: a shell that says what Kubernetes cannot, and becomes the command."""
     variables = content.variables
     exports = list(variables.exports)
-    if content.carries and not any(entry["name"] == "PYTHONPATH" for entry in variables.entries):
-        exports.append(f'PYTHONPATH={RUNTIME}"${{PYTHONPATH:+:$PYTHONPATH}}"')
+    if content.carries:  # behind what the spec or the image has
+        exports.append(f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{RUNTIME}')
     if names.cluster(plan).run_as:
         # Whom the image does not know has neither a name nor a folder, and libraries ask for both.
         exports += ['USER="${USER:-drumline}"', 'HOME="$([ -w "${HOME:-/}" ] && echo "$HOME" || echo /tmp)"']

@@ -1,0 +1,137 @@
+"""What `drumline render` prints is what a real API server takes, strictly; and it trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.conftest import Kubectl
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "cluster"
+RENDERS = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*.yaml"))
+KINDS = ("kubernetes", "jobset", "tfjob")
+IMAGE = "docker.io/library/python:local"
+
+# Everybody calls everybody else by the addresses that it was given, waits for all to have called, and says so.
+TALK = """
+import json, os, socket, threading
+config = json.loads(os.environ["TF_CONFIG"])
+addresses = [address for role in ("chief", "worker") for address in config["cluster"].get(role, ())]
+me = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+assert str(config["task"]["index"]) == os.environ["DRUMLINE_INDEX"], "two indices"
+server = socket.create_server(("", int(me.rpartition(":")[2])), backlog=16)
+
+def answer():
+    for _ in addresses:
+        with server.accept()[0] as caller:
+            caller.sendall(me.encode())
+
+thread = threading.Thread(target=answer)
+thread.start()
+for address in addresses:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as peer:
+        assert peer.makefile().read() == address
+thread.join()
+with open(os.path.join(os.environ["OUTPUT_DIR"], f"{config['task']['type']}-{config['task']['index']}"), "w") as file:
+    file.write(open(os.path.join(os.environ["DATA_DIR"], "words")).read())
+import drumline.runtime
+print("all answered", os.environ["ODD"])
+"""
+
+
+def dry_run(kubectl: Kubectl, text: str) -> list[str]:
+    """What the server would make, by its strict validation."""
+    return kubectl("create", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", given=text).split()
+
+
+def render(folder: Path, *words: str) -> str:
+    """What the command prints for a spec, where nobody names a cluster."""
+    environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    environ |= {"DRUMLINE_HOME": str(folder / "home"), "HOME": str(folder)}
+    command = [sys.executable, "-m", "drumline", "render", *words]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", RENDERS)
+def test_every_render_beside_its_spec_is_taken(kubectl: Kubectl, name: str) -> None:
+    text = (GOLDEN / name).read_text().replace("namespace: training", f"namespace: {kubectl.namespace}")
+    assert len(dry_run(kubectl, text)) == len(re.findall("^kind:", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_odd_values_and_long_names_are_taken(kubectl: Kubectl, tmp_path: Path, kind: str, form: str) -> None:
+    values = {"A": "y", "B": "no", "C": "1e-6", "D": 'it\'s\n$(x) "q" $$', "E": "12:30", "F": "~", "G": " é\u2028"}
+    spec = {
+        "project": "X" + "y" * 61 + "Z",
+        "run": "echo $(date) {{ title }}",
+        "parameters": {"title": "a b"},
+        "env": {**values, "TOKEN": {"from": "TOKEN"}},
+        "roles": {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1},
+        "engine": {kind: {"image": IMAGE, "output": {"size": "1GiB", "access": "ReadWriteMany"}}},
+    }
+    (tmp_path / "drumline.yml").write_text(json.dumps(spec))
+    text = render(tmp_path, "--run-id", "999999999.999999999", "-o", form)
+    dry_run(kubectl, text)
+
+
+@pytest.mark.parametrize(("kind", "options"), [*((kind, "") for kind in KINDS), ("kubernetes", "jobs: indexed,")])
+def test_a_render_that_is_created_trains(kubectl: Kubectl, tmp_path: Path, kind: str, options: str) -> None:
+    (tmp_path / "talk.py").write_text(TALK)
+    (tmp_path / "drumline.yml").write_text(f"""
+project: digits
+run: python3 talk.py
+env: {{ODD: "it's $(date) $$ y"}}
+roles: {{chief: 1, worker: 2}}
+data:
+  path: data
+  volume: {{size: 10MiB, class: shared, access: ReadWriteMany}}
+  prepare: python3 -c "import os; open(os.path.join(os.environ['DATA_DIR'], 'words'), 'w').write('made')"
+engine:
+  {kind}: {{image: "{IMAGE}", {options} user: 1000, output: {{size: 10MiB, class: shared, access: ReadWriteMany}}}}
+""")
+    kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind))
+    kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind, "--run-id", "7"))  # two at once do not meet
+    for selector in ("drumline.dev/role=chief,drumline.dev/number=0", "drumline.dev/role=chief,drumline.dev/number=7"):
+        kubectl("wait", "pod", "-l", selector, "--for=create", "--timeout=120s")
+        kubectl("wait", "pod", "-l", selector, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
+        said = kubectl("logs", "-l", selector, "--tail=-1")
+        assert "all answered it's $(date) $$ y" in said
+
+
+@pytest.mark.parametrize("user", [None, 1000])
+def test_pods_are_taken_where_only_restricted_ones_are(kubectl: Kubectl, tmp_path: Path, user: int | None) -> None:
+    level = "restricted" if user else "baseline"  # nobody knows from outside whom an image runs as
+    kubectl("label", "namespace", kubectl.namespace, f"pod-security.kubernetes.io/enforce={level}")
+    said = f", user: {user}" if user else ""
+    (tmp_path / "drumline.yml").write_text(
+        f'project: digits\nframework: plain\nrun: id\nengine: {{kubernetes: {{image: "{IMAGE}"{said}}}}}\n'
+    )
+    kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
+    kubectl("wait", "job/digits-1-worker-0", "--for=condition=complete", "--timeout=120s")
+    assert f"uid={user or 0}" in kubectl("logs", "job/digits-1-worker-0")
+
+
+@pytest.mark.large
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("kind", "options"), [*((kind, "") for kind in KINDS), ("kubernetes", "jobs: indexed,")])
+def test_a_thousand_replicas_are_taken(kubectl: Kubectl, tmp_path: Path, kind: str, options: str) -> None:
+    (tmp_path / "drumline.yml").write_text(f"""
+project: digits
+run: python3 train.py
+roles: {{chief: 1, worker: 979, ps: 20}}
+engine: {{{kind}: {{image: "{IMAGE}", {options} output: {{size: 1GiB, access: ReadWriteMany}}}}}}
+""")
+    text = render(tmp_path, "--on", kind)
+    taken = dry_run(kubectl, text)
+    assert sum(name.startswith("job.batch/") for name in taken) == {"": 1000}.get(options, 3) * (kind == "kubernetes")
+    assert len(text) < 10_000_000
