@@ -64,7 +64,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, float]
     """What two workers learn on this machine, epoch by epoch."""
     with open_house(tmp_path_factory.mktemp("here")) as house:
         bring(house, "keras_mnist")
-        house.env["PATH"] = f"{find_python('tensorflow').parent}:{house.env['PATH']}"
+        spec = (house.project / "drumline.yml").read_text()
+        house.write("drumline.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
         run = train_to_the_end(house, "-p", "epochs=2", "--no-warm")
         return {"loss": losses(said(run, "worker.0")), "accuracy": accuracies(said(run, "worker.0"))}
 

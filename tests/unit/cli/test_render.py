@@ -78,7 +78,10 @@ def test_an_engine_that_is_still_to_come_says_so(capfd: pytest.CaptureFixture[st
     out, err = capfd.readouterr()
     assert (out, err) == (
         "",
-        "error: this version of drumline cannot run on `ssh` yet\nhint: it can run on: local, kubernetes, jobset, tfjob\n",
+        (
+            "error: this version of drumline cannot run on `ssh` yet\n"
+            "hint: it can run on: local, kubernetes, jobset, tfjob\n"
+        ),
     )
 
 
