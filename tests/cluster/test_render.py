@@ -20,7 +20,7 @@ IMAGE = "docker.io/library/python:local"
 
 # Everybody calls everybody else by the addresses that it was given, waits for all to have called, and says so.
 TALK = """
-import json, os, socket, threading
+import json, os, socket, threading, time
 config = json.loads(os.environ["TF_CONFIG"])
 addresses = [address for role in ("chief", "worker") for address in config["cluster"].get(role, ())]
 me = config["cluster"][config["task"]["type"]][config["task"]["index"]]
@@ -36,8 +36,13 @@ thread = threading.Thread(target=answer)
 thread.start()
 for address in addresses:
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as peer:
-        assert peer.makefile().read() == address
+    while True:
+        try:
+            peer = socket.create_connection((host, int(port)), timeout=60)
+            break
+        except ConnectionRefusedError:  # it does not serve yet
+            time.sleep(0.1)
+    assert peer.makefile().read() == address
 thread.join()
 with open(os.path.join(os.environ["OUTPUT_DIR"], f"{config['task']['type']}-{config['task']['index']}"), "w") as file:
     file.write(open(os.path.join(os.environ["DATA_DIR"], "words")).read())

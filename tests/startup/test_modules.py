@@ -102,3 +102,17 @@ def test_a_line_is_planned_without_what_only_its_start_needs(tmp_path: Path) -> 
     assert "drumline.engine.local.place" in modules
     assert "drumline.engine.local.processes" not in modules
     assert "drumline.engine.local.cgroup" not in modules
+
+
+@pytest.mark.parametrize("command", ["check", "render", "render --run-id 4 -o json"])
+def test_what_a_cluster_would_be_told_is_worked_out_without_what_talks_to_it(command: str, tmp_path: Path) -> None:
+    (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\nengine: {kubernetes: {image: a}}\n")
+    modules = modules_of(command.split(), tmp_path)
+    assert "drumline.engine.kubernetes.place" in modules
+    assert not modules & {"asyncio", "httpx", "lightkube", "ssl"}
+
+
+def test_who_trains_here_pays_for_no_cluster(tmp_path: Path) -> None:
+    (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
+    modules = modules_of(["check"], tmp_path)
+    assert not [module for module in modules if "kubernetes" in module or module == "drumline.plan.cluster"]

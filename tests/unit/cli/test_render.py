@@ -85,6 +85,56 @@ def test_an_engine_that_is_still_to_come_says_so(capfd: pytest.CaptureFixture[st
     )
 
 
+def names_of(text: str) -> list[str]:
+    return [each["metadata"]["name"] for each in yaml.safe_load_all(text)]
+
+
+@pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
+def test_what_a_cluster_would_be_told_is_rendered_where_nobody_knows_one(
+    engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(folder / "nowhere"))
+    (folder / "drumline.yml").write_text(
+        "project: digits\nrun: python train.py\nroles: {chief: 1, worker: 2}\n"
+        "engine: {kubernetes: {image: a, output: {size: 1GiB, access: ReadWriteMany}}}\n"
+    )
+    assert run(["render", "--on", engine, "--run-id", "4"]) == 0
+    numbered, said = capfd.readouterr()
+    assert (names_of(numbered)[:2], said) == (["digits-4", "digits-4-output"], "")
+    assert run(["render", "--on", engine, "--run-id", "4"]) == 0
+    assert capfd.readouterr().out == numbered
+    assert run(["render", "--on", engine, "--run-id", "4", "-o", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["items"] == list(yaml.safe_load_all(numbered))
+    found = []
+    for _ in range(2):
+        assert run(["render", "--on", engine, "-n", "mine"]) == 0
+        objects = list(yaml.safe_load_all(capfd.readouterr().out))
+        assert {each["metadata"]["namespace"] for each in objects} == {"mine"}
+        found.append({each["metadata"]["name"] for each in objects})
+    assert not found[0] & found[1]
+
+
+def test_a_cluster_without_an_image_is_a_sentence_with_the_key(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for command in ("render", "check"):
+        assert run([command, "--on", "jobset"]) == 2
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err == (
+            "error: `engine.jobset.image` is missing: which image do the pods run?\n"
+            "hint: add it: `engine: {jobset: {image: …}}`\n"
+        )
+
+
+def test_what_a_tfjob_cannot_be_told_is_not_rendered(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "drumline.yml").write_text(
+        "project: digits\nrun: x\nroles: {worker: {replicas: 2, first: {env: {A: 1}}}}\nengine: {tfjob: {image: a}}\n"
+    )
+    assert run(["render"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.endswith("error: in a TFJob all replicas of a role are alike: leave out `roles.worker.first`\n")
+
+
 def test_a_spec_may_come_from_stdin(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

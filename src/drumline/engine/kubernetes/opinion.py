@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.manifests.tfjob import refusals
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME, data_mount, output_mount
 from drumline.engine.strings import too_long
 from drumline.plan.types import Launch, Plan
@@ -16,7 +17,7 @@ def objections(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
     yield from too_long(launches)
     yield from _about_mounts(plan)
     if plan.engine == "tfjob":
-        yield from _about_tfjob(plan)
+        yield from refusals(plan)
 
 
 def remarks(plan: Plan) -> Iterator[str]:
@@ -79,29 +80,3 @@ def _about_restarts(plan: Plan) -> Iterator[str]:
     kinds = {budget.crash, budget.lost, budget.preempted} - {0}
     if plan.engine == "jobset" and len(kinds) > 1:
         yield f"a JobSet has one number for restarts: {max(kinds)}, whatever the failures are"
-
-
-def _about_tfjob(plan: Plan) -> Iterator[str]:
-    """A TFJob has one template for each role, and its own idea of when it is over."""
-    if plan.framework not in ("tensorflow", "plain"):
-        yield f"a TFJob is for TensorFlow; `{plan.framework}` runs on `jobset` or `kubernetes`"
-    for group in names.groups(plan):
-        role = group.replicas[0].id.role
-        if group.name == role:
-            continue
-        if role == "worker" and plan.success == "worker-0":
-            continue  # that is what a TFJob does without being told
-        if group.replicas[0].id == plan.chief and (output := names.cluster(plan).output) and not output.is_shared:
-            yield (
-                "a ReadWriteOnce output volume is for the chief alone, and in a TFJob all workers are alike:"
-                " add `chief: 1` to the roles, or say `access: ReadWriteMany`"
-            )
-        else:
-            yield f"in a TFJob all replicas of a role are alike: leave out `roles.{role}.first`"
-    if plan.replicas_of("chief") and plan.success != "chief":
-        yield "a TFJob with a chief is over when the chief has finished; leave out `success`"
-    for role in dict.fromkeys(replica.id.role for replica in plan.replicas):
-        if len({replica.port for replica in plan.replicas_of(role)}) > 1:
-            yield f"in a TFJob all replicas of a role have one port: give `roles.{role}.port` as a number"
-    if any("TF_CONFIG" in replica.env for replica in plan.replicas):
-        yield "the operator of TFJobs writes TF_CONFIG itself; leave it out of `env`"

@@ -78,7 +78,11 @@ def check_pod(template: dict[str, Any], named: set[tuple[str, str]], plan: Plan)
 
 @pytest.mark.parametrize("engine", KINDS)
 def test_everything_has_the_labels_of_its_run(engine: str) -> None:
-    plan = plan_of("roles: {worker: 2}\nname: night", engine, options="labels: {team: a}, output: {size: 1GiB}")
+    plan = plan_of(
+        "roles: {worker: 2}\nname: night",
+        engine,
+        options="labels: {team: a}, output: {claim: a, access: ReadWriteMany}",
+    )
     for each in objects_of(plan):
         for metadata in (each["metadata"], *(template["metadata"] for template in templates(each))):
             labels = metadata["labels"]

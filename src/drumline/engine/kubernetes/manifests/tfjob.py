@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.jobs import metadata
 from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.errors import InputError
 from drumline.plan.types import Launch, Plan
 
 Json = dict[str, Any]
@@ -20,7 +21,9 @@ _COUNTED = f"metadata.labels['{names.TFJOB_INDEX}']"
 
 
 def tfjob(plan: Plan, line: Line, launches: Sequence[Launch]) -> Json:
-    """The TFJob of an attempt."""
+    """The TFJob of an attempt; raise InputError for what it cannot be told."""
+    for refusal in refusals(plan):
+        raise InputError(refusal)
     attempt = launches[0].attempt
     roles = dict.fromkeys(launch.replica.id.role for launch in launches)
     spec: Json = {
@@ -36,6 +39,32 @@ def tfjob(plan: Plan, line: Line, launches: Sequence[Launch]) -> Json:
         "metadata": metadata(plan, names.service(plan, attempt), labels),
         "spec": spec,
     }
+
+
+def refusals(plan: Plan) -> Iterator[str]:
+    """What a TFJob cannot be told: it has one template for each role, and its own idea of when it is over."""
+    if plan.framework not in ("tensorflow", "plain"):
+        yield f"a TFJob is for TensorFlow; `{plan.framework}` runs on `jobset` or `kubernetes`"
+    for group in names.groups(plan):
+        role = group.replicas[0].id.role
+        if group.name == role:
+            continue
+        if role == "worker" and plan.success == "worker-0":
+            continue  # that is what a TFJob does without being told
+        if group.replicas[0].id == plan.chief and (output := names.cluster(plan).output) and not output.is_shared:
+            yield (
+                "a ReadWriteOnce output volume is for the chief alone, and in a TFJob all workers are alike:"
+                " add `chief: 1` to the roles, or say `access: ReadWriteMany`"
+            )
+        else:
+            yield f"in a TFJob all replicas of a role are alike: leave out `roles.{role}.first`"
+    if plan.replicas_of("chief") and plan.success != "chief":
+        yield "a TFJob with a chief is over when the chief has finished; leave out `success`"
+    for role in dict.fromkeys(replica.id.role for replica in plan.replicas):
+        if len({replica.port for replica in plan.replicas_of(role)}) > 1:
+            yield f"in a TFJob all replicas of a role have one port: give `roles.{role}.port` as a number"
+    if any("TF_CONFIG" in replica.env for replica in plan.replicas):
+        yield "the operator of TFJobs writes TF_CONFIG itself; leave it out of `env`"
 
 
 def _replicas(plan: Plan, line: Line, role: str, launches: Sequence[Launch]) -> Json:
