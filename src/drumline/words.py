@@ -18,6 +18,14 @@ def size(amount: int) -> str:
     return f"{amount} B"
 
 
+def bulk(amount: int) -> str:
+    """`5.7 MB`, `12.0 kB`: as folders are counted."""
+    for unit, whole in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if amount >= whole:
+            return f"{amount / whole:.1f} {unit}"
+    return count(amount, "byte")
+
+
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -28,9 +28,11 @@ class Store(NamedTuple):
 
     def pull(self, image: str) -> None:
         """Have one of the cluster's own images, from its file."""
-        self.run(
-            "buildah", "pull", "--quiet", f"docker-archive:{IMAGES / image.replace('/', '_').replace(':', '_')}.tar"
-        )
+        archive = IMAGES / f"{image.removeprefix('docker.io/library/').removesuffix(':local')}.tar"
+        assert archive.exists(), "`scripts/cluster/run --parts` makes it"
+        # Such a file says nothing of how it came to be, and buildah wants that of what it builds upon.
+        container = self.run("buildah", "from", f"docker-archive:{archive}").strip()
+        self.run("buildah", "commit", "--quiet", "--rm", "--squash", container, image)
 
 
 def make_store(folder: Path) -> Store:

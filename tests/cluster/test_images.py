@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pip
 import pytest
 
 from cluster.builders import BUSYBOX, PYTHON, Store, make_store, registry
+from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
 from wheels import make_wheel
 
@@ -143,3 +147,126 @@ def test_two_runs_that_want_the_same_image_build_it_once(store: Store, tmp_path:
     texts = [log.read_text() for log in logs]
     assert sum(text.count("\ncounted\n") for text in texts) == 1
     assert sum("is there already" in text for text in texts) == 1
+
+
+class Launched(NamedTuple):
+    """A run that was launched, and what its command said."""
+
+    code: int
+    said: str
+    home: Path
+
+    def drumline(self, *words: str) -> str:
+        command = [sys.executable, "-m", "drumline", *words]
+        env = {**os.environ, "DRUMLINE_HOME": str(self.home)}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
+
+
+def train(folder: Path, store: Store, spec: str) -> Launched:
+    (folder / "drumline.yml").write_text(spec)
+    home = folder.parent / "home"
+    env = {**store.environ, "DRUMLINE_HOME": str(home), "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    command = [sys.executable, "-m", "drumline", "train", "--on", "kubernetes"]
+    # Both in one pipe, in the order in which they come.
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        said = running.communicate()[0].decode()
+    return Launched(running.returncode, said, home)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+ALL_EXAMPLES = """
+project: examples
+run: python3 -c "import os; print(sorted(os.listdir('/examples')), open('/built').read())"
+framework: plain
+roles: {{worker: {{replicas: 2}}}}
+engine:
+  kubernetes:
+    namespace: {namespace}
+    image: {{dockerfile: Dockerfile, registry: "{address}/team"}}
+    code: false
+"""
+
+
+def test_one_image_with_all_examples_is_built_pushed_and_run(
+    kubectl: Kubectl, store: Store, address: str, project: Path
+) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    shutil.copytree(examples, project / "examples")
+    text = f"FROM {PYTHON}\nCOPY examples /examples\nRUN echo {kubectl.namespace} > /built && echo building it\n"
+    (project / "Dockerfile").write_text(text)
+    spec = ALL_EXAMPLES.format(namespace=kubectl.namespace, address=address)
+    run = train(project, store, spec)
+    assert run.code == 0, run.said
+    assert "--> BUILDING" in run.said
+    names = sorted(path.name for path in examples.iterdir())
+    assert run.said.count(f"{names} {kubectl.namespace}") == 2
+    assert "building it" in run.drumline("logs", "1.build")
+    again = train(project, store, spec)
+    assert again.code == 0, again.said
+    assert "is in the registry already" in again.drumline("logs", "2.build")
+
+
+def test_a_build_that_fails_is_a_run_that_failed_with_its_log(kubectl: Kubectl, store: Store, project: Path) -> None:
+    (project / "Dockerfile").write_text(f"FROM {BUSYBOX}\nRUN echo no such package && exit 9\n")
+    run = train(project, store, ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1"))
+    assert run.code == 1
+    assert "--> FAILED" in run.said
+    assert "no such package" in run.drumline("logs", "1.build")
+    assert "1.build" in run.drumline("status", "1")
+    assert kubectl.items("jobs,pods,services") == []
+
+
+def test_what_cannot_be_carried_or_built_is_refused_before_there_is_a_run(
+    kubectl: Kubectl, store: Store, project: Path
+) -> None:
+    spec = ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1")
+    run = train(project, store, spec)
+    assert run.code == 2
+    assert "image.dockerfile: cannot read" in run.said
+    (project / "Dockerfile").write_text(f"FROM {BUSYBOX}\n")
+    nobody = Store({**store.environ, "PATH": str(project)})
+    run = train(project, nobody, spec)
+    assert run.code == 3
+    assert "nothing on this machine builds images" in run.said
+    (project / "data").write_bytes(os.urandom(9_000_000))
+    run = train(project, store, spec.replace("code: false", "code: true"))
+    assert run.code == 2
+    assert "  data  9.0 MB" in run.said
+    assert not (run.home / "runs").exists()
+
+
+CARRIED = """
+project: carried
+run: python3 train.py
+framework: plain
+roles: {{worker: {{replicas: 2}}}}
+engine: {{kubernetes: {{namespace: {namespace}, image: "python:local"}}}}
+"""
+
+
+def test_a_script_that_was_edited_runs_as_it_is_now(kubectl: Kubectl, store: Store, project: Path) -> None:
+    spec = CARRIED.format(namespace=kubectl.namespace)
+    (project / ".gitignore").write_text("big/\n")
+    (project / "big").mkdir()
+    (project / "big/data").write_bytes(os.urandom(9_000_000))
+    (project / "lib").mkdir()
+    (project / "outside").symlink_to("/etc/hostname")
+    for number in (1, 2):
+        (project / "lib/words.py").write_text(f"TEXT = 'edited {number}'\n")
+        (project / "train.py").write_text(
+            "import os, drumline.runtime as r; from lib.words import TEXT\n"
+            "print(TEXT, r.role(), r.index(), sorted(os.listdir('.')), flush=True)\n"
+        )
+        run = train(project, store, spec)
+        assert run.code == 0, run.said
+        for index in (0, 1):
+            assert f"edited {number} worker {index} ['.gitignore', 'drumline.yml', 'lib', 'train.py']" in run.said
+        assert "Syncing project (" in run.said
+        assert "4 files)... done" in run.said
+        assert "Warning: outside is left out: it leads out of the project, to /etc/hostname" in run.said

@@ -22,6 +22,7 @@ from drumline.run.event import (
     Event,
     FirstStepTaken,
     LineHung,
+    ProjectCarried,
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
@@ -44,7 +45,7 @@ from drumline.run.unit import describe_revival
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
 from drumline.store.journal import Record, read_journal
-from drumline.words import count
+from drumline.words import bulk, count
 
 
 @click.command()
@@ -145,6 +146,8 @@ def _words(event: Event, *, some: bool) -> str:
             return f"could not go on: {event.message}"
         case EngineWarned():
             return f"has to know: {event.message}"
+        case ProjectCarried():
+            return f"has its project there: {bulk(event.size_bytes)}, {count(event.files, 'file')}"
         case SummariesFound():
             return "has written summaries"
         case TensorBoardServed():

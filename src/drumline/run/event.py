@@ -164,6 +164,13 @@ class EngineWarned(NamedTuple):
     message: str
 
 
+class ProjectCarried(NamedTuple):
+    """The project's folder is where the line runs, as far as replicas need it."""
+
+    files: int
+    size_bytes: int
+
+
 class SummariesFound(NamedTuple):
     """The line has written something that TensorBoard can show."""
 
@@ -196,6 +203,7 @@ Event = (
     | DelayChosen
     | EngineFailed
     | EngineWarned
+    | ProjectCarried
     | SummariesFound
     | TensorBoardServed
     | SupervisorReturned

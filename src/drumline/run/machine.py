@@ -18,6 +18,7 @@ from drumline.run.event import (
     Exit,
     FirstStepTaken,
     LineHung,
+    ProjectCarried,
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
@@ -94,6 +95,8 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return _engine_failed(plan, state, event)
         case EngineWarned():
             return state.with_warning(event.message), ()
+        case ProjectCarried():
+            return state, ()
         case SummariesFound():
             return show(state) if plan.tensorboard is None else (state, ())
         case TensorBoardServed():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
-from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, ReplicaWaits
+from drumline.run.event import Exit, ProjectCarried, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.failure import describe_end, reason_of
 from drumline.run.machine import step
 from drumline.run.resume import PREEMPTED
@@ -20,6 +20,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_records
 from drumline.store.logs import LogReader
 from drumline.view.life import Life
+from drumline.words import bulk, count
 
 
 class Lines(NamedTuple):
@@ -205,8 +206,10 @@ class Feed:
             fell = before.standing(each.cause.replica) if each.cause.replica else None
             life = fell.incarnation + 1 if fell else 0
             items.append(Lines(at, self._folder.id, f"{describe_revival(each)}\n".encode(), after.attempt, life=life))
-        warnings = after.warnings[len(before.warnings) :]
-        items += [Lines(at, self._folder.id, f"Warning: {each}\n".encode(), after.attempt) for each in warnings]
+        said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]]
+        if isinstance(event, ProjectCarried):
+            said += [f"Syncing project ({bulk(event.size_bytes)}, {count(event.files, 'file')})... done"]
+        items += [Lines(at, self._folder.id, f"{each}\n".encode(), after.attempt) for each in said]
         if after.tensorboard_address not in ("", before.tensorboard_address):
             items.append(
                 Lines(at, self._folder.id, f"TensorBoard: {after.tensorboard_address}\n".encode(), after.attempt)

@@ -17,6 +17,7 @@ from drumline.run.event import (
     Exit,
     FirstStepTaken,
     LineHung,
+    ProjectCarried,
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
@@ -39,6 +40,7 @@ Captured = pytest.CaptureFixture[str]
     ("event", "line"),
     [
         (RunAccepted(), "4 was accepted"),
+        (ProjectCarried(6, 5_700_000), "4 has its project there: 5.7 MB, 6 files"),
         (SummariesFound(), "4 has written summaries"),
         (TensorBoardServed("http://127.0.0.1:20003/"), "4.tensorboard answers at http://127.0.0.1:20003/"),
         (AttemptPlaced(0, ("a:1",)), "4 was placed for attempt 0: 1 replica at a:1"),

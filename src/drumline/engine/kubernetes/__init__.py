@@ -5,6 +5,7 @@ Placing and rendering talk to nobody. The truth of a run is in the cluster: whoe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
 from drumline.errors import EngineError
-from drumline.plan.types import Launch, Placement, Plan, ReplicaId
+from drumline.plan.types import BUILD, Launch, Placement, Plan, ReplicaId
 
 if TYPE_CHECKING:
     from drumline.engine.kubernetes.code import Code
+    from drumline.engine.kubernetes.image.helper import BuildHelper
     from drumline.engine.kubernetes.run import ClusterRun
     from drumline.run.quiet import Pulse
     from drumline.run.rendezvous import Sockets
@@ -34,6 +36,8 @@ class KubernetesEngine:
         self._site = site
         self._plan: Plan | None = None
         self._watched: ClusterRun | None = None
+        self._build: BuildHelper | None = None
+        self._remarks: tuple[str, ...] = ()
 
     def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica the name that its pod will have, which is the same for everybody who asks."""
@@ -44,9 +48,18 @@ class KubernetesEngine:
         return place(plan, attempt=attempt)
 
     def reach(self, plan: Plan) -> Plan:
-        """See that the cluster answers and has the namespace; the plan then says which these are."""
+        """See that the project can be carried, an image built, and that the cluster answers and has the namespace.
+
+        The plan then says which these are, and what the image is called.
+        """
         from drumline.engine.kubernetes.reach import reach  # noqa: PLC0415 - lightkube, which no other command loads
 
+        plan = self._named(plan)
+        if BUILD in plan.helpers:
+            from drumline.engine.kubernetes.image.helper import require_builder  # noqa: PLC0415 - few build
+
+            require_builder(plan, os.environ)
+        self._remarks = self._code(plan).remarks
         return reach(plan)
 
     def shortages(self, plan: Plan) -> Iterator[str]:
@@ -55,14 +68,15 @@ class KubernetesEngine:
         return iter(())
 
     def remarks(self) -> Sequence[str]:
-        """All is as one would think."""
-        return ()
+        """Say what of the project is not carried, as far as somebody looked."""
+        return self._remarks
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write the objects that are submitted, but for their owner."""
         from drumline.engine.kubernetes.manifests import objects  # noqa: PLC0415
         from drumline.engine.kubernetes.render import render  # noqa: PLC0415
 
+        plan = self._named(plan)
         return render(objects(plan, launches, self._code(plan)), form)
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
@@ -80,11 +94,18 @@ class KubernetesEngine:
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
         plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
-        self._watched = ClusterRun(plan, run_dir, self._site.directory, loop, tell)
+        self._watched = ClusterRun(plan, run_dir, self._code, loop, tell)
+        if BUILD in plan.helpers:
+            from drumline.engine.kubernetes.image.helper import BuildHelper  # noqa: PLC0415 - few build
+
+            self._build = BuildHelper(run_dir, self._site, loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Start the Job of a helper."""
-        self._run.prepare(plan, helper, incarnation)
+        """Start the Job of a helper; what builds the image is a process of this machine."""
+        if helper == BUILD and self._build:
+            self._build.start(plan, incarnation=incarnation)
+        else:
+            self._run.prepare(plan, helper, incarnation)
 
     def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Nobody asks for it: the output is no folder of this machine."""
@@ -112,7 +133,10 @@ class KubernetesEngine:
         run = self._run
         from drumline.engine.kubernetes.names import Life  # noqa: PLC0415
 
-        run.stop([Life(each, attempt, incarnations.get(each, 0)) for each in replicas], grace_seconds)
+        if self._build and BUILD in replicas:
+            self._build.stop(incarnations.get(BUILD, 0), grace_seconds=grace_seconds)
+        others = [each for each in replicas if each != BUILD]
+        run.stop([Life(each, attempt, incarnations.get(each, 0)) for each in others], grace_seconds)
 
     def close(self) -> None:
         """Nothing was claimed."""
@@ -154,13 +178,23 @@ class KubernetesEngine:
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""
-        return self._run.traces()
+        yield from self._run.traces()
+        if self._build:
+            yield from self._build.traces()
 
     def _code(self, plan: Plan) -> Code:
-        from drumline.engine.kubernetes.code import pack  # noqa: PLC0415
+        from drumline.engine.kubernetes.code import own_folders, pack  # noqa: PLC0415
         from drumline.engine.kubernetes.names import cluster  # noqa: PLC0415
 
-        return pack(self._site.directory if cluster(plan).code else None)
+        return pack(self._site.directory if cluster(plan).code else None, without=own_folders(plan, self._site))
+
+    def _named(self, plan: Plan) -> Plan:
+        """The same, with the name of an image that is to be built."""
+        if BUILD not in plan.helpers:
+            return plan
+        from drumline.engine.kubernetes.image.helper import named  # noqa: PLC0415 - few build
+
+        return named(plan, self._site.directory)
 
     @property
     def _run(self) -> ClusterRun:

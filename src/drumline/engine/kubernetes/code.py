@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.engine.kubernetes.tree import OWN, Entry, Tree, read, shown, walk
+from drumline.engine.protocol import Site
 from drumline.errors import InputError
-from drumline.words import count
+from drumline.plan.types import Plan
+from drumline.words import bulk, count
 
 PART_BYTES = 700_000  # a ConfigMap may have 1 MiB, and travels as base64 in a request of at most 1.5 MiB
 MOST_BYTES = 8 << 20  # compressed: a dozen ConfigMaps. All of etcd is 2 GiB by default, and every node reads them
@@ -38,7 +40,7 @@ class Code(NamedTuple):
     @property
     def summary(self) -> str:
         """How much it is, as people say it."""
-        return f"{megabytes(self.size_bytes)}, {count(self.files, 'file')}"
+        return f"{bulk(self.size_bytes)}, {count(self.files, 'file')}"
 
     @property
     def contents(self) -> tuple[Mapping[str, bytes], ...]:
@@ -67,6 +69,12 @@ def pack(directory: Path | None, *, without: Collection[Path] = ()) -> Code:
     return Code(parts, len(files), size, runtime, sha256(archive + runtime).hexdigest(), tuple(remarks))
 
 
+def own_folders(plan: Plan, site: Site) -> list[Path]:
+    """What a project's folder may hold that runs have written: their output on this machine, and drumline's home."""
+    named = [path for path in (plan.output, plan.checkpoint) if path and Path(path) != Path(".")]
+    return [*(site.directory / path for path in named), site.home]
+
+
 def ready_command(
     parts: str = "/drumline/parts", project: str = "/drumline/project", runtime: str = "/drumline/runtime"
 ) -> list[str]:
@@ -75,14 +83,6 @@ def ready_command(
     The image needs `sh`, and either Python or both `tar` and `gzip`.
     """
     return ["sh", f"{parts}/ready.sh", parts, project, runtime]
-
-
-def megabytes(amount: int) -> str:
-    """`5.7 MB`, `12 kB`: as folders are counted."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if amount >= size:
-            return f"{amount / size:.1f} {unit}"
-    return f"{amount} bytes"
 
 
 class _Member(NamedTuple):
@@ -150,11 +150,11 @@ def _refuse_large(tree: Tree, packed_bytes: int | None) -> None:
     if packed_bytes is not None and packed_bytes <= MOST_BYTES:
         return
     files = sum(entry.kind != "folder" for entry in tree.entries)
-    packed = "" if packed_bytes is None else f", {megabytes(packed_bytes)} compressed"
-    largest = "\n".join(f"  {shown(name)}  {megabytes(amount)}" for name, amount in _largest(tree.entries))
+    packed = "" if packed_bytes is None else f", {bulk(packed_bytes)} compressed"
+    largest = "\n".join(f"  {shown(name)}  {bulk(amount)}" for name, amount in _largest(tree.entries))
     raise InputError(
-        f"the project is {megabytes(size)} in {count(files, 'file')}{packed}; a cluster's API should carry no more than"
-        f" {megabytes(MOST_BYTES)} compressed. The largest are\n{largest}",
+        f"the project is {bulk(size)} in {count(files, 'file')}{packed}; a cluster's API should carry no more than"
+        f" {bulk(MOST_BYTES)} compressed. The largest are\n{largest}",
         hint=f"name what the training does not read in {OWN}, with lines as in .gitignore; mount data as a volume; or"
         " build the project into the image and say `code: false`",
     )

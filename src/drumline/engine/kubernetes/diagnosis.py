@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from drumline.engine.health import FINE, MISSING, UNSURE, Health
 from drumline.engine.kubernetes import room
@@ -20,42 +20,6 @@ _ENFORCERS = re.compile(
     r"calico|cilium|antrea|weave|kube-router|canal|ovn|azure-npm|netd|aws-node|kindnet|kube-network-policies"
 )
 _DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
-
-
-class Right(NamedTuple):
-    """Something that one may do to a kind of objects."""
-
-    verb: str
-    resource: str
-    group: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
-
-
-def rights(engine: str, plan: Plan | None) -> Iterator[Right]:
-    """Everything that a run does in a cluster."""
-    for verb in ("create", "get", "patch", "delete", "list"):
-        yield Right(verb, "configmaps")
-    for verb in ("create", "delete", "list"):
-        yield Right(verb, "services")
-    for verb in ("get", "list", "watch", "delete"):
-        yield Right(verb, "pods")
-    yield Right("get", "pods/log")
-    yield Right("list", "events")
-    own = {"jobset": ("jobsets", "jobset.x-k8s.io"), "tfjob": ("tfjobs", "kubeflow.org")}.get(engine, ("jobs", "batch"))
-    for verb in ("create", "get", "list", "watch", "delete"):
-        yield Right(verb, *own)
-    cluster = plan.cluster if plan else None
-    if cluster is None or cluster.network_policy:
-        yield Right("create", "networkpolicies", "networking.k8s.io")
-        yield Right("delete", "networkpolicies", "networking.k8s.io")
-    if cluster is None or cluster.output:
-        yield Right("create", "persistentvolumeclaims")
-        yield Right("get", "persistentvolumeclaims")
-    if plan is None or any(not isinstance(value, str) for each in plan.replicas for value in each.env.values()):
-        yield Right("create", "secrets")
-        yield Right("delete", "secrets")
 
 
 def judge_version(text: str) -> Health:

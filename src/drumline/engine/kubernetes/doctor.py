@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient
 from drumline.engine.kubernetes import diagnosis, room
 from drumline.engine.kubernetes.api import Api, open_api
-from drumline.engine.kubernetes.diagnosis import Right
 from drumline.engine.kubernetes.paths import Objects, name_of
+from drumline.engine.kubernetes.reach import Right, find_missing, rights_of
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.errors import EngineError
 from drumline.plan.cluster import Cluster, Volume
@@ -74,29 +74,21 @@ async def _namespace(api: Api) -> Health:
 
 
 async def _permissions(api: Api, patient: Patient) -> Health:
-    wanted = list(diagnosis.rights(patient.engine, patient.plan))
-    allowed = await asyncio.gather(*(_may(api, right) for right in wanted))
-    refused = [right for right, may in zip(wanted, allowed, strict=True) if not may]
+    wanted = rights_of(patient.engine, patient.plan)
+    refused = await find_missing(api, wanted)
     if not refused:
         return Health("permissions", FINE, f"all {len(wanted)} that a run needs")
     kubectl = f"{api.where.kubectl} create role drumline -n {api.namespace}"
     verbs = ",".join(dict.fromkeys(right.verb for right in refused))
-    resources = ",".join(dict.fromkeys(f"{right.resource}.{right.group}".rstrip(".") for right in refused))
+    resources = ",".join(dict.fromkeys(_spelled(right) for right in refused))
     hint = f"who administers the cluster can: `{kubectl} --verb={verbs} --resource={resources}`, and bind it to you"
     return Health("permissions", MISSING, f"you may not {listed([str(each) for each in refused])}", hint)
 
 
-async def _may(api: Api, right: Right) -> bool:
-    resource, _, inner = right.resource.partition("/")
-    attributes = {"namespace": api.namespace, "verb": right.verb, "group": right.group, "resource": resource}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "metadata": {},
-        "spec": {"resourceAttributes": {**attributes, "subresource": inner} if inner else attributes},
-    }
-    answer = await api.create(review)
-    return bool((answer.get("status") or {}).get("allowed"))
+def _spelled(right: Right) -> str:
+    """As `kubectl create role` reads it."""
+    resource = f"{right.resource}.{right.group}" if right.group else right.resource
+    return f"{resource}/{right.subresource}" if right.subresource else resource
 
 
 async def _operator(api: Api, engine: str) -> Health:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.refusal import RefusedError
-from drumline.plan.types import Plan
+from drumline.plan.types import Plan, Secret
 from drumline.words import listed
 
 
@@ -37,10 +37,16 @@ _OF_KINDS = {
 }
 
 
-def rights_of(plan: Plan) -> tuple[Right, ...]:
-    """All that a run of this plan takes."""
-    policy = tuple(Right(verb, "networkpolicies", "networking.k8s.io") for verb in ("list", "create"))
-    return (*RIGHTS, *_OF_KINDS[plan.engine], *(policy if names.cluster(plan).network_policy else ()))
+def rights_of(engine: str, plan: Plan | None) -> tuple[Right, ...]:
+    """All that a run of this plan takes; or, without one, any run on this engine."""
+    found = [*RIGHTS, *_OF_KINDS[engine]]
+    if plan is None or names.cluster(plan).network_policy:
+        found += [Right(verb, "networkpolicies", "networking.k8s.io") for verb in ("list", "create")]
+    if plan is None or names.made_claims(plan):
+        found += [Right(verb, "persistentvolumeclaims") for verb in ("get", "create")]
+    if plan is None or any(isinstance(value, Secret) for each in plan.replicas for value in each.env.values()):
+        found += [Right(verb, "secrets") for verb in ("list", "create")]
+    return tuple(found)
 
 
 def reach(plan: Plan) -> Plan:
@@ -53,7 +59,7 @@ def reach(plan: Plan) -> Plan:
     async def look() -> Plan:
         async with open_api(cluster.context, cluster.namespace) as api:
             await api.require_namespace()
-            await require(api, rights_of(plan))
+            await require(api, rights_of(plan.engine, plan))
             where = api.where
             return plan._replace(
                 cluster=cluster._replace(context=where.context or cluster.context, namespace=where.namespace)

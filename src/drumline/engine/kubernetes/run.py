@@ -11,7 +11,7 @@ from typing import Any
 
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api, Change
-from drumline.engine.kubernetes.code import pack
+from drumline.engine.kubernetes.code import Code
 from drumline.engine.kubernetes.courier import Courier
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
@@ -21,7 +21,7 @@ from drumline.engine.kubernetes.orders import Orders, Shared
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId, Secret
-from drumline.run.event import EngineFailed, Exit
+from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
 from drumline.run.traces import LOG
 from drumline.words import listed
 
@@ -34,11 +34,12 @@ _STOPPED_EARLY = Exit(message="it was stopped before it started")
 class ClusterRun:
     """Starts, stops and watches the replicas of one run; owns the thread that talks to the cluster."""
 
-    def __init__(self, plan: Plan, run_dir: Path, directory: Path, loop: Loop, tell: Tell) -> None:
+    def __init__(self, plan: Plan, run_dir: Path, pack: Callable[[Plan], Code], loop: Loop, tell: Tell) -> None:
         cluster = names.cluster(plan)
         client, where = open_door(cluster.context, cluster.namespace)
         self._plan = plan
-        self._directory = directory
+        self._pack = pack
+        self._carried: Code | None = None  # and not told of yet
         self._loop = loop
         self._tell = tell
         self._api = Api(client, where, patience_seconds=inf)
@@ -135,6 +136,12 @@ class ClusterRun:
     def _drain(self, kept: Kept, container: str, then: Callable[[], None]) -> None:
         self._courier.send(self._drain_there(kept.pod_name, container, kept.folder / LOG, then))
 
+    def _arrived(self, code: Code) -> None:
+        for remark in code.remarks:
+            self._tell(EngineWarned(self._attempt, remark))
+        if code.files:
+            self._tell(ProjectCarried(code.files, code.size_bytes))
+
     def _failed(self, attempt: int, lives: Sequence[Life], message: str) -> None:
         self._launched.difference_update(lives)
         self._tell(EngineFailed(attempt, message))
@@ -162,7 +169,7 @@ class ClusterRun:
             missing = [each for each in launches if names.job(plan, *_life(each)) not in there]
             if not missing:
                 return
-            parts = await self._orders.share(partial(self._shared, plan))
+            parts = await self._share(plan)
             made = manifests.attempt_objects(plan, missing, _Parts(parts))
             await self._orders.create(made, lambda job: job["metadata"]["name"] not in self._unwanted)
         except DrumlineError as error:
@@ -171,15 +178,22 @@ class ClusterRun:
 
     async def _prepare(self, plan: Plan, life: Life) -> None:
         try:
-            parts = await self._orders.share(partial(self._shared, plan))
+            parts = await self._share(plan)
             make: Any = manifests
             job = make.preparation(plan, life.replica, _Parts(parts), incarnation=life.incarnation)
             await self._orders.create([job], lambda job: job["metadata"]["name"] not in self._unwanted)
         except DrumlineError as error:
             self._courier.bring(self._failed, self._attempt, [life], error.message)
 
+    async def _share(self, plan: Plan) -> int:
+        parts = await self._orders.share(partial(self._shared, plan))
+        code, self._carried = self._carried, None
+        if code:
+            self._courier.bring(self._arrived, code)
+        return parts
+
     def _shared(self, plan: Plan) -> Shared:
-        code = pack(self._directory if names.cluster(plan).code else None)
+        code = self._carried = self._pack(plan)
         return Shared(manifests.shared_objects(plan, code, _secrets(plan)), len(code.contents))
 
     async def _stop_early(self, life: Life) -> None:

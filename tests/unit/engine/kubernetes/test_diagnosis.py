@@ -9,6 +9,7 @@ import pytest
 
 from drumline.engine.health import FINE, MISSING, UNSURE
 from drumline.engine.kubernetes import diagnosis, room
+from drumline.engine.kubernetes.reach import rights_of
 from drumline.engine.kubernetes.room import Amount, Node
 from drumline.plan.cluster import Cluster, Image, Volume
 from drumline.plan.types import Plan, Replica, ReplicaId, Resources, Secret
@@ -143,11 +144,11 @@ def test_whether_policies_are_enforced_is_a_guess_from_what_runs_on_the_nodes() 
 
 def test_rights_are_those_that_this_run_needs() -> None:
     quiet = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=False))
-    resources = {right.resource for right in diagnosis.rights("kubernetes", quiet)}
-    assert {"jobs", "pods", "pods/log", "configmaps", "services"} <= resources
+    resources = {right.resource for right in rights_of("kubernetes", quiet)}
+    assert {"jobs", "pods", "configmaps", "services"} <= resources
     assert not resources & {"networkpolicies", "persistentvolumeclaims", "secrets", "jobsets", "tfjobs"}
     loud = line(Resources(), cluster=Cluster(output=Volume(size_bytes=1)), env={"TOKEN": Secret("TOKEN")})
-    resources = {right.resource for right in diagnosis.rights("jobset", loud)}
+    resources = {right.resource for right in rights_of("jobset", loud)}
     assert {"jobsets", "networkpolicies", "persistentvolumeclaims", "secrets"} <= resources
     assert "jobs" not in resources
 
