@@ -7,10 +7,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.pages import Block
 from training.line import find_python
 
 COMMAND_SECONDS = 60
@@ -58,7 +59,7 @@ def read_commands(block: str) -> Iterator[Command]:
 class Terminal:
     """Keeps folder, variables and the last exit code from one command to the next, as a shell does."""
 
-    def __init__(self, folder: Path, framework: str | None = None) -> None:
+    def __init__(self, folder: Path, framework: str | None = None, env: Mapping[str, str] = {}) -> None:
         self._home = folder / "home" / "you"
         self._home.mkdir(parents=True)
         programs = Path(sys.executable).parent if framework is None else _install(framework, folder / "bin")
@@ -72,6 +73,7 @@ class Terminal:
             "DRUMLINE_GPUS": "",
             "DRUMLINE_TENSORBOARD": str(find_python("tensorboard")),
             "LANG": "C.UTF-8",
+            **env,
         }
 
     def write(self, name: str, text: str) -> None:
@@ -114,6 +116,25 @@ def _install(framework: str, folder: Path) -> Path:
         (folder / name).write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {python} {words} "$@"\n')
         (folder / name).chmod(0o755)
     return folder
+
+
+def try_block(block: Block, terminal: Terminal) -> Iterator[str]:
+    """Type what a block says to type; say where it went otherwise than shown."""
+    if "file" in block.marks:
+        terminal.write(block.marks["file"], block.text)
+    if "not run" in block.marks or "demo" in block.marks:  # what the demo shows is its own test's
+        return
+    if block.language == "sh":
+        printed, code = terminal.type(block.text)
+        if code != 0:
+            yield f"{block.place}: exit code {code}\n{printed}"
+    elif block.language == "console":
+        for command in read_commands(block.text):
+            printed, code = terminal.type(command.text)
+            if code != 0 and not command.may_fail:
+                yield f"{block.place}: $ {command.text}: exit code {code}"
+            if unlike := differences(command.output, printed):
+                yield "\n  ".join((f"{block.place}: $ {command.text}", *unlike))
 
 
 def differences(shown: str, printed: str) -> list[str]:

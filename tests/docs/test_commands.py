@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from docs.pages import PAGES, ROOT, Block, framework_of, read_blocks, sections
-from docs.terminal import Terminal, differences, read_commands
+from docs.pages import PAGES, ROOT, framework_of, read_blocks, sections
+from docs.terminal import Terminal, try_block
 from drumline.cli import COMMANDS, group
 
 # A few: what sets up or tests the checkout itself, and what would change the reader's machine.
@@ -20,27 +20,9 @@ MOST_NOT_RUN = 4
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     with closing(Terminal(tmp_path, framework_of(page))) as terminal:
-        wrong = [line for block in read_blocks(page) for line in try_block(block, terminal)]
+        here = (block for block in read_blocks(page) if "cluster" not in block.marks)  # see tests/cluster/test_docs.py
+        wrong = [line for block in here for line in try_block(block, terminal)]
     assert not wrong, "\n".join(wrong)
-
-
-def try_block(block: Block, terminal: Terminal) -> Iterator[str]:
-    """Type what a block says to type; say where it went otherwise than shown."""
-    if "file" in block.marks:
-        terminal.write(block.marks["file"], block.text)
-    if "not run" in block.marks or "demo" in block.marks:  # what the demo shows is its own test's
-        return
-    if block.language == "sh":
-        printed, code = terminal.type(block.text)
-        if code != 0:
-            yield f"{block.place}: exit code {code}\n{printed}"
-    elif block.language == "console":
-        for command in read_commands(block.text):
-            printed, code = terminal.type(command.text)
-            if code != 0 and not command.may_fail:
-                yield f"{block.place}: $ {command.text}: exit code {code}"
-            if unlike := differences(command.output, printed):
-                yield "\n  ".join((f"{block.place}: $ {command.text}", *unlike))
 
 
 def test_every_block_says_what_it_is() -> None:

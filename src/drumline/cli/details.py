@@ -58,13 +58,22 @@ def _head(details: RunDetails, now: Moment) -> str:
         "Python": str(details.plan.environment) if details.plan.environment else "",
         "Directory": run.directory,
         "Revision": _revision(details),
-        "Output": details.output_dir,
+        "Output": _output(details),
         "TensorBoard": _tensorboard(details),
         "Earlier": listed([f"attempt {cause.attempt}: {cause.message}" for cause in details.causes]),
         "Returned": "; ".join(describe_revival(revival) for revival in details.revivals),
         "Warning": listed(details.warnings),
     }
     return "\n".join(f"{f'{word}:':<11} {clean(text)}" for word, text in facts.items() if text)
+
+
+def _output(details: RunDetails) -> str:
+    """Where it writes: a folder of this machine, or of pods, which is a volume or goes with them."""
+    if details.plan.cluster is None:
+        return details.output_dir
+    from drumline.cli.volumes import cluster_output  # noqa: PLC0415 - only for such runs
+
+    return cluster_output(details.plan)
 
 
 def _tensorboard(details: RunDetails) -> str:

@@ -11,6 +11,7 @@ import click
 from drumline.engine.output import Written
 from drumline.engine.registry import open_output
 from drumline.errors import InputError
+from drumline.plan.types import Plan
 from drumline.view.run import RunDetails
 
 
@@ -35,6 +36,17 @@ def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
         output.remove(names)
         for name in names:
             click.echo(f"deleted the claim {name}")
+
+
+def cluster_output(plan: Plan) -> str:
+    """Where a run in a cluster writes, in words; nobody is asked."""
+    from drumline.engine.kubernetes.names import output_claim  # noqa: PLC0415 - only for such runs
+    from drumline.engine.kubernetes.place import place_helper  # noqa: PLC0415
+
+    claim, folder = output_claim(plan), place_helper(plan).output_dir
+    if claim is None:
+        return f"{folder} in the pods, gone with them: `engine.{plan.engine}.output` would keep it"
+    return f"{folder} on the claim {claim}: `drumline cp {plan.run}: .` fetches it"
 
 
 def left_behind(details: RunDetails) -> Iterator[str]:

@@ -1,0 +1,22 @@
+"""Where a run in a cluster writes, as `status` says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.cli.volumes import cluster_output
+from drumline.plan.make import make_plan
+from plans import spec_of
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("", "/drumline/output in the pods, gone with them: `engine.kubernetes.output` would keep it"),
+        (", output: {size: 1GiB}", "/drumline/output on the claim digits-4-output: `drumline cp 4: .` fetches it"),
+        (", output: {claim: mine}", "/drumline/output/digits-4 on the claim mine: `drumline cp 4: .` fetches it"),
+    ],
+)
+def test_the_output_of_a_run_in_a_cluster_is_on_a_volume_or_gone(output: str, words: str) -> None:
+    spec = spec_of(f"project: digits\nrun: a\nengine: {{kubernetes: {{image: a{output}}}}}")
+    assert cluster_output(make_plan(spec, run="4", engine="kubernetes")) == words
