@@ -176,6 +176,7 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         StacksTaken(1),
         ReplicaWaits(worker, 1, 2, "ImagePull", "no such image", is_fatal=True),
         ReplicaExited(worker, 1, 2, Exit(code=0, message="its node is drained", reason="Evicted"), 400.0),
+        ProjectCarried(6, 5_700_000),
     ]
     assert [(type(event), event) for event in events] == [(type(event), event) for event in expected]
     assert {type(event) for event in events} == set(KINDS)

@@ -259,7 +259,7 @@ def test_what_is_too_large_is_refused_with_what_to_leave_out(tmp_path: Path) -> 
     assert first.startswith(
         "the project is 10.0 MB in 4 files, 10.0 MB compressed; a cluster's API should carry no more"
     )
-    assert largest == ["  a/deep/data/  9.0 MB", "  model.h5  1.0 MB", "  train.py  1 bytes"]
+    assert largest == ["  a/deep/data/  9.0 MB", "  model.h5  1.0 MB", "  train.py  1 byte"]
     (tmp_path / ".drumlineignore").write_text("data/\n")
     assert pack(tmp_path).files == 3
 
