@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,17 +44,17 @@ def walk(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> T
     return Tree(entries, tuple(walker.remarks))
 
 
-def read(root: Path, entry: Entry) -> tuple[bytes, bool] | None:
+def read(root: Path, entry: Entry, look: Callable[[int], os.stat_result] = os.fstat) -> tuple[bytes, bool] | None:
     """What is in a file, and whether it was still while it was read; None if it is gone by now."""
     data = b""
     for _ in range(_TRIES):
         try:
             with open(root / entry.path, "rb", opener=_without_waiting) as file:
-                before = os.fstat(file.fileno())
+                before = look(file.fileno())
                 if not stat.S_ISREG(before.st_mode):
                     return None
                 data = file.read()
-                after = os.fstat(file.fileno())
+                after = look(file.fileno())
         except FileNotFoundError:
             return None
         except OSError as error:
