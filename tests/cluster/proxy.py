@@ -1,0 +1,202 @@
+"""Bad days: an HTTP proxy on loopback before a cluster's API server, which breaks what it is told to break.
+
+Behind it is `kubectl proxy`, which knows the cluster and its credentials, whatever they are. One request, one
+connection: whoever comes through here is always on a line that may be cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_READ = 65536
+_FILTERED = "^$"  # nothing; else it would keep some paths to itself
+
+
+class Request(NamedTuple):
+    """What somebody asks for."""
+
+    method: str
+    path: str  # with its query
+
+    @property
+    def is_watch(self) -> bool:
+        return "watch=true" in self.path
+
+    @property
+    def is_log(self) -> bool:
+        return "/log?" in self.path
+
+
+class Fault(NamedTuple):
+    """What happens to requests of a kind, so many times."""
+
+    concerns: Callable[[Request], bool]
+    times: int
+    status: int = 0  # answered instead of the server
+    headers: tuple[str, ...] = ()
+    delay_seconds: float = 0.0
+    cut_bytes: int | None = None  # of the answer; then the line is cut
+    gone: bool = False  # a watch that is told 410 in its stream
+
+
+class Proxy:
+    """A thread that lets requests through, but for what was asked for."""
+
+    def __init__(self) -> None:
+        command = ["kubectl", "proxy", "--port=0", f"--reject-paths={_FILTERED}"]
+        self._kubectl = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._kubectl.stdout
+        told = self._kubectl.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:(\d+)", told)
+        assert found, told
+        self._behind = int(found[1])
+        self.port = 0
+        self.seen: list[Request] = []
+        self.faults: list[Fault] = []
+        self._lines: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.come_back()
+
+    def kubeconfig(self, path: Path, namespace: str) -> Path:
+        """Write a kubeconfig by which the cluster is reached through here."""
+        server = {"name": "bad", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
+        context = {"name": "bad", "context": {"cluster": "bad", "user": "bad", "namespace": namespace}}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "bad",
+            "clusters": [server],
+            "contexts": [context],
+            "users": [{"name": "bad", "user": {}}],
+        }
+        path.write_text(json.dumps(config))
+        return path
+
+    def fail(self, concerns: Callable[[Request], bool] = lambda _: True, times: int = 1, **fault: Any) -> None:
+        """Let this happen to the next requests of a kind."""
+        self.faults.append(Fault(concerns, times, **fault))
+
+    def cut(self) -> None:
+        """Cut every line that is open."""
+        self._run(self._cut())
+
+    def go_away(self) -> None:
+        """Refuse connections, and cut all that there are: as when an API server restarts."""
+        self._run(self._go_away())
+
+    def come_back(self) -> None:
+        """Be there again, at the same port."""
+        self._run(self._listen())
+
+    def close(self) -> None:
+        """Be gone for good."""
+        self.go_away()
+        self._run(self._end_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._kubectl.terminate()
+        self._kubectl.communicate()
+
+    def _run(self, job: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(job, self._loop).result(30)
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20)
+            self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _end_all(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _cut(self) -> None:
+        for line in [*self._lines]:
+            line.transport.abort()
+
+    async def _go_away(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self._cut()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._lines.add(writer)
+        try:
+            await self._exchange(reader, writer)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._lines.discard(writer)
+            with suppress(OSError):
+                writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *fields = head.decode("latin-1").rstrip().split("\r\n")
+        method, path, _ = first.split(" ", 2)
+        request = Request(method, path)
+        self.seen.append(request)
+        sizes = [int(field.split(":", 1)[1]) for field in fields if field.lower().startswith("content-length:")]
+        body = await reader.readexactly(sizes[0]) if sizes else b""
+        fault = self._next(request)
+        if fault:
+            await asyncio.sleep(fault.delay_seconds)
+        if fault and (fault.status or fault.gone):
+            await _answer(writer, fault)
+            return
+        kept = [field for field in fields if not field.lower().startswith(("connection:", "host:", "accept-encoding:"))]
+        ours = (first, f"Host: 127.0.0.1:{self._behind}", "Connection: close", *kept)
+        upstream, up = await asyncio.open_connection("127.0.0.1", self._behind)
+        self._lines.add(up)
+        try:
+            up.write("\r\n".join(ours).encode("latin-1") + b"\r\n\r\n" + body)
+            await _pass_on(upstream, writer, fault.cut_bytes if fault else None)
+        finally:
+            self._lines.discard(up)
+            up.close()
+
+    def _next(self, request: Request) -> Fault | None:
+        for place, fault in enumerate(self.faults):
+            if fault.concerns(request):
+                self.faults[place : place + 1] = [fault._replace(times=fault.times - 1)] if fault.times > 1 else []
+                return fault
+        return None
+
+
+async def _answer(writer: asyncio.StreamWriter, fault: Fault) -> None:
+    status = fault.status or 410
+    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "a bad day"}
+    body: Any = {"type": "ERROR", "object": {**said, "reason": "Expired"}} if fault.gone else said
+    data = json.dumps(body).encode() + b"\n"
+    line = "HTTP/1.1 200 OK" if fault.gone else f"HTTP/1.1 {status} Bad Day"
+    head = (line, "Content-Type: application/json", f"Content-Length: {len(data)}", "Connection: close", *fault.headers)
+    writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + data)
+    await writer.drain()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_bytes: int | None) -> None:
+    """Pass an answer on as it comes, up to where it is cut."""
+    passed = 0
+    while data := await reader.read(_READ):
+        if cut_bytes is not None and passed + len(data) > cut_bytes:
+            writer.write(data[: cut_bytes - passed])
+            await writer.drain()
+            writer.transport.abort()
+            return
+        writer.write(data)
+        await writer.drain()
+        passed += len(data)

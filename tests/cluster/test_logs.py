@@ -1,0 +1,252 @@
+"""Logs of real pods, collected through a line that is cut, slow, refused and away: complete, and no line twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.conftest import Kubectl
+from cluster.proxy import Proxy, Request
+from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.logs import Collector
+from drumline.store.logs import LogReader
+
+PYTHON = "docker.io/library/python:local"
+LONG_SECONDS = 120.0
+
+STEADY = """
+import sys, time
+for number in range(1500):
+    print(f"line {number:05d}", "x" * (40000 if number % 200 == 7 else number % 90), flush=True)
+    if number % 3 == 0:
+        print(f"error {number:05d}", file=sys.stderr, flush=True)
+    time.sleep(0.004)
+"""
+ODD = """
+import os, time
+def write(data):
+    os.write(1, data)
+write(b"plain\\n\\n")
+write(b"x" * 40000 + b"END\\n")
+write(b"\\xff\\xfe no text\\n")
+for number in range(5):
+    write(b"\\rbar %d" % number)
+write(b"\\n lead\\n" + b"a" * 16384 + b"\\n" + b"b" * 16383 + b"\\n" + b"y" * 20000)
+time.sleep(0.5)
+write(b"z" * 20000 + b"\\n")
+for number in range(3000):
+    write(b"%d\\n" % number)
+write(b"100%")
+"""
+ODD_SAYS = (
+    b"plain\n\n" + b"x" * 40000 + b"END\n\xff\xfe no text\n\rbar 0\rbar 1\rbar 2\rbar 3\rbar 4\n lead\n"
+    + b"a" * 16384 + b"\n" + b"b" * 16383 + b"\n" + b"y" * 20000 + b"z" * 20000 + b"\n"
+    + b"".join(b"%d\n" % number for number in range(3000)) + b"100%"
+)  # fmt: skip
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """A line to the cluster on which things go wrong."""
+    made = Proxy()
+    yield made
+    made.close()
+
+
+@asynccontextmanager
+async def api_through(proxy: Proxy, kubectl: Kubectl, folder: Path) -> AsyncIterator[Api]:
+    """The API server as it is reached through the proxy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(proxy.kubeconfig(folder / "kubeconfig", kubectl.namespace)))
+        async with open_api() as api:
+            yield api
+
+
+def start(kubectl: Kubectl, name: str, script: str, **spec: Any) -> None:
+    """Make a pod that runs a script."""
+    container = {"name": "replica", "image": PYTHON, "command": ["python3", "-c", script], **spec}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+    kubectl("create", "-f", "-", given=json.dumps(pod))
+
+
+async def until_over(kubectl: Kubectl, name: str) -> None:
+    """Wait until a pod has ended, without being in anybody's way."""
+    for phase in ("Succeeded", "Failed"):
+        wait = ("wait", f"pod/{name}", f"--for=jsonpath={{.status.phase}}={phase}", f"--timeout={LONG_SECONDS:g}s")
+        await asyncio.to_thread(kubectl, *wait)
+        return
+
+
+def is_log(request: Request) -> bool:
+    return request.is_log
+
+
+STEADY_SAYS = [f"line {n:05d} " + "x" * (40000 if n % 200 == 7 else n % 90) for n in range(1500)]
+
+
+def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+    chance = random.Random(9)
+
+    async def spoil() -> None:
+        for status, headers in ((429, ("Retry-After: 1",)), (500, ()), (409, ()), (503, ())):
+            if status != 409:
+                proxy.fail(is_log, status=status, headers=headers)
+            proxy.cut()
+            await asyncio.sleep(chance.uniform(0.1, 0.5))
+        for _ in range(10):
+            proxy.fail(is_log, cut_bytes=chance.randrange(20_000))
+            proxy.cut()
+            await asyncio.sleep(chance.uniform(0.1, 0.5))
+        proxy.fail(is_log, delay_seconds=1.0)
+        await asyncio.to_thread(proxy.go_away)
+        await asyncio.sleep(2.0)
+        await asyncio.to_thread(proxy.come_back)
+
+    async def run() -> bool:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            collector = Collector(api)
+            collector.follow("steady", "replica", tmp_path / "log")
+            await spoil()
+            await until_over(kubectl, "steady")
+            return await collector.finish("steady", "replica", tmp_path / "log", LONG_SECONDS)
+
+    start(kubectl, "steady", STEADY)
+    assert asyncio.run(run())
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if line.startswith("line")] == STEADY_SAYS
+    assert [line for line in lines if not line.startswith("line")] == [f"error {n:05d}" for n in range(0, 1500, 3)]
+    assert len([request for request in proxy.seen if request.is_log]) > 12
+
+
+@pytest.mark.parametrize("cut", [0, 100, 20_000, 45_000, 70_000])
+def test_odd_bytes_are_brought_as_they_were_written(kubectl: Kubectl, proxy: Proxy, tmp_path: Path, cut: int) -> None:
+    async def run() -> bool:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            proxy.fail(is_log, times=3, cut_bytes=cut)
+            return await Collector(api).finish("odd", "replica", tmp_path / "log", LONG_SECONDS)
+
+    start(kubectl, "odd", ODD)
+    asyncio.run(until_over(kubectl, "odd"))
+    assert asyncio.run(run())
+    assert (tmp_path / "log").read_bytes() == ODD_SAYS
+    assert not proxy.faults
+
+
+def test_a_supervisor_that_returns_goes_on_where_it_was_killed(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+    async def some(seconds: float) -> None:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            Collector(api).follow("steady", "replica", tmp_path / "log")
+            await asyncio.sleep(seconds)  # and then all of it is gone, whatever it was doing
+
+    async def rest() -> bool:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            return await Collector(api).finish("steady", "replica", tmp_path / "log", LONG_SECONDS)
+
+    start(kubectl, "steady", STEADY)
+    kubectl("wait", "pod/steady", "--for=condition=Ready", "--timeout=60s")
+    for _ in range(6):
+        asyncio.run(some(0.7))
+    asyncio.run(until_over(kubectl, "steady"))
+    assert asyncio.run(rest())
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if line.startswith("line")] == STEADY_SAYS
+    blocks = LogReader(tmp_path).read(until=0.0, ended=True)
+    spread = blocks[-1].at - blocks[0].at
+    assert 4.0 < spread < 60.0  # as it was written, not as it was fetched
+
+
+def test_a_pod_that_is_deleted_leaves_its_log(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+    script = """
+import signal, sys, time
+def leave(*_):
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("trains", flush=True)
+time.sleep(600)
+"""
+
+    async def run() -> bool:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            collector = Collector(api)
+            collector.follow("deleted", "replica", tmp_path / "log")
+            async with asyncio.timeout(LONG_SECONDS):
+                while not (tmp_path / "log").exists():
+                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(kubectl, "delete", "pod", "deleted", "--grace-period=5")
+            return await collector.finish("deleted", "replica", tmp_path / "log", LONG_SECONDS)
+
+    start(kubectl, "deleted", script)
+    assert asyncio.run(run())
+    assert (tmp_path / "log").read_bytes() == b"trains\nsaved\n"
+
+
+def test_a_container_that_says_nothing_and_one_that_is_not_there_are_no_trouble(
+    kubectl: Kubectl, proxy: Proxy, tmp_path: Path
+) -> None:
+    async def run() -> tuple[bool, bool]:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            collector = Collector(api)
+            silent = await collector.finish("silent", "replica", tmp_path / "silent" / "log", LONG_SECONDS)
+            return silent, await collector.finish("nobody", "replica", tmp_path / "nobody" / "log", LONG_SECONDS)
+
+    start(kubectl, "silent", "pass")
+    asyncio.run(until_over(kubectl, "silent"))
+    assert asyncio.run(run()) == (True, False)
+    assert not (tmp_path / "silent" / "log").exists()
+
+
+def test_many_pods_share_few_connections(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+    number = 12
+    script = "import time\nfor n in range(40):\n print(n, flush=True)\n time.sleep(0.05)"
+
+    async def run() -> list[bool]:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            collector = Collector(api, most_followed=4)
+            paths = [tmp_path / str(each) / "log" for each in range(number)]
+            for each, path in enumerate(paths):
+                collector.follow(f"many-{each}", "replica", path)
+            for each in range(number):
+                await until_over(kubectl, f"many-{each}")
+            ends = (collector.finish(f"many-{each}", "replica", path, LONG_SECONDS) for each, path in enumerate(paths))
+            return list(await asyncio.gather(*ends))
+
+    for each in range(number):
+        start(kubectl, f"many-{each}", script)
+    assert all(asyncio.run(run()))
+    says = "".join(f"{n}\n" for n in range(40))
+    assert [(tmp_path / str(each) / "log").read_text() for each in range(number)] == [says] * number
+
+
+def test_a_log_that_the_kubelet_begins_anew_is_whole(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+    """The kubelet looks every ten seconds for logs of more than 10 MiB, and begins a new file for them."""
+    script = """
+import time
+for number in range(30):
+    print("\\n".join(f"{number:03d} {line:05d} " + "x" * 90 for line in range(8000)), flush=True)
+    time.sleep(0.6)
+"""
+
+    async def run() -> bool:
+        async with api_through(proxy, kubectl, tmp_path) as api:
+            collector = Collector(api)
+            collector.follow("large", "replica", tmp_path / "log")
+            await until_over(kubectl, "large")
+            return await collector.finish("large", "replica", tmp_path / "log", LONG_SECONDS)
+
+    start(kubectl, "large", script)
+    assert asyncio.run(run())
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line[:9] for line in lines] == [f"{n:03d} {line:05d}" for n in range(30) for line in range(8000)]
