@@ -60,9 +60,15 @@ def read_pod(
         return _ended(pod, over, name, asked=asked)
     if failed := _failed_init(pod):
         return _init_ended(pod, *failed, asked=asked)
-    is_over = status.get("phase") in ("Failed", "Succeeded")
     overdue_at = _overdue_at(pod)
-    if is_over or deleted or (overdue_at is not None and now >= overdue_at):
+    # Without a node, whoever is to go has nobody to end it, and is not looked at by the scheduler any more.
+    is_nowhere = overdue_at is not None and not (pod.get("spec") or {}).get("nodeName")
+    if (
+        status.get("phase") in ("Failed", "Succeeded")
+        or is_nowhere
+        or deleted
+        or (overdue_at is not None and now >= overdue_at)
+    ):
         return PodEnded(_unseen(pod, asked=asked, deleted=deleted), container=_last_container(pod))
     if running := main.get("running"):
         return PodRuns(seconds_of(running.get("startedAt")), overdue_at)
@@ -75,6 +81,12 @@ def main_container(pod: Pod) -> str:
     """The container that runs the replica's command."""
     names = [str(each["name"]) for each in (pod.get("spec") or {}).get("containers") or ()]
     return next((name for name in names if name in _MAIN), names[0] if names else _MAIN[0])
+
+
+def started_at(pod: Pod) -> float | None:
+    """When its command began (UTC); None if it has not, or nobody says."""
+    state = _state(pod, main_container(pod))
+    return seconds_of((state.get("running") or state.get("terminated") or {}).get("startedAt"))
 
 
 def seconds_of(moment: str | None) -> float | None:
@@ -133,15 +145,19 @@ def _ended(pod: Pod, over: Mapping[str, Any], container: str, *, asked: bool) ->
 def _init_ended(pod: Pod, container: str, over: Mapping[str, Any], *, asked: bool) -> PodEnded:
     """What the failure of an init container makes of its pod: nobody has run the replica's own command."""
     end = _ended(pod, over, container, asked=asked)
+    if asked and not end.exit.out_of_memory:
+        return PodEnded(_unseen(pod, asked=asked), end.ended_at, container)
     words = "; ".join(filter(None, (f"in the init container {container}", end.exit.message)))
-    reason = end.exit.reason or ("" if asked or end.exit.out_of_memory else "InitFailed")
+    reason = end.exit.reason or ("" if end.exit.out_of_memory else "InitFailed")
     return end._replace(exit=end.exit._replace(message=words, reason=reason))
 
 
 def _unseen(pod: Pod, *, asked: bool, deleted: bool = False) -> Exit:
     """How a pod ended of whose command nobody saw the end."""
+    if asked and started_at(pod) is None:
+        return Exit(message="it was stopped before it started")
     if asked:
-        return Exit(message="stopped, and nobody saw it end")
+        return Exit(message="it was stopped, and nobody saw it end")
     reason, words = _why(pod, None, deleted=deleted)
     said = str((pod.get("status") or {}).get("message") or "")
     return Exit(message=words or said or "nobody saw it end", reason=reason)
@@ -162,11 +178,11 @@ def _why(pod: Pod, ended_at: float | None, code: int | None = None, *, deleted: 
         return word, f"{node} does not answer any more"
     if word and ended_at is None and status.get("phase") == "Failed":
         return "Rejected", f"{node} did not take it: {said or word}"
-    if ended_at is None and deleted:
+    if ended_at is None and (deleted or node == "its node"):
         return "Deleted", "its pod was deleted"
     if ended_at is None:
-        is_overdue = status.get("phase") not in ("Failed", "Succeeded")
-        return ("NodeLost", f"its pod was to go, and {node} does not answer") if is_overdue else ("", "")
+        is_over = status.get("phase") in ("Failed", "Succeeded")
+        return ("", "") if is_over else ("NodeLost", f"its pod was to go, and {node} does not answer")
     return ("Deleted", "its pod was deleted") if _was_deleted_first(pod, ended_at, code) else ("", "")
 
 

@@ -11,6 +11,7 @@ import pytest
 from drumline.engine.kubernetes.pods import PodEnded, PodRuns, PodStanding, read_pod, seconds_of
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
+from drumline.run.event import Exit
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
 
 DATA = Path(__file__).parent / "data"
@@ -182,6 +183,21 @@ def test_what_was_asked_for_is_no_deletion_to_tell_of() -> None:
     end = standings("to-delete", asked=True)[-1]
     assert isinstance(end, PodEnded)
     assert (end.exit.code, end.exit.reason, end.exit.message) == (137, "", "")
+
+
+def test_who_is_stopped_before_it_started_says_so_whatever_its_init_container_came_to() -> None:
+    for case in ("init-failed", "init-waits", "too-many-cpus"):
+        end = read_pod(last_pod(case), now=NOW, deleted=True, asked=True)
+        assert isinstance(end, PodEnded)
+        assert end.exit == Exit(message="it was stopped before it started"), case
+
+
+def test_a_pod_without_a_node_is_gone_as_soon_as_it_is_to_go() -> None:
+    pod = last_pod("too-many-cpus")
+    pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:50:00Z"}}
+    gone = read_pod(pod, now=NOW)
+    assert isinstance(gone, PodEnded)
+    assert (gone.exit.reason, gone.exit.message) == ("Deleted", "its pod was deleted")
 
 
 def test_memory_that_ran_out_while_it_was_stopped_is_told_all_the_same() -> None:
