@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cluster.breaker import Breaker
+
 
 class Kubectl(NamedTuple):
     """kubectl, in a namespace."""
@@ -48,6 +50,15 @@ def kubectl(cluster: str) -> Iterator[Kubectl]:
     talk("create", "namespace", talk.namespace)
     yield talk
     talk("delete", "namespace", talk.namespace, "--wait=false")
+
+
+@pytest.fixture
+def breaker(cluster: str) -> Iterator[Breaker]:
+    """A line to the cluster on which things go wrong."""
+    del cluster
+    made = Breaker()
+    yield made
+    made.close()
 
 
 @pytest.fixture

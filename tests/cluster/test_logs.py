@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster.breaker import Breaker, Request
 from cluster.conftest import Kubectl
-from cluster.proxy import Proxy, Request
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.logs import Collector
 from drumline.store.logs import LogReader
@@ -52,19 +52,11 @@ ODD_SAYS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def proxy() -> Iterator[Proxy]:
-    """A line to the cluster on which things go wrong."""
-    made = Proxy()
-    yield made
-    made.close()
-
-
 @asynccontextmanager
-async def api_through(proxy: Proxy, kubectl: Kubectl, folder: Path) -> AsyncIterator[Api]:
-    """The API server as it is reached through the proxy."""
+async def api_through(breaker: Breaker, kubectl: Kubectl, folder: Path) -> AsyncIterator[Api]:
+    """The API server as it is reached through the breaker."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(proxy.kubeconfig(folder / "kubeconfig", kubectl.namespace)))
+        patch.setenv("KUBECONFIG", str(breaker.kubeconfig(folder / "kubeconfig", kubectl.namespace)))
         async with open_api() as api:
             yield api
 
@@ -83,10 +75,9 @@ def start(kubectl: Kubectl, name: str, script: str, **spec: Any) -> None:
 
 async def until_over(kubectl: Kubectl, name: str) -> None:
     """Wait until a pod has ended, without being in anybody's way."""
-    for phase in ("Succeeded", "Failed"):
-        wait = ("wait", f"pod/{name}", f"--for=jsonpath={{.status.phase}}={phase}", f"--timeout={LONG_SECONDS:g}s")
-        await asyncio.to_thread(kubectl, *wait)
-        return
+    await asyncio.to_thread(
+        lambda: kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
+    )
 
 
 def is_log(request: Request) -> bool:
@@ -97,26 +88,25 @@ ERRORS = [f"error {n:05d}" for n in range(0, 1500, 3) if n % 200 != 7]
 STEADY_SAYS = [f"line {n:05d} " + "x" * (40000 if n % 200 == 7 else n % 90) for n in range(1500)]
 
 
-def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     chance = random.Random(9)
 
     async def spoil() -> None:
-        for status, headers in ((429, ("Retry-After: 1",)), (500, ()), (409, ()), (503, ())):
-            if status != 409:
-                proxy.fail(is_log, status=status, headers=headers)
-            proxy.cut()
+        for status, headers in ((429, ("Retry-After: 1",)), (500, ()), (503, ())):
+            breaker.fail(is_log, status=status, headers=headers)
+            breaker.cut()
             await asyncio.sleep(chance.uniform(0.1, 0.5))
         for _ in range(10):
-            proxy.fail(is_log, cut_bytes=chance.randrange(20_000))
-            proxy.cut()
+            breaker.fail(is_log, cut_bytes=chance.randrange(20_000))
+            breaker.cut()
             await asyncio.sleep(chance.uniform(0.1, 0.5))
-        proxy.fail(is_log, delay_seconds=1.0)
-        await asyncio.to_thread(proxy.go_away)
+        breaker.fail(is_log, delay_seconds=1.0)
+        await asyncio.to_thread(breaker.go_away)
         await asyncio.sleep(2.0)
-        await asyncio.to_thread(proxy.come_back)
+        await asyncio.to_thread(breaker.come_back)
 
     async def run() -> bool:
-        async with api_through(proxy, kubectl, tmp_path) as api:
+        async with api_through(breaker, kubectl, tmp_path) as api:
             collector = Collector(api)
             collector.follow("steady", "replica", tmp_path / "log")
             await spoil()
@@ -128,31 +118,31 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, proxy: Pro
     lines = (tmp_path / "log").read_text().splitlines()
     assert [line for line in lines if line.startswith("line")] == STEADY_SAYS
     assert [line for line in lines if not line.startswith("line")] == ERRORS
-    assert len([request for request in proxy.seen if request.is_log]) > 12
+    assert len([request for request in breaker.seen if request.is_log]) > 12
 
 
 @pytest.mark.parametrize("cut", [0, 100, 20_000, 45_000, 70_000])
-def test_odd_bytes_are_brought_as_they_were_written(kubectl: Kubectl, proxy: Proxy, tmp_path: Path, cut: int) -> None:
+def test_odd_bytes_come_as_they_were_written(kubectl: Kubectl, breaker: Breaker, tmp_path: Path, cut: int) -> None:
     async def run() -> bool:
-        async with api_through(proxy, kubectl, tmp_path) as api:
-            proxy.fail(is_log, times=3, cut_bytes=cut)
+        async with api_through(breaker, kubectl, tmp_path) as api:
+            breaker.fail(is_log, times=3, cut_bytes=cut)
             return await Collector(api).finish("odd", "replica", tmp_path / "log", LONG_SECONDS)
 
     start(kubectl, "odd", ODD)
     asyncio.run(until_over(kubectl, "odd"))
     assert asyncio.run(run())
     assert (tmp_path / "log").read_bytes() == ODD_SAYS
-    assert not proxy.faults
+    assert not breaker.faults
 
 
-def test_a_supervisor_that_returns_goes_on_where_it_was_killed(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+def test_who_returns_goes_on_where_it_was_killed(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     async def some(seconds: float) -> None:
-        async with api_through(proxy, kubectl, tmp_path) as api:
+        async with api_through(breaker, kubectl, tmp_path) as api:
             Collector(api).follow("steady", "replica", tmp_path / "log")
             await asyncio.sleep(seconds)  # and then all of it is gone, whatever it was doing
 
     async def rest() -> bool:
-        async with api_through(proxy, kubectl, tmp_path) as api:
+        async with api_through(breaker, kubectl, tmp_path) as api:
             return await Collector(api).finish("steady", "replica", tmp_path / "log", LONG_SECONDS)
 
     start(kubectl, "steady", STEADY)
@@ -168,7 +158,7 @@ def test_a_supervisor_that_returns_goes_on_where_it_was_killed(kubectl: Kubectl,
     assert 4.0 < spread < 60.0  # as it was written, not as it was fetched
 
 
-def test_a_pod_that_is_deleted_leaves_its_log(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_pod_that_is_deleted_leaves_its_log(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     script = """
 import signal, sys, time
 def leave(*_):
@@ -180,13 +170,13 @@ time.sleep(600)
 """
 
     async def run() -> bool:
-        async with api_through(proxy, kubectl, tmp_path) as api:
+        async with api_through(breaker, kubectl, tmp_path) as api:
             collector = Collector(api)
             collector.follow("deleted", "replica", tmp_path / "log")
             async with asyncio.timeout(LONG_SECONDS):
                 while not (tmp_path / "log").exists():
                     await asyncio.sleep(0.05)
-            await asyncio.to_thread(kubectl, "delete", "pod", "deleted", "--grace-period=5")
+            await asyncio.to_thread(lambda: kubectl("delete", "pod", "deleted", "--grace-period=5"))
             return await collector.finish("deleted", "replica", tmp_path / "log", LONG_SECONDS)
 
     start(kubectl, "deleted", script)
@@ -195,10 +185,10 @@ time.sleep(600)
 
 
 def test_a_container_that_says_nothing_and_one_that_is_not_there_are_no_trouble(
-    kubectl: Kubectl, proxy: Proxy, tmp_path: Path
+    kubectl: Kubectl, breaker: Breaker, tmp_path: Path
 ) -> None:
     async def run() -> tuple[bool, bool]:
-        async with api_through(proxy, kubectl, tmp_path) as api:
+        async with api_through(breaker, kubectl, tmp_path) as api:
             collector = Collector(api)
             silent = await collector.finish("silent", "replica", tmp_path / "silent" / "log", LONG_SECONDS)
             return silent, await collector.finish("nobody", "replica", tmp_path / "nobody" / "log", LONG_SECONDS)
@@ -209,12 +199,12 @@ def test_a_container_that_says_nothing_and_one_that_is_not_there_are_no_trouble(
     assert not (tmp_path / "silent" / "log").exists()
 
 
-def test_many_pods_share_few_connections(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+def test_many_pods_share_few_connections(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     number = 12
     script = "import time\nfor n in range(40):\n print(n, flush=True)\n time.sleep(0.05)"
 
     async def run() -> list[bool]:
-        async with api_through(proxy, kubectl, tmp_path) as api:
+        async with api_through(breaker, kubectl, tmp_path) as api:
             collector = Collector(api, most_followed=4)
             paths = [tmp_path / str(each) / "log" for each in range(number)]
             for each, path in enumerate(paths):
@@ -231,7 +221,7 @@ def test_many_pods_share_few_connections(kubectl: Kubectl, proxy: Proxy, tmp_pat
     assert [(tmp_path / str(each) / "log").read_text() for each in range(number)] == [says] * number
 
 
-def test_a_log_that_the_kubelet_begins_anew_is_whole(kubectl: Kubectl, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_log_that_the_kubelet_begins_anew_is_whole(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     """The kubelet looks every ten seconds for logs of more than 10 MiB, and begins a new file for them."""
     script = """
 import time
@@ -241,7 +231,7 @@ for number in range(30):
 """
 
     async def run() -> bool:
-        async with api_through(proxy, kubectl, tmp_path) as api:
+        async with api_through(breaker, kubectl, tmp_path) as api:
             collector = Collector(api)
             collector.follow("large", "replica", tmp_path / "log")
             await until_over(kubectl, "large")

@@ -183,6 +183,17 @@ def test_who_deletes_names_whom_and_how_gently(at: Callable[[int], None]) -> Non
     assert (body["gracePeriodSeconds"], body["preconditions"]) == (7, {"uid": "u1"})
 
 
+def test_what_somebody_changes_while_it_is_deleted_is_deleted_all_the_same(at: Callable[[int], None]) -> None:
+    conflict = status(409, "Conflict", "the object has been modified", kind="pods")
+
+    async def test() -> None:
+        async with asking(at, in_turn(conflict, Answer(), conflict)) as api:
+            assert await api.delete("Pod", "a")
+            assert not await api.delete("Pod", "a", uid="u1")  # the name is another's by now
+
+    run(test())
+
+
 def test_long_lists_come_page_by_page(at: Callable[[int], None]) -> None:
     first = listing(5, pod("a", 1))
     assert first.body

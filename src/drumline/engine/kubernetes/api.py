@@ -94,13 +94,18 @@ class Api:
             body["gracePeriodSeconds"] = max(0, round(grace_seconds))
         if uid:
             body["preconditions"] = {"uid": uid}
-        try:
-            await self._ask("DELETE", path_of(kind, self.namespace, name=name), f"delete the {kind} {name}", body=body)
-        except RefusedError as error:
-            if error.status in (404, 409):
-                return False
-            raise
-        return True
+        path, what, pause = path_of(kind, self.namespace, name=name), f"delete the {kind} {name}", Pause(inf)
+        while True:
+            try:
+                await self._ask("DELETE", path, what, body=body)
+            except RefusedError as error:
+                if error.status == 404 or (error.status == 409 and uid):  # it is another one by now
+                    return False
+                if error.status != 409:
+                    raise
+                await pause.take(AwayError(error.message))  # somebody has changed it at the same moment
+            else:
+                return True
 
     async def read(self, kind: str, name: str) -> Object:
         """One object by its name; raise RefusedError with status 404 if it is not there."""

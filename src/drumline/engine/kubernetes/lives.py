@@ -53,11 +53,6 @@ class Kept:
         return str(self.pod["metadata"]["name"]) if self.pod else ""
 
     @property
-    def node(self) -> str:
-        """Where its pod is; empty if it is nowhere yet."""
-        return str(self.pod["spec"].get("nodeName") or "") if self.pod else ""
-
-    @property
     def goes_on(self) -> bool:
         """Whether it runs, as far as was told."""
         return self.told_start and not self.told_end

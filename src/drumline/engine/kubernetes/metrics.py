@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.errors import DrumlineError
 
 _METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces"
+_PATIENCE_SECONDS = 10.0
 
 
 class Reading(NamedTuple):
@@ -35,8 +37,9 @@ class Source:
         """What these pods use, each with the name of its node; nothing where nobody says."""
         for _ in range(2):
             try:
-                return await (self._ask_kubelets(pods) if self._asks_kubelets else self._ask_api(pods))
-            except DrumlineError:  # not there, not allowed, or out of order
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    return await (self._ask_kubelets(pods) if self._asks_kubelets else self._ask_api(pods))
+            except (DrumlineError, TimeoutError):  # not there, not allowed, or out of order
                 self._asks_kubelets = not self._asks_kubelets
         return []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import inf
@@ -17,18 +16,13 @@ from drumline.engine.kubernetes.courier import Courier
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.logs import Collector
-from drumline.engine.kubernetes.metrics import Source
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.orders import Orders, Shared
-from drumline.engine.kubernetes.pods import started_at
-from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId, Secret
 from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
 from drumline.run.traces import LOG
-from drumline.run.usage import Usage
-from drumline.runtime.keeper import boot_id
 from drumline.words import listed
 
 _DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
@@ -52,8 +46,6 @@ class ClusterRun:
         self._orders = Orders(self._api, plan)
         self._collector = Collector(self._api)
         self._courier = Courier(loop, client.aclose)
-        self._source = Source(Api(client, where, patience_seconds=0.0), names.selector(plan))
-        self._tally = Tally(loop.now, time.time, boot_id())
         self._lives = Lives(
             run_dir,
             loop,
@@ -110,16 +102,6 @@ class ClusterRun:
             if each.is_asked_for and each.pod and not each.looked_at:
                 each.looked_at = each.told_end
                 yield each.folder
-
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
-        """What every life uses that goes on, and once more what each used that has ended since; asks the cluster."""
-        lives = [each for each in self._lives if each.told_start and not each.measured]
-        there = {each.pod_name: each.node for each in lives if each.pod and not each.told_end}
-        if there and self._tally.is_due(watched=watched):
-            self._courier.send(self._measure(there))
-        for each in lives:
-            each.measured = each.told_end
-        return self._tally.measure(filter(None, map(_measured, lives)))
 
     def living(self) -> Iterator[Kept]:
         """All lives of the line that go on."""
@@ -224,9 +206,6 @@ class ClusterRun:
     async def _delete_pod(self, name: str, uid: str, grace_seconds: float) -> None:
         await self._api.delete("Pod", name, grace_seconds=grace_seconds, uid=uid)
 
-    async def _measure(self, pods: dict[str, str]) -> None:
-        self._courier.bring(self._tally.take, await self._source.read(pods))
-
     async def _follow_there(self, pod: str, container: str, path: Path) -> None:
         self._collector.follow(pod, container, path)
 
@@ -240,15 +219,6 @@ class _Parts:
 
     def __init__(self, number: int) -> None:
         self.contents: tuple[dict[str, bytes], ...] = ({},) * number
-
-
-def _measured(kept: Kept) -> Measured | None:
-    """A life as it is measured; None if nobody says when it began."""
-    began = started_at(kept.pod) if kept.pod else None
-    if began is None:
-        return None
-    ended = kept.end.at_seconds if kept.end and kept.told_end else None
-    return Measured(kept.life, kept.folder, kept.pod_name, began, ended)
 
 
 def _life(launch: Launch) -> Life:

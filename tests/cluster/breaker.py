@@ -47,7 +47,7 @@ class Fault(NamedTuple):
     gone: bool = False  # a watch that is told 410 in its stream
 
 
-class Proxy:
+class Breaker:
     """A thread that lets requests through, but for what was asked for."""
 
     def __init__(self) -> None:

@@ -1,0 +1,168 @@
+"""Whole runs on bad days: an API server that is cut off, slow, busy or away, and a supervisor that is killed.
+
+Each state is told once, and every line is there once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.breaker import Breaker, Request
+from cluster.conftest import Kubectl
+from drumline.run.event import ReplicaStarted
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+
+IMAGE = "docker.io/library/python:local"
+LINES = 120
+LONG_SECONDS = 180.0
+SCRIPT = f"""
+import time
+for number in range({LINES}):
+    print(f"line {{number}}", flush=True)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path, breaker: Breaker, kubectl: Kubectl) -> Iterator[House]:
+    """A house whose way to the cluster goes through the breaker."""
+    made = House(tmp_path / "house")
+    made.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "kubeconfig", kubectl.namespace))
+    made.write("train.py", SCRIPT)
+    try:
+        yield made
+        made.leave()
+    finally:
+        made.clear()
+
+
+def train(house: House, kubectl: Kubectl, rest: str = "") -> Run:
+    engine = f"engine: {{kubernetes: {{namespace: {kubectl.namespace}, image: {IMAGE}}}}}"
+    return house.train(f"run: python3 train.py\nroles: {{worker: 2}}\n{engine}\n{rest}", "--on", "kubernetes")
+
+
+def wait_line(run: Run, replica: str, number: int, attempt: int = 0) -> None:
+    wait_until(lambda: b"line %d\n" % number in run.log(replica, attempt), LONG_SECONDS)
+
+
+def check(run: Run, kubectl: Kubectl, *, supervisors: int = 1) -> None:
+    """Everybody ended once, with 0, and was seen by each supervisor; every line is there once; nothing is left."""
+    run.wait_for(Phase.FINISHED, LONG_SECONDS)
+    starts = Counter(str(event.replica) for event in run.events if isinstance(event, ReplicaStarted))
+    assert all(1 <= starts[worker] <= supervisors for worker in ("worker.0", "worker.1")), starts
+    assert sorted(str(event.replica) for event in run.exits()) == ["worker.0", "worker.1"]
+    for worker in ("worker.0", "worker.1"):
+        assert run.exit(worker).code == 0
+        assert run.log(worker) == b"".join(b"line %d\n" % number for number in range(LINES))
+    assert run.said() == ""
+    assert kubectl.items("pods,jobs,services,configmaps,networkpolicies,secrets", "drumline.dev/run") == []
+
+
+def is_watch(request: Request) -> bool:
+    return request.is_watch
+
+
+def test_lines_that_are_cut_again_and_again(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
+    run = train(house, kubectl)
+    for number in range(0, LINES - 20, 10):
+        wait_line(run, "worker.1", number)
+        breaker.cut()
+    check(run, kubectl)
+
+
+def test_an_api_server_that_is_away_while_it_restarts(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
+    run = train(house, kubectl)
+    wait_line(run, "worker.0", 20)
+    breaker.go_away()
+    time.sleep(8.0)  # this is how long it is away
+    breaker.come_back()
+    check(run, kubectl)
+
+
+def test_an_api_server_that_is_away_when_everybody_ends(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
+    run = train(house, kubectl)
+    wait_line(run, "worker.0", LINES - 30)
+    breaker.go_away()
+    kubectl("wait", "pods", "--all", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+    breaker.come_back()
+    check(run, kubectl)
+
+
+def test_an_api_server_that_is_busy_slow_and_forgetful(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
+    breaker.fail(lambda request: request.method == "POST", times=2, status=429, headers=("Retry-After: 1",))
+    breaker.fail(lambda request: request.method == "GET", times=2, status=500)
+    breaker.fail(is_watch, times=2, gone=True)
+    breaker.fail(delay_seconds=1.5, times=3)
+    run = train(house, kubectl)
+    wait_line(run, "worker.0", 30)
+    breaker.fail(is_watch, times=3, gone=True)
+    breaker.cut()
+    wait_line(run, "worker.0", 60)
+    breaker.fail(is_watch, status=410)
+    breaker.fail(lambda request: request.is_log, times=4, status=429, headers=("Retry-After: 1",))
+    breaker.cut()
+    breaker.fail(lambda request: request.method == "DELETE", times=2, status=409)
+    breaker.fail(lambda request: request.method == "DELETE", times=2, status=503)
+    check(run, kubectl)
+
+
+def test_a_supervisor_that_is_killed_again_and_again(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
+    run = train(house, kubectl)
+    for number in (10, 30, 50, 70):
+        wait_line(run, "worker.1", number)
+        run.kill_supervisor()
+        breaker.cut()
+        assert house.run("supervise", run.id).code == 0
+    check(run, kubectl, supervisors=5)
+
+
+def test_a_supervisor_that_returns_when_all_is_over_finds_all_there(house: House, kubectl: Kubectl) -> None:
+    run = train(house, kubectl)
+    wait_line(run, "worker.1", 30)
+    run.kill_supervisor()
+    kubectl("wait", "pods", "--all", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+    assert house.run("supervise", run.id).code == 0
+    check(run, kubectl, supervisors=2)
+
+
+def evict(kubectl: Kubectl, pod: str) -> None:
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": kubectl.namespace},
+    }
+    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/eviction"
+    kubectl("create", "--raw", path, "-f", "-", given=json.dumps(eviction))
+
+
+def pod_of(kubectl: Kubectl, index: int) -> str:
+    (pod,) = kubectl.items("pods", f"drumline.dev/role=worker,drumline.dev/index={index}")
+    return str(pod["metadata"]["name"])
+
+
+def test_who_is_evicted_is_preempted_and_the_line_starts_again(house: House, kubectl: Kubectl) -> None:
+    house.write("train.py", f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n{SCRIPT}")
+    run = train(house, kubectl, "restart: {budget: 0, preempted: 1}")
+    wait_line(run, "worker.0", 10)
+    evict(kubectl, pod_of(kubectl, 1))
+    run.wait_for(Phase.FINISHED, LONG_SECONDS)
+    (cause,) = run.state.causes
+    assert (str(cause.replica), cause.reason, cause.failure) == ("worker.1", "Evicted", "preempted")
+    assert "as when a node is drained" in cause.exit.message
+    assert run.log("worker.0", 1) == b"".join(b"line %d\n" % number for number in range(LINES))
+
+
+def test_who_is_deleted_says_so_and_its_log_stays(house: House, kubectl: Kubectl) -> None:
+    run = train(house, kubectl)
+    wait_line(run, "worker.1", 10)
+    kubectl("delete", "pod", pod_of(kubectl, 1), "--wait=false")
+    run.wait_for(Phase.FAILED, LONG_SECONDS)
+    assert (str(run.cause.replica), run.cause.reason, run.cause.failure) == ("worker.1", "Deleted", "preempted")
+    assert run.log("worker.1").startswith(b"line 0\nline 1\n")
