@@ -113,6 +113,99 @@ engine:
         assert "all answered it's $(date) $$ y" in said
 
 
+LOOK = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: look}}
+spec:
+  restartPolicy: Never
+  containers:
+    - {{name: look, image: "{image}", command: [ls, /volume], volumeMounts: [{{name: v, mountPath: /volume}}]}}
+  volumes: [{{name: v, persistentVolumeClaim: {{claimName: digits-1-output}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("volume", "kept"),
+    [
+        ("class: shared, access: ReadWriteMany", {"checkpoint", "worker-0", "worker-1"}),
+        ("class: local-path, access: ReadWriteOnce", {"checkpoint", "worker-0"}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["kubernetes", "jobset"])
+def test_what_is_written_on_two_nodes_is_kept_as_far_as_the_volume_can_be_shared(
+    kubectl: Kubectl, tmp_path: Path, kind: str, volume: str, kept: set[str]
+) -> None:
+    (tmp_path / "drumline.yml").write_text(f"""
+project: digits
+framework: plain
+run: touch "$OUTPUT_DIR/worker-$DRUMLINE_INDEX" && ls "$OUTPUT_DIR"
+roles: {{worker: 2}}
+engine:
+  {kind}:
+    image: {IMAGE}
+    output: {{size: 10MiB, {volume}}}
+    pod:
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: {{matchLabels: {{drumline.dev/run: digits-1}}}}
+""")
+    kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
+    kubectl("wait", "pod", "-l", "drumline.dev/run=digits-1", "--for=create", "--timeout=60s")
+    kubectl("wait", "job", "--all", "--for=create", "--timeout=60s")
+    kubectl("wait", "job", "--all", "--for=condition=complete", "--timeout=180s")
+    pods = kubectl.items("pods", "drumline.dev/role=worker")
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    kubectl("delete", "jobset,job,cm,service", "-l", "drumline.dev/run=digits-1")
+    kubectl("create", "-f", "-", given=LOOK.format(image=IMAGE))
+    kubectl("wait", "pod/look", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
+    assert set(kubectl("logs", "look").split()) == kept
+
+
+# Falls as often as it is told to, by what is left on the volume, and says which attempt it is.
+FALL = """
+import os, pathlib
+print("attempt", os.environ["DRUMLINE_ATTEMPT"], flush=True)
+falls = pathlib.Path(os.environ["OUTPUT_DIR"], "falls")
+fallen = len(falls.read_text()) if falls.exists() else 0
+if os.environ["DRUMLINE_ROLE"] == "worker" and fallen < int(os.environ["FALLS"]):
+    falls.write_text("x" * (fallen + 1))
+    raise SystemExit(3)
+"""
+DONE = {
+    "jobset": "--for=jsonpath={{.status.terminalState}}={}",
+    "tfjob": "--for=jsonpath={{.status.conditions[-1].type}}={}",
+}
+ENDS = {"jobset": {True: "Completed", False: "Failed"}, "tfjob": {True: "Succeeded", False: "Failed"}}
+
+
+@pytest.mark.parametrize(
+    ("restart", "falls", "finishes"), [("0", 0, True), ("0", 1, False), ("2", 2, True), ("{preempted: 5}", 1, False)]
+)
+@pytest.mark.parametrize("kind", ["jobset", "tfjob"])
+def test_a_line_is_started_again_as_often_as_it_may_and_neither_ps_nor_evaluator_decides(
+    kubectl: Kubectl, tmp_path: Path, kind: str, restart: str, falls: int, *, finishes: bool
+) -> None:
+    (tmp_path / "fall.py").write_text(FALL)
+    (tmp_path / "drumline.yml").write_text(f"""
+project: digits
+framework: plain
+run: python3 fall.py
+env: {{FALLS: {falls}}}
+roles: {{worker: 1, ps: {{run: sleep 1000}}, evaluator: {{run: exit 1}}}}
+restart: {restart}
+engine:
+  {kind}: {{image: "{IMAGE}", output: {{size: 10MiB, class: shared, access: ReadWriteMany}}}}
+""")
+    kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
+    kubectl("wait", f"{kind}/digits-1", DONE[kind].format(ENDS[kind][finishes]), "--timeout=180s")
+    if finishes and kind == "jobset":
+        assert f"attempt {falls}\n" in kubectl("logs", "-l", "drumline.dev/role=worker", "--tail=-1")
+    kubectl("wait", "pod", "-l", "drumline.dev/role=ps", "--for=delete", "--timeout=60s")
+
+
 @pytest.mark.parametrize("user", [None, 1000])
 def test_pods_are_taken_where_only_restricted_ones_are(kubectl: Kubectl, tmp_path: Path, user: int | None) -> None:
     level = "restricted" if user else "baseline"  # nobody knows from outside whom an image runs as

@@ -39,6 +39,7 @@ class Line:
         hostname: str | None = None,
         subdomain: str | None = None,
         waits_inside: bool = False,
+        becomes: str = pod.EXEC,
     ) -> Json:
         """The template of pods for these replicas."""
         first = launches[0]
@@ -64,6 +65,7 @@ class Line:
             hostname=hostname,
             subdomain=subdomain,
             waits_inside=waits_inside,
+            becomes=becomes,
         )
         return pod.template(self._plan, content)
 

@@ -18,6 +18,7 @@ from drumline.plan.types import Place, Plan, Resources
 Json = dict[str, Any]
 
 REPLICA = "replica"
+EXEC = 'exec "$@"'
 GPU = "nvidia.com/gpu"
 # Whoever an image's user is, this group may write to its volumes.
 _GROUP = 1000
@@ -40,7 +41,7 @@ class Content(NamedTuple):
     hostname: str | None = None
     subdomain: str | None = None
     waits_inside: bool = False  # nobody's name is known before its container runs
-    becomes: str = 'exec "$@"'  # how a shell goes on to the command
+    becomes: str = EXEC  # how a shell goes on to the command
 
 
 def template(plan: Plan, content: Content) -> Json:

@@ -9,12 +9,17 @@ from typing import Any
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.jobs import metadata
 from drumline.engine.kubernetes.manifests.line import Line
+from drumline.engine.kubernetes.manifests.pod import EXEC
 from drumline.engine.kubernetes.manifests.variables import Counting
 from drumline.errors import InputError
 from drumline.plan.types import Launch, Plan
 
 Json = dict[str, Any]
 
+# An evaluator that fails begins again by itself: the operator would count that, and end the training for it.
+_AGAIN = """until "$@"
+do echo "drumline: the evaluator has failed with exit code $?; it begins again in 10 s"; sleep 10
+done"""
 CONTAINER = "tensorflow"  # the operator looks for it by this name
 _ROLES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 _COUNTED = f"metadata.labels['{names.TFJOB_INDEX}']"
@@ -72,7 +77,14 @@ def _replicas(plan: Plan, line: Line, role: str, launches: Sequence[Launch]) -> 
     group = names.Group(role, tuple(launch.replica for launch in own))
     labels = names.labels_of_group(plan, group, own[0].attempt)
     # A pod's name is found when its container runs, and not before: there it waits for the others.
-    pod = line.pod(own, labels, counting=Counting(_COUNTED), container=CONTAINER, waits_inside=True)
+    pod = line.pod(
+        own,
+        labels,
+        counting=Counting(_COUNTED),
+        container=CONTAINER,
+        waits_inside=True,
+        becomes=_AGAIN if role == "evaluator" else EXEC,
+    )
     pod["spec"].pop("restartPolicy", None)  # the operator's
     return {"replicas": len(own), "restartPolicy": _restart_policy(plan, role), "template": pod}
 
