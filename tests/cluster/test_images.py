@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import pytest
 from cluster.builders import BUSYBOX, PYTHON, Store, make_store, registry
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
+from integration.local.runs import kill_and_wait, lock_holder
 from wheels import make_wheel
 
 
@@ -161,6 +163,10 @@ class Launched(NamedTuple):
         env = {**os.environ, "DRUMLINE_HOME": str(self.home)}
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
 
+    def state(self) -> str:
+        """Of the first run."""
+        return str(json.loads(self.drumline("status", "1", "-o", "json"))["state"])
+
 
 def train(folder: Path, store: Store, spec: str) -> Launched:
     (folder / "drumline.yml").write_text(spec)
@@ -270,3 +276,47 @@ def test_a_script_that_was_edited_runs_as_it_is_now(kubectl: Kubectl, store: Sto
         assert "Syncing project (" in run.said
         assert "4 files)... done" in run.said
         assert "Warning: outside is left out: it leads out of the project, to /etc/hostname" in run.said
+
+
+def launch(folder: Path, store: Store, spec: str) -> Launched:
+    """Launch a run in the background, whose image takes its time."""
+    (folder / "Dockerfile").write_text(f"FROM {BUSYBOX}\nRUN echo slowly; until [ -e /go ]; do sleep 0.1; done\n")
+    (folder / "drumline.yml").write_text(spec)
+    home = folder.parent / "home"
+    env = {**store.environ, "DRUMLINE_HOME": str(home), "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    command = [sys.executable, "-m", "drumline", "train", "--on", "kubernetes", "-d"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    run = Launched(done.returncode, done.stderr, home)
+    while "slowly" not in run.drumline("logs", "1.build"):
+        time.sleep(0.2)
+    return run
+
+
+def builders(folder: Path) -> list[str]:
+    """The processes that build in this folder."""
+    found = subprocess.run(["pgrep", "-af", f"build.*{folder}"], capture_output=True, text=True, check=False).stdout
+    return [line for line in found.splitlines() if "pgrep" not in line]
+
+
+def test_a_run_that_is_killed_while_its_image_is_built_leaves_nothing(
+    kubectl: Kubectl, store: Store, project: Path
+) -> None:
+    run = launch(project, store, ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1"))
+    assert run.state() == "BUILDING"
+    assert builders(project)
+    run.drumline("kill", "1")
+    assert run.state() == "KILLED"
+    assert builders(project) == []
+    assert kubectl.items("jobs,pods,services") == []
+
+
+def test_a_supervisor_that_comes_back_finds_the_build(kubectl: Kubectl, store: Store, project: Path) -> None:
+    run = launch(project, store, ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1"))
+    before = builders(project)
+    assert before
+    kill_and_wait(lock_holder(run.home / "runs/1/supervisor.lock") or 0)
+    run.drumline("supervise", "1")
+    assert builders(project) == before
+    run.drumline("kill", "1")
+    assert run.state() == "KILLED"
+    assert builders(project) == []

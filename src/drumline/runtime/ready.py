@@ -1,10 +1,8 @@
 """Runs in a pod before its replica: `ready.py PARTS PROJECT RUNTIME` unpacks what drumline carried there.
 
 Then it waits until every name in DRUMLINE_PEERS is known, since a replica that starts earlier may die of that. It runs
-alone, by whatever Python 3 an image has; `ready.sh` does the same where there is none.
+alone, by whatever Python from 3.6 on an image has; `ready.sh` does the same where there is none, or one without zlib.
 """
-
-from __future__ import annotations
 
 import glob
 import io
@@ -15,6 +13,12 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable
+
+try:
+    import zlib
+except ImportError:  # then whoever started us has to do without
+    os.environ["DRUMLINE_PYTHON"] = "none"
+    os.execvp("sh", ["sh", os.path.join(sys.argv[1], "ready.sh"), *sys.argv[1:4]])
 
 SAY_SECONDS = 5.0
 LOOK_SECONDS = 0.25
@@ -59,10 +63,10 @@ def is_known(name: str) -> bool:
 
 
 def wait_for(
-    names: Iterable[str],
-    known: Callable[[str], bool] = is_known,
-    now: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    names: "Iterable[str]",
+    known: "Callable[[str], bool]" = is_known,
+    now: "Callable[[], float]" = time.monotonic,
+    sleep: "Callable[[float], None]" = time.sleep,
 ) -> None:
     """Wait until all names are known; say every few seconds which are not."""
     began = told = now()
@@ -94,7 +98,7 @@ def main(parts: str, project: str, runtime: str) -> int:
         carried = read_parts(parts)
         if carried:
             unpack(carried, project)
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         say(f"cannot unpack what was carried here: {error}")
         return 1
     wait_for([name for name in os.environ.get("DRUMLINE_PEERS", "").split(",") if name])

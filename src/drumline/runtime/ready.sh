@@ -4,11 +4,14 @@ set -eu
 parts=$1 project=$2 runtime=$3
 trap 'exit 143' TERM INT
 
-for python in python3 python; do
-  if "$python" -ISc 'import sys, socket, tarfile, zlib; sys.exit(sys.version_info < (3, 7))' >/dev/null 2>&1; then
-    exec "$python" -IS "$parts/ready.py" "$@"
+# Asked first whether it will do, an interpreter would be started twice; only one that may be of version 2 is.
+if [ "${DRUMLINE_PYTHON:-}" != none ]; then
+  if command -v python3 >/dev/null 2>&1; then
+    exec python3 -IS "$parts/ready.py" "$@"
+  elif python -c 'import sys; sys.exit(sys.version_info < (3, 6))' >/dev/null 2>&1; then
+    exec python -IS "$parts/ready.py" "$@"
   fi
-done
+fi
 
 say() { printf 'drumline: %s\n' "$*"; }
 for tool in tar gzip; do

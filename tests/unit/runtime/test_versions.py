@@ -14,15 +14,24 @@ from drumline.plan.environment import OLDEST_PYTHON
 PACKAGE = Path(runtime.__file__).parent
 # Run by drumline's own Python, whatever the replicas have.
 _OF_DRUMLINE = {"keeper.py", "prepare.py", "environment.py", "install.py", "lock.py"}
-IMPORTED = sorted(
-    {path for path in PACKAGE.glob("*.py") if path.name not in _OF_DRUMLINE} | {PACKAGE.parent / "__init__.py"}
-)
+_OF_IMAGES = {"ready.py"}  # run by whatever an image has, however old
+_APART = _OF_DRUMLINE | _OF_IMAGES
+IMPORTED = sorted({path for path in PACKAGE.glob("*.py") if path.name not in _APART} | {PACKAGE.parent / "__init__.py"})
 
 
 @pytest.mark.parametrize("path", IMPORTED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_oldest_python_can_read_it(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, OLDEST_PYTHON))
     assert not list(_too_new(tree))
+
+
+def test_what_makes_a_pod_ready_is_read_by_pythons_that_are_long_out_of_support() -> None:
+    for name in _OF_IMAGES:
+        tree = ast.parse((PACKAGE / name).read_text(), feature_version=(3, 6))
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+        for node in ast.walk(tree):  # of whatever is not a plain name, an old Python makes nothing
+            if isinstance(node, ast.arg) and node.annotation:
+                assert isinstance(node.annotation, ast.Name | ast.Constant), ast.unparse(node)
 
 
 def _too_new(tree: ast.Module) -> Iterator[str]:

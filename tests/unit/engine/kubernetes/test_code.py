@@ -91,6 +91,27 @@ def test_what_was_packed_is_unpacked_without_python(tmp_path: Path, bare: str) -
     assert listing(tmp_path / "pod/project") == listing(project)
 
 
+def test_a_python_that_cannot_unpack_is_done_without(tmp_path: Path, bare: str) -> None:
+    """One without zlib, as some that were built by hand; and one of version 2, which is only called `python`."""
+    program = (
+        "import runpy, sys; sys.modules['zlib'] = None; sys.argv = sys.argv[2:];"
+        " open(sys.argv[1] + '/tried', 'w').close(); runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    stand_in = tmp_path / "bin/python3"
+    stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} -ISc "{program}" "$@"\n')
+    stand_in.chmod(0o755)
+    project = make(tmp_path / "project")
+    done = unpack(pack(project), tmp_path / "pod", bare)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "pod/parts/tried").exists()
+    assert listing(tmp_path / "pod/project") == listing(project)
+
+    stand_in.rename(tmp_path / "bin/python").write_text("#!/bin/sh\nexit 1\n")
+    done = unpack(pack(project), tmp_path / "again", bare)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert listing(tmp_path / "again/project") == listing(project)
+
+
 def test_an_image_that_can_unpack_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     done = unpack(pack(make(tmp_path / "project")), tmp_path / "pod", str(tmp_path / "bin"))

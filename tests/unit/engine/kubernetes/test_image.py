@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.kubernetes.image.builder import Builder, find_builder, is_loopback, qualified, why_none
+from drumline.engine.kubernetes.image.helper import named
 from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
+from drumline.engine.protocol import Site
+from drumline.engine.registry import open_engine
 from drumline.errors import InputError
+from drumline.plan.bind import bind
+from drumline.plan.codec import plan_from_json, plan_to_json
+from drumline.plan.make import make_plan
+from drumline.plan.types import BUILD
+from drumline.spec.read import read_spec
 
 BUILDAH = Builder("buildah", "/usr/bin/buildah")
 
@@ -128,6 +136,34 @@ def test_only_a_registry_of_this_machine_needs_no_certificate() -> None:
     assert BUILDAH.push("registry.example/x:1") == ["/usr/bin/buildah", "push", "registry.example/x:1"]
     assert not is_loopback("localhost/drumline/x:1")  # no registry at all: the builder's own store
     assert not is_loopback("127.0.0.1.example.com:5000/x:1")
+
+
+SPEC = """
+project: digits
+run: python3 train.py
+framework: plain
+engine: {default: kubernetes, kubernetes: {image: {dockerfile: Dockerfile, registry: "registry.example/team"}}}
+"""
+
+
+def test_what_is_rendered_names_the_image_that_would_be_built(tmp_path: Path) -> None:
+    recipe = project(tmp_path / "one")
+    plan = make_plan(read_spec(SPEC.encode(), "drumline.yml").spec, run="4")
+    engine = open_engine("kubernetes", Site(tmp_path / "one", tmp_path / "home", cores=2))
+    text = engine.render(plan, bind(plan, engine.place(plan)), "json")
+    assert f"registry.example/team/digits:{recipe.digest()}" in text
+    assert plan.helpers == (BUILD,)
+
+
+def test_a_plan_keeps_the_name_that_its_image_had_at_launch(tmp_path: Path) -> None:
+    project(tmp_path / "one")
+    plan = named(make_plan(read_spec(SPEC.encode(), "drumline.yml").spec, run="4"), tmp_path / "one")
+    again = plan_from_json(plan_to_json(plan))
+    assert again == plan
+    assert again.cluster
+    assert again.cluster.image.is_built
+    recipe = Recipe(str(tmp_path / "one"), "Dockerfile", registry="registry.example/team")
+    assert again.cluster.image.name == recipe.name("digits")
 
 
 def program(folder: Path, name: str, code: int) -> None:
