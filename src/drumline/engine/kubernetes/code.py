@@ -8,7 +8,6 @@ import os
 import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +33,6 @@ class Code(NamedTuple):
     files: int
     size_bytes: int  # of the files, as they are
     runtime: bytes  # an archive of `drumline.runtime`
-    digest: str  # of the content
     remarks: tuple[str, ...] = ()  # what is otherwise than one would think
 
     @property
@@ -56,33 +54,22 @@ def pack(directory: Path | None, *, without: Collection[Path] = ()) -> Code:
     """
     runtime = _compressed(_archive(_runtime_members()))
     if directory is None:
-        return Code((), 0, 0, runtime, sha256(runtime).hexdigest())
+        return Code((), 0, 0, runtime)
     tree = walk(directory, without=without)
     _refuse_large(tree, None)
     remarks = list(tree.remarks)
-    archive = _archive(_project_members(directory, tree, remarks))
-    packed = _compressed(archive)
+    packed = _compressed(_archive(_project_members(directory, tree, remarks)))
     _refuse_large(tree, len(packed))
     parts = tuple(packed[at : at + PART_BYTES] for at in range(0, len(packed), PART_BYTES))
     files = [entry for entry in tree.entries if entry.kind != "folder"]
     size = sum(entry.size_bytes for entry in files)
-    return Code(parts, len(files), size, runtime, sha256(archive + runtime).hexdigest(), tuple(remarks))
+    return Code(parts, len(files), size, runtime, tuple(remarks))
 
 
 def own_folders(plan: Plan, site: Site) -> list[Path]:
     """What a project's folder may hold that runs have written: their output on this machine, and drumline's home."""
     named = [path for path in (plan.output, plan.checkpoint) if path and Path(path) != Path(".")]
     return [*(site.directory / path for path in named), site.home]
-
-
-def ready_command(
-    parts: str = "/drumline/parts", project: str = "/drumline/project", runtime: str = "/drumline/runtime"
-) -> list[str]:
-    """What an init container runs: unpack the parts into these folders, then wait for DRUMLINE_PEERS.
-
-    The image needs `sh`, and either Python or both `tar` and `gzip`.
-    """
-    return ["sh", f"{parts}/ready.sh", parts, project, runtime]
 
 
 class _Member(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.kubernetes import code, tree
-from drumline.engine.kubernetes.code import Code, pack, ready_command
+from drumline.engine.kubernetes.code import Code, pack
 from drumline.errors import InputError
 from drumline.runtime.ready import wait_for
 
@@ -44,7 +44,7 @@ def carry(packed: Code, folder: Path) -> Path:
 def unpack(packed: Code, folder: Path, path: str | None = None, peers: str = "") -> subprocess.CompletedProcess[str]:
     """Run what the init container runs; with only these programs, if they are named."""
     parts = carry(packed, folder)
-    command = ready_command(str(parts), str(folder / "project"), str(folder / "runtime"))
+    command = ["sh", str(parts / "ready.sh"), str(parts), str(folder / "project"), str(folder / "runtime")]
     env = {"PATH": path or os.environ["PATH"], "DRUMLINE_PEERS": peers}
     return subprocess.run(
         [shutil.which("sh") or "sh", *command[1:]], env=env, capture_output=True, text=True, check=False
@@ -150,7 +150,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     (second / "train.py").chmod(0o600)
     assert pack(second) == first
     (second / "train.py").write_text("print('hallo')\n")
-    assert pack(second).digest != first.digest
+    assert pack(second).parts != first.parts
 
 
 def test_what_is_never_carried(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_disk_full_of_data_is_refused_before_anybody_reads_it(tmp_path: Path) 
 
 def test_who_is_not_known_yet_is_waited_for_and_named(tmp_path: Path, bare: str) -> None:
     parts = carry(pack(None), tmp_path)
-    command = ready_command(str(parts), str(tmp_path / "project"), str(tmp_path / "runtime"))
+    command = ["sh", str(parts / "ready.sh"), str(parts), str(tmp_path / "project"), str(tmp_path / "runtime")]
     env = {"PATH": bare, "DRUMLINE_PEERS": "localhost,worker-1.never.invalid"}
     shell = shutil.which("sh") or "sh"
     with subprocess.Popen([shell, *command[1:]], env=env, stdout=subprocess.PIPE, text=True) as waiting:

@@ -40,12 +40,6 @@ class Builder(NamedTuple):
         """The command that takes the name away again."""
         return [self.path, "rmi", name]
 
-    def save(self, name: str, archive: Path) -> list[str]:
-        """The command that writes an image into a file, which a node's containerd can import."""
-        if self.kind == "docker":
-            return [self.path, "save", "--output", str(archive), name]
-        return [self.path, "push", name, f"docker-archive:{archive}:{name}"]
-
     def has(self, name: str) -> bool:
         """Whether the image is in its own store."""
         words = ["inspect", "--type", "image", name] if self.kind == "buildah" else ["image", "inspect", name]
