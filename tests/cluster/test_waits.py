@@ -1,0 +1,126 @@
+"""Lines that cannot be placed whole: everybody's reason is told once, shown, and everything is let go in the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cluster.conftest import Kubectl
+from drumline.run.event import ReplicaWaits
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+
+IMAGE = "docker.io/library/python:local"
+LONG_SECONDS = 120.0
+
+
+class Case(NamedTuple):
+    """What is wrong, and what is said of it."""
+
+    engine: str = ""
+    spec: str = ""
+    image: str = IMAGE
+    word: str = ""
+    says: str = ""
+    reason: str = "StartTimeout"
+
+
+CASES = {
+    "an image that is nowhere": Case(
+        image="registry.invalid/team/train:1",
+        word="ImagePull",
+        says="its image registry.invalid/team/train:1 cannot be",
+    ),
+    "more CPUs than any node has": Case(
+        spec="resources: {cpus: 500}", word="Unschedulable", says="have too few free CPUs; it asks for 500 CPUs"
+    ),
+    "a node that is not there": Case(
+        engine="node_selector: {pool: a100}", word="Unschedulable", says="do not match its node selector"
+    ),
+    "a claim that is not there": Case(
+        engine="output: {claim: nothere}", word="Volume", says="its claim nothere does not exist"
+    ),
+    "an image whose name is none": Case(
+        image='"Team/Train image"', word="ImagePull", says="the name of its image is not valid", reason="CannotStart"
+    ),
+    "a secret that is not there": Case(
+        engine="pod: {containers: [{name: replica, env: [{name: TOKEN, valueFrom:"
+        " {secretKeyRef: {name: nothere, key: TOKEN}}}]}]}",
+        word="Config",
+        says='its container cannot be made: secret "nothere" not found',
+        reason="CannotStart",
+    ),
+    "a volume that cannot be mounted": Case(
+        engine="pod: {volumes: [{name: settings, configMap: {name: nothere}}],"
+        " containers: [{name: replica, volumeMounts: [{name: settings, mountPath: /settings}]}]}",
+        word="Volume",
+        says='configmap "nothere" not found',
+    ),
+}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path / "house")
+    try:
+        yield made
+        made.leave()
+    finally:
+        made.clear()
+
+
+def train(house: House, kubectl: Kubectl, case: Case) -> Run:
+    engine = ", ".join(filter(None, (f"namespace: {kubectl.namespace}", f"image: {case.image}", case.engine)))
+    spec = "run: sleep 600\nroles: {worker: 2}\ntimeouts: {start: 12s, grace: 1s}"
+    return house.train(f"{spec}\nengine: {{kubernetes: {{{engine}}}}}\n{case.spec}", "--on", "kubernetes")
+
+
+def waits(run: Run) -> list[ReplicaWaits]:
+    return [event for event in run.events if isinstance(event, ReplicaWaits)]
+
+
+def check_end(run: Run, kubectl: Kubectl, case: Case) -> None:
+    """It has failed for that reason, which was told once to everybody, and nothing is left."""
+    run.wait_for(Phase.FAILED, LONG_SECONDS)
+    assert run.cause.reason == case.reason
+    assert case.says in run.cause.exit.message
+    told = Counter((each.replica, each.message) for each in waits(run) if each.reason == case.word)
+    assert set(told.values()) == {1}, told
+    found = json.loads(house_says(run.house, "status", run.id, "-o", "json"))
+    assert case.says in found["message"]
+    assert case.says in house_says(run.house, "events", run.id)
+    assert kubectl.items("pods,jobs,services,configmaps,networkpolicies", "drumline.dev/run") == []
+
+
+def house_says(house: House, *words: str) -> str:
+    answer = house.run(*words)
+    assert answer.code == 0, answer.err
+    return answer.out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_line_that_cannot_start_says_why_and_lets_go(house: House, kubectl: Kubectl, name: str) -> None:
+    case = CASES[name]
+    run = train(house, kubectl, case)
+    if case.reason == "StartTimeout":
+        wait_until(lambda: [each for each in waits(run) if each.reason == case.word], LONG_SECONDS)
+        found = json.loads(house_says(house, "status", run.id, "-o", "json"))
+        assert found["state"] == "STARTING"
+        assert case.says in found["message"]
+        assert case.word in [each["reason"] for each in found["replicas"]]
+    check_end(run, kubectl, case)
+
+
+def test_half_a_gang_does_not_hold_its_half_for_ever(house: House, kubectl: Kubectl) -> None:
+    kubectl("create", "quota", "small", "--hard=pods=1")
+    case = Case(word="Quota", says="the quota small has no room for it: it asks for pods=1; used pods=1 of pods=1")
+    run = train(house, kubectl, case)
+    check_end(run, kubectl, case)
+    phases = {str(name): each.phase for name, each in run.state.replicas.items()}
+    assert sorted(phases.values()) == [Phase.FAILED, Phase.KILLED]
+    assert phases[str(run.cause.replica)] is Phase.FAILED
