@@ -7,11 +7,14 @@ import os
 import subprocess
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from cluster.breaker import Breaker
+
+if TYPE_CHECKING:
+    from cluster.site import Ground
 
 
 class Kubectl(NamedTuple):
@@ -65,3 +68,14 @@ def breaker(cluster: str) -> Iterator[Breaker]:
 def namespace(kubectl: Kubectl) -> str:
     """A namespace of the test's own."""
     return kubectl.namespace
+
+
+@pytest.fixture(scope="module")
+def ground(cluster: str) -> Iterator[Ground]:
+    """A namespace for all tests of a module, with gates that they can open."""
+    from cluster.site import Ground  # noqa: PLC0415 - it knows this module
+
+    kubectl = Kubectl(f"contract-{uuid.uuid4().hex[:8]}")
+    kubectl("create", "namespace", kubectl.namespace)
+    yield Ground(kubectl)
+    kubectl("delete", "namespace", kubectl.namespace, "--wait=false")

@@ -97,6 +97,10 @@ class _Engine(KubernetesEngine):
 
         super().watch(run_dir, loop, spell)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Nobody wants a volume here."""
+        return ()
+
 
 class KubernetesSite:
     """Pods of a real cluster."""
@@ -111,7 +115,7 @@ class KubernetesSite:
         project.mkdir()
         self._site = protocol.Site(project, folder / "home", cores=2)
         self._engines: list[KubernetesEngine] = []
-        self._selector = ""
+        self._plan: Plan | None = None
 
     def make_engine(self) -> protocol.Engine:
         self._engines.append(_Engine(self._site))
@@ -122,9 +126,8 @@ class KubernetesSite:
 
     def of(self, plan: Plan) -> Plan:
         cluster = Cluster(unique=self._unique, user="tester", namespace=self._ground.namespace, image=Image(IMAGE))
-        plan = plan._replace(engine=self._kind, cluster=cluster)
-        self._selector = names.selector(plan)
-        return plan
+        self._plan = plan._replace(engine=self._kind, cluster=cluster)
+        return self._plan
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         at = [self._ground.address, PORT]
@@ -159,9 +162,7 @@ class KubernetesSite:
         wait_until(lambda: any(_is_over(pod) for pod in self._pods(replica, 0)))
 
     def left(self) -> list[str]:
-        if not self._selector:
-            return []
-        found = json.loads(self._ground.kubectl("get", "pods", "-l", self._selector, "-o", "json"))["items"]
+        found = self._ground.kubectl.items("pods", names.selector(self._plan)) if self._plan else []
         return [each["metadata"]["name"] for each in found if not _is_over(each)]
 
     def close(self) -> None:
@@ -169,12 +170,10 @@ class KubernetesSite:
             engine.release()
 
     def _pods(self, replica: ReplicaId, attempt: int) -> list[dict[str, Any]]:
-        own = {names.ROLE: replica.role, names.INDEX: replica.index, names.ATTEMPT: attempt}
-        selector = ",".join([self._selector, *(f"{key}={value}" for key, value in own.items())])
-        found: list[dict[str, Any]] = json.loads(self._ground.kubectl("get", "pods", "-l", selector, "-o", "json"))[
-            "items"
-        ]
-        return found
+        assert self._plan
+        found = self._ground.kubectl.items("pods", names.selector(self._plan))
+        wanted = names.Life(replica, attempt, 0)
+        return [each for each in found if names.life_of(self._plan, each["metadata"]) == wanted]
 
     def _gate(self, number: int) -> str:
         return f"{self._unique}-{number}"

@@ -1,24 +1,21 @@
 """The contract that every engine keeps, on a real cluster.
 
 Not here are a few of its tests that a cluster cannot pass: it asks with TERM before it kills, however short the grace
-is; it does not tell a process that a signal ended from one that exits with 128 and its number; and a pod does not begin
-before everybody's name is known.
+is, and waits for all of a grace once it has begun to; it does not tell a process that a signal ended from one that
+exits with 128 and its number; and a pod does not begin before everybody's name is known.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster.conftest import Kubectl
 from cluster.site import Ground, KubernetesSite
 from contract.sites import wait_until
 from contract.test_place import (  # noqa: F401
     test_a_line_that_has_ended_holds_nothing,
-    test_a_line_that_was_only_looked_at_holds_nothing,
     test_an_attempt_under_way_is_placed_where_it_is,
     test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice,
     test_every_replica_has_an_address_of_its_own,
@@ -30,7 +27,6 @@ from contract.test_return import (  # noqa: F401
     test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back,
     test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_they_came,
     test_who_lives_is_taken_up_and_not_started_again,
-    test_whoever_comes_back_insists_where_the_first_had_only_asked,
     test_whoever_comes_back_may_stop_at_once,
 )
 from contract.test_runs import (  # noqa: F401
@@ -61,7 +57,6 @@ from contract.test_start import (  # noqa: F401
     test_who_goes_later_has_the_later_stamp,
 )
 from contract.test_stop import (  # noqa: F401
-    test_patience_may_end_and_does_not_come_back,
     test_when_an_end_is_told_nothing_of_the_replica_is_left,
     test_who_cleans_up_first_ends_as_it_likes,
     test_who_does_not_obey_is_killed_when_the_grace_is_over_and_not_before,
@@ -75,15 +70,6 @@ from contract.test_units import (  # noqa: F401
     test_who_returns_begins_a_life_of_its_own_and_the_others_live_on,
     test_who_was_to_return_and_never_did_ends_unseen,
 )
-
-
-@pytest.fixture(scope="module")
-def ground(cluster: str) -> Iterator[Ground]:
-    """A namespace for all of them."""
-    kubectl = Kubectl(f"contract-{uuid.uuid4().hex[:8]}")
-    kubectl("create", "namespace", kubectl.namespace)
-    yield Ground(kubectl)
-    kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
 
 
 @pytest.fixture

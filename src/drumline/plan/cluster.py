@@ -14,6 +14,7 @@ Path = tuple[str | int, ...]
 
 # Options of these are alike; those of the first stand in where the other two have none of their own.
 NAMES = ("kubernetes", "jobset", "tfjob")
+_OPERATED = ("jobset", "tfjob")
 
 
 class Image(NamedTuple):
@@ -64,8 +65,10 @@ class Cluster(NamedTuple):
 
     unique: str = ""  # a few random letters that keep names of two runs apart; empty in what is rendered for a number
     user: str = ""
+    kubeconfig: str | None = None  # the files that KUBECONFIG named at the launch
     context: str | None = None
     namespace: str | None = None
+    starts_whole: bool = False  # somebody there starts a line again, and only all of it
     image: Image = Image()
     jobs: str = "single"
     output: Volume | None = None
@@ -92,6 +95,7 @@ def cluster_of(spec: Spec, engine: str) -> Cluster:
     options = own or spec.engine.kubernetes or types.KubernetesOptions()
     image = options.image or types.Image()
     return Cluster(
+        starts_whole=engine in _OPERATED,
         context=options.context,
         namespace=options.namespace,
         image=Image(image.name, image.dockerfile, image.context or ".", image.base, image.install, image.registry),

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage
 
-# What an API server takes in one request is 1.5 MiB, and the object is more than its command.
-_LONGEST_COMMAND_BYTES = 1 << 20
-
 
 class KubernetesEngine:
     """Runs a line as pods of a cluster."""
@@ -42,9 +39,11 @@ class KubernetesEngine:
     def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica the name that its pod will have, which is the same for everybody who asks."""
         del keep
+        from drumline.engine.kubernetes.opinion import remarks  # noqa: PLC0415
         from drumline.engine.kubernetes.place import place  # noqa: PLC0415
 
         self._plan = plan
+        self._remarks = tuple(remarks(plan))
         return place(plan, attempt=attempt)
 
     def reach(self, plan: Plan) -> Plan:
@@ -59,7 +58,7 @@ class KubernetesEngine:
             from drumline.engine.kubernetes.image.helper import require_builder  # noqa: PLC0415 - few build
 
             require_builder(plan, os.environ)
-        self._remarks = self._code(plan).remarks
+        self._remarks = (*self._remarks, *self._code(plan).remarks)
         return reach(plan)
 
     def shortages(self, plan: Plan) -> Iterator[str]:
@@ -68,7 +67,7 @@ class KubernetesEngine:
         return iter(())
 
     def remarks(self) -> Sequence[str]:
-        """Say what of the project is not carried, as far as somebody looked."""
+        """Say what is unwise in a cluster, and what of the project is not carried, as far as somebody looked."""
         return self._remarks
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
@@ -80,13 +79,10 @@ class KubernetesEngine:
         return render(objects(plan, launches, self._code(plan)), form)
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
-        """Refuse what no API server takes."""
-        for launch in launches:
-            size = sum(len(word.encode()) for word in launch.replica.argv)
-            if size > _LONGEST_COMMAND_BYTES:
-                yield f"the command of {launch.replica.id} has {size:,} bytes, which no cluster takes"
-            elif any("\0" in word for word in launch.replica.argv):
-                yield f"the command of {launch.replica.id} has a NUL in it"
+        """Refuse what no API server takes, and what the operator of a kind would do otherwise."""
+        from drumline.engine.kubernetes.opinion import objections  # noqa: PLC0415
+
+        return objections(self._placed, launches)
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's pods from now on."""
@@ -117,9 +113,7 @@ class KubernetesEngine:
         run = self._run
         for objection in self.objections(launches):
             raise EngineError(objection)
-        if self._plan is None:
-            raise AssertionError("a line is placed before it is started")
-        run.start(self._plan, launches)
+        run.start(self._placed, launches)
 
     def stop(
         self,
@@ -147,9 +141,8 @@ class KubernetesEngine:
             self._watched.release()
 
     def usage(self, *, watched: bool) -> Iterator[Usage]:
-        """What the cluster's metrics say."""
-        del watched
-        return iter(())
+        """What the cluster's metrics say, or the kubelets; where nobody does, nothing is known."""
+        return self._run.usage(watched=watched)
 
     def pulses(self) -> Iterator[Pulse]:
         """What everybody does in its pod nobody sees from here; without a pulse, nobody is said to hang."""
@@ -195,6 +188,12 @@ class KubernetesEngine:
         from drumline.engine.kubernetes.image.helper import named  # noqa: PLC0415 - few build
 
         return named(plan, self._site.directory)
+
+    @property
+    def _placed(self) -> Plan:
+        if self._plan is None:
+            raise AssertionError("a line is placed before it is started")
+        return self._plan
 
     @property
     def _run(self) -> ClusterRun:

@@ -39,9 +39,14 @@ _KEEPALIVE = [
 
 
 def open_door(
-    context: str | None, namespace: str | None, environ: Mapping[str, str] = os.environ
+    context: str | None, namespace: str | None, kubeconfig: str | None = None
 ) -> tuple[httpx2.AsyncClient, Where]:
-    """A client for the cluster of this context, else the one that `kubectl` would take; nothing is said to it yet."""
+    """A client for the cluster of this context, else the one that `kubectl` would take; nothing is said to it yet.
+
+    Of a run that is there, the kubeconfig is that of its launch, whatever KUBECONFIG names now: contexts of two files
+    are often called the same.
+    """
+    environ = {**os.environ, "KUBECONFIG": kubeconfig} if kubeconfig else os.environ
     try:
         config = _config(context, environ)
         user = _user(config.user or User())
@@ -61,7 +66,10 @@ def open_door(
     except Exception as error:  # noqa: BLE001 - YAML, base64, certificates: whatever can be wrong with a file
         raise EngineError(f"the kubeconfig cannot be used: {error}") from None
     server = str(config.cluster.server)
-    where = Where(config.context_name, server, namespace or config.namespace, is_chosen=context is not None)
+    inside = config.fname is None
+    where = Where(
+        "" if inside else config.context_name, server, namespace or config.namespace, is_chosen=context is not None
+    )
     return client, where
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.notes import End, note, note_end, read_end
-from drumline.engine.kubernetes.pods import PodEnded, PodRuns, main_container, read_pod
+from drumline.engine.kubernetes.pods import PodEnded, PodRuns, main_container, read_pod, seconds_of
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.engine.protocol import Loop, Tell
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, ReplicaWaits
@@ -39,11 +39,13 @@ class Kept:
         self.is_asked_for = False  # started or stopped by whoever is told
         self.is_stopped = False  # by us
         self.grace_seconds: float | None = None  # with which it was deleted last
+        self.patient_until = 0.0  # UTC; before that, it is not taken for lost
         self.told_start = False
         self.waits = PodWaits()
         self.told_wait = ("", "", False)
         self.end: End | None = None  # as it was, told or about to be
         self.told_end = False
+        self.started_at = 0.0  # UTC
         self.looked_at = False
         self.measured = False
 
@@ -53,9 +55,9 @@ class Kept:
         return str(self.pod["metadata"]["name"]) if self.pod else ""
 
     @property
-    def goes_on(self) -> bool:
-        """Whether it runs, as far as was told."""
-        return self.told_start and not self.told_end
+    def node(self) -> str:
+        """Where its pod is."""
+        return str(self.pod["spec"].get("nodeName") or "") if self.pod else ""
 
 
 class Lives:
@@ -80,6 +82,7 @@ class Lives:
         self._drain = drain  # brings all of a log here, then calls
         self._stray = stray  # is told of pods that should not be
         self._kept: dict[Life, Kept] = {}
+        self._by_pod: dict[str, Kept] = {}
         self._ends: deque[tuple[Kept, End]] = deque()  # in the order in which they came
         self._drained: set[Life] = set()
         self.is_listed = False  # all that there is has been seen
@@ -152,7 +155,7 @@ class Lives:
     def _concerned(self, trouble: Trouble) -> list[Kept]:
         """Whose pod an event is about; or who has none yet, since whatever should make it cannot."""
         if trouble.kind == "Pod":
-            return [each for each in self._kept.values() if each.pod_name == trouble.name]
+            return [self._by_pod[trouble.name]] if trouble.name in self._by_pod else []
         return [each for each in self._kept.values() if each.pod is None and trouble.name in each.makers]
 
     def _recognize(self, pod: Pod) -> Kept | None:
@@ -164,6 +167,7 @@ class Lives:
         if kept.pod is not None and kept.pod["metadata"]["uid"] != pod["metadata"]["uid"]:
             return None
         kept.pod = pod
+        self._by_pod[kept.pod_name] = kept
         if (kept.is_stopped or kept.end) and not pod["metadata"].get("deletionTimestamp") and not _is_over(pod):
             self._stray(kept)
         return kept
@@ -176,18 +180,21 @@ class Lives:
     def _look(self, kept: Kept, *, deleted: bool = False) -> None:
         if not kept.is_asked_for or kept.end or kept.pod is None:
             return
-        standing = read_pod(kept.pod, now=time.time(), deleted=deleted, asked=kept.is_stopped, trouble=kept.trouble)
+        # A kubelet that has begun to wait for the end of a grace waits for all of it, even if less is asked for then.
+        now = time.time() if time.time() >= kept.patient_until else 0.0
+        standing = read_pod(kept.pod, now=now, deleted=deleted, asked=kept.is_stopped, trouble=kept.trouble)
         match standing:
             case PodRuns():
                 if standing.started_at is not None:
-                    self._tell_start(kept)
+                    self._tell_start(kept, standing.started_at)
                 if standing.overdue_at is not None:
-                    wait = max(0.1, standing.overdue_at - time.time())
+                    wait = max(0.1, max(standing.overdue_at, kept.patient_until) - time.time())
                     self._loop.call_later(wait, partial(self._look_again, kept))
             case PodWaits():
                 self.wait(kept, standing)
             case PodEnded():
                 started = standing.container == main_container(kept.pod)
+                kept.started_at = kept.started_at or _started_at(kept.pod) or time.time()
                 at = self._at(standing)
                 self._begin_end(kept, End(standing.exit, at, has_started=started), standing.container)
 
@@ -202,12 +209,12 @@ class Lives:
         at = self._loop.now() - (now - at)
         return max(at, self._ends[-1][1].at_seconds + 1e-6) if self._ends else at
 
-    def _tell_start(self, kept: Kept) -> None:
+    def _tell_start(self, kept: Kept, started_at: float) -> None:
         if not kept.told_start and kept.pod:
             kept.told_start = True
-            node = kept.pod["spec"].get("nodeName", "")
-            note(kept.folder, {"pod": kept.pod_name, "node": node})
-            self._tell(ReplicaStarted(*kept.life, note=f"on {node}"))
+            kept.started_at = started_at
+            note(kept.folder, {"pod": kept.pod_name, "node": kept.node})
+            self._tell(ReplicaStarted(*kept.life, note=f"on {kept.node}"))
             if kept.end is None:
                 self._follow(kept, main_container(kept.pod))
 
@@ -244,10 +251,16 @@ class Lives:
         while self._ends and self._ends[0][0].life in self._drained:
             kept, end = self._ends.popleft()
             if end.has_started:
-                self._tell_start(kept)
+                self._tell_start(kept, kept.started_at)
             note_end(kept.folder, end)
             kept.told_end = True
             self._tell(ReplicaExited(*kept.life, end.exit, end.at_seconds))
+
+
+def _started_at(pod: Pod) -> float | None:
+    """When the command of a pod that has ended began."""
+    states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
+    return next((seconds_of(each["terminated"].get("startedAt")) for each in states if "terminated" in each), None)
 
 
 def _is_over(pod: Pod) -> bool:

@@ -10,17 +10,20 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.plan.types import Plan
 
 WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
-_CLAIM = "PersistentVolumeClaim"
+OPERATED = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
+_MAKERS = ("Job", *OPERATED.values())
 _OWNED = ("Pod", "Job", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
+_STUCK_SECONDS = 60.0  # for what does not go: a node may be gone, or somebody else may hold it
+_MANY = 1 << 20
 
 
 class Shared(NamedTuple):
@@ -39,6 +42,7 @@ class Orders:
         self._owner: Object | None = None
         self._parts: int | None = None
         self._making = asyncio.Lock()
+        self._operated = tuple(kind for engine, kind in OPERATED.items() if engine == plan.engine)
 
     async def share(self, make: Callable[[], Shared]) -> int:
         """See to it that what the run shares is there; return how many parts were carried, perhaps by another."""
@@ -72,8 +76,8 @@ class Orders:
 
     async def create(self, objects: Sequence[Object], is_wanted: Callable[[Object], bool]) -> None:
         """Create those of an attempt's objects that are still wanted, when their turn comes; the first ones first."""
-        jobs = [each for each in self._owned(objects) if each["kind"] == "Job"]
-        others = [each for each in self._owned(objects) if each["kind"] != "Job"]
+        jobs = [each for each in self._owned(objects) if each["kind"] in _MAKERS]
+        others = [each for each in self._owned(objects) if each["kind"] not in _MAKERS]
         await self._api.create_all(others)
 
         async def create(an_object: Object) -> None:
@@ -89,32 +93,38 @@ class Orders:
         """The names of all objects of a kind that the run has."""
         return {name_of(each) for each in await self._api.list(kind, names.selector(self._plan))}
 
-    async def remove(self) -> None:
-        """Delete the owner, and return when nothing is left of the run but its claims."""
+    async def remove(self) -> bool:
+        """Delete the owner; say whether nothing is left of the run but its claims, or not for want of progress."""
+        for kind in self._operated:  # with all that its operator made for it, before nobody owns that any more
+            for name in await self.existing(kind):
+                await self._api.delete(kind, name, policy="Foreground")
         await self._api.delete("ConfigMap", names.base(self._plan))
-        pause = _PAUSE_SECONDS
-        while await self._left():
+        pause, before, since = _PAUSE_SECONDS, -1, _now()
+        while left := await self._left():
+            if left != before:
+                before, since = left, _now()
+            elif _now() - since >= _STUCK_SECONDS:
+                return False
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return True
 
-    async def _left(self) -> bool:
+    async def _left(self) -> int:
+        """How many objects are left, of the first kind of which any are."""
         selector = names.selector(self._plan)
-        for kind in _OWNED:
-            for each in await self._api.list(kind, selector):
-                # Without an owner (by hand, or its owner was gone before it came), nobody else deletes it.
-                await self._api.delete(kind, name_of(each)) if not each["metadata"].get("ownerReferences") else None
-                return True
-        return False
+        for number, kind in enumerate((*self._operated, *_OWNED)):
+            if found := await self._api.list(kind, selector):
+                for each in found:
+                    if not each["metadata"].get("ownerReferences"):  # nobody else deletes it
+                        await self._api.delete(kind, name_of(each))
+                return len(found) - number * _MANY
+        return 0
 
     def _owned(self, objects: Iterable[Object]) -> Objects:
-        """The same objects as the owner's, but for claims, which outlive a run."""
         if self._owner is None:
             raise AssertionError("whatever a run has in a cluster has an owner")
-        metadata = self._owner["metadata"]
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
-        return [
-            each
-            if each["kind"] == _CLAIM
-            else {**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}}
-            for each in objects
-        ]
+        return [manifests.owned(each, self._plan, self._owner["metadata"]["uid"]) for each in objects]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

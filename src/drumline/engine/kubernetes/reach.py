@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from drumline.engine.kubernetes import names
@@ -61,9 +63,8 @@ def reach(plan: Plan) -> Plan:
             await api.require_namespace()
             await require(api, rights_of(plan.engine, plan))
             where = api.where
-            return plan._replace(
-                cluster=cluster._replace(context=where.context or cluster.context, namespace=where.namespace)
-            )
+            found = cluster._replace(kubeconfig=_kubeconfig(os.environ), namespace=where.namespace)
+            return plan._replace(cluster=found._replace(context=where.context or cluster.context))
 
     return asyncio.run(look())
 
@@ -106,3 +107,9 @@ async def _may(api: Api, right: Right) -> bool:
         if error.status == 401:
             raise
         return True
+
+
+def _kubeconfig(environ: Mapping[str, str]) -> str | None:
+    """What KUBECONFIG names, wherever one is."""
+    named = [os.path.abspath(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]  # noqa: PTH100
+    return os.pathsep.join(named) or None

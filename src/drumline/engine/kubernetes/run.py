@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
 
-from drumline.engine.kubernetes import manifests, names
+from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
-from drumline.engine.kubernetes.courier import Courier
+from drumline.engine.kubernetes.courier import Courier, Errand
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
-from drumline.engine.kubernetes.logs import Collector
 from drumline.engine.kubernetes.names import Life
-from drumline.engine.kubernetes.orders import Orders, Shared
+from drumline.engine.kubernetes.orders import OPERATED
+from drumline.engine.kubernetes.pods import CONFIRM_SECONDS
+from drumline.engine.kubernetes.tally import Measured, Tally
+from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId, Secret
 from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
 from drumline.run.traces import LOG
+from drumline.run.usage import Usage
+from drumline.runtime.keeper import boot_id
 from drumline.words import listed
 
-_DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
 _REMOVE_SECONDS = 600.0
 _LEAST_GRACE_SECONDS = 1.0  # with none at all, a pod is forgotten while it may still run
 _STOPPED_EARLY = Exit(message="it was stopped before it started")
@@ -36,16 +40,14 @@ class ClusterRun:
 
     def __init__(self, plan: Plan, run_dir: Path, pack: Callable[[Plan], Code], loop: Loop, tell: Tell) -> None:
         cluster = names.cluster(plan)
-        client, where = open_door(cluster.context, cluster.namespace)
+        client, where = open_door(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
-        self._pack = pack
-        self._carried: Code | None = None  # and not told of yet
+        self._is_operated = plan.engine in OPERATED
         self._loop = loop
         self._tell = tell
-        self._api = Api(client, where, patience_seconds=inf)
-        self._orders = Orders(self._api, plan)
-        self._collector = Collector(self._api)
+        self._there = There(Api(client, where, patience_seconds=inf), plan, pack, self._warn)
         self._courier = Courier(loop, client.aclose)
+        self._there.bring = self._courier.bring
         self._lives = Lives(
             run_dir,
             loop,
@@ -55,45 +57,55 @@ class ClusterRun:
             drain=self._drain,
             stray=self._delete,
         )
-        self._attempt = 0  # that was started or stopped last
+        self._tally = Tally(loop.now, time.time, boot_id())
+        self._attempt = 0  # that was started last
         self._launched: set[Life] = set()  # by us
         self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
+        self._warnings: set[str] = set()
         self._later: list[Callable[[], None]] = []  # as soon as everything there is has been seen
-        self._courier.send(self._watch("Pod", names.selector(plan), self._lives.see))
-        self._courier.send(self._watch("Event", "", self._lives.hear))
+        self._courier.send(self._there.watch("Pod", names.selector(plan), self._see))
+        self._courier.send(self._there.watch("Event", "", self._lives.hear))
 
     def start(self, plan: Plan, launches: Sequence[Launch]) -> None:
         """Start whoever was not started before, and tell of all."""
-        lives = {_life(each): each for each in launches}
+        lives = {life_of(each): each for each in launches}
         self._attempt = launches[0].attempt
         kept = self._lives.ask_for(lives)
         wanted = [lives[each.life] for each in kept if each.end is None and each.life not in self._launched]
         self._launched.update(lives)
         for each in kept:
-            each.makers = (names.job(plan, *each.life),)
+            each.makers = self._makers(plan, each.life)
         if wanted:
-            self._courier.send(self._start(plan, wanted))
+            errand = self._there.start(plan, wanted, _secrets, self._unwanted, self._carried)
+            self._courier.send(self._submit(errand, [life_of(each) for each in wanted]))
 
     def prepare(self, plan: Plan, helper: ReplicaId, incarnation: int) -> None:
         """Start the Job of a helper, if nobody did."""
         (kept,) = self._lives.ask_for([Life(helper, 0, incarnation)])
         if kept.end is None and kept.life not in self._launched:
             self._launched.add(kept.life)
-            kept.makers = (names.job(plan, *kept.life),)
-            self._courier.send(self._prepare(plan, kept.life))
+            kept.makers = self._makers(plan, kept.life)
+            errand = self._there.prepare(plan, kept.life, _secrets, self._unwanted, self._carried)
+            self._courier.send(self._submit(errand, [kept.life]))
 
     def stop(self, lives: Sequence[Life], grace_seconds: float) -> None:
         """Delete the pods of these; of who has none, whatever would have made one."""
-        for each in self._lives.ask_for(lives):
-            if each.end is None:
-                each.is_stopped = True
-                self._unwanted.add(names.job(self._plan, *each.life))
-                self._stop(each, max(grace_seconds, _LEAST_GRACE_SECONDS))
+        grace_seconds = max(grace_seconds, _LEAST_GRACE_SECONDS)
+        left = [each for each in self._lives.ask_for(lives) if each.end is None]
+        for each in left:
+            each.is_stopped = True
+            self._unwanted.add(names.job(self._plan, *each.life))
+        if self._is_operated and any(_is_needed(each.life) for each in left):
+            self._stop_all(left, grace_seconds)
+        else:
+            for each in left:
+                self._stop(each, grace_seconds)
 
     def release(self) -> None:
         """Remove everything of the run from the cluster but its claims; hang up."""
         if self._courier.is_open:
-            self._courier.wait(self._orders.remove(), _REMOVE_SECONDS)
+            if not self._courier.wait(self._there.remove(self._remains), _REMOVE_SECONDS):
+                self._remains()
             self._courier.close()
 
     def traces(self) -> Iterator[Path]:
@@ -103,23 +115,75 @@ class ClusterRun:
                 each.looked_at = each.told_end
                 yield each.folder
 
-    def living(self) -> Iterator[Kept]:
-        """All lives of the line that go on."""
-        return (each for each in self._lives if each.goes_on and not each.life.replica.is_helper)
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        """What lives have used by the last that the cluster said of them."""
+        lives = [each for each in self._lives if each.told_start and not each.measured and each.pod]
+        pods = {each.pod_name: each.node for each in lives if not each.told_end}
+        if pods and self._tally.is_due(watched=watched):
+            self._courier.send(self._there.measure(pods, self._tally.take))
+        for each in lives:
+            each.measured = each.told_end
+        return self._tally.measure(
+            Measured(each.life, each.folder, each.pod_name, each.started_at, each.end.at_seconds if each.end else None)
+            for each in lives
+        )
 
     def call_soon(self, call: Callable[[], object]) -> None:
         """Have this called by the supervisor's loop."""
         self._loop.call_later(0.0, call)
 
-    # --- here ---------------------------------------------------------------------------------------------------------
+    def _makers(self, plan: Plan, life: Life) -> tuple[str, ...]:
+        """What should make the pod of a life, by name, the nearest first: events about that are about it."""
+        is_single = names.cluster(plan).jobs == "single" or life.incarnation > 0
+        if life.replica.is_helper or (is_single and not self._is_operated):
+            return (names.job(plan, *life),)
+        group = next(each.name for each in names.groups(plan) if any(one.id == life.replica for one in each.replicas))
+        if not self._is_operated:
+            return (names.role_job(plan, group, life.attempt),)
+        made = names.service(plan, life.attempt)
+        return (f"{made}-{group}-0", made)
 
     def _stop(self, kept: Kept, grace_seconds: float) -> None:
         if not self._lives.is_listed:
             self._later.append(partial(self._stop, kept, grace_seconds))
-        elif kept.end is None:
-            if kept.pod is None:
-                self._courier.send(self._stop_early(kept.life))
-            elif kept.grace_seconds is None or grace_seconds < kept.grace_seconds:
+        elif kept.end is None and kept.pod is None:
+            errand = partial(self._there.stop_early, kept.life, self._useless_maker(kept.life), self._ended_early)
+            self._courier.send(self._there.insist(errand))
+        elif kept.end is None and (kept.grace_seconds is None or grace_seconds < kept.grace_seconds):
+            kept.grace_seconds = grace_seconds
+            self._delete(kept)
+
+    def _useless_maker(self, life: Life) -> str | None:
+        """The Job that would have made a pod for this life, if nobody else needs it."""
+        (maker, *_) = self._makers(self._plan, life)
+        if life.replica.is_helper or maker == names.job(self._plan, *life):
+            return maker
+        others = [Life(each.id, life.attempt, 0) for each in self._plan.replicas]
+        sharing = [self._lives.keep(each) for each in others if self._makers(self._plan, each)[0] == maker]
+        return maker if all(each.is_stopped or each.end for each in sharing) else None
+
+    def _stop_all(self, left: Sequence[Kept], grace_seconds: float) -> None:
+        """Have the operator's object end, or delete it; an operator acts by itself when somebody has ended."""
+        if not self._lives.is_listed:
+            self._later.append(partial(self._stop_all, left, grace_seconds))
+            return
+        lives = [each.life for each in left if each.end is None]
+        if not lives:
+            return
+        ends = [each.end.exit for each in self._lives if each.life.attempt == lives[0].attempt and each.end]
+        acts = any(end.ok for end in ends) or (self._plan.engine == "jobset" and bool(ends))
+        stop = partial(
+            self._there.stop_all,
+            lives,
+            may_wait=acts and grace_seconds > _LEAST_GRACE_SECONDS,
+            delete=partial(self._delete_all, grace_seconds),
+            then=self._ended_early,
+        )
+        self._courier.send(self._there.insist(stop))
+
+    def _delete_all(self, grace_seconds: float, lives: Sequence[Life]) -> None:
+        for kept in map(self._lives.keep, lives):
+            if kept.end is None and kept.pod and (kept.grace_seconds is None or grace_seconds < kept.grace_seconds):
                 kept.grace_seconds = grace_seconds
                 self._delete(kept)
 
@@ -128,107 +192,57 @@ class ClusterRun:
         if kept.pod:
             grace = _LEAST_GRACE_SECONDS if kept.grace_seconds is None else kept.grace_seconds
             metadata = kept.pod["metadata"]
-            self._courier.send(self._delete_pod(metadata["name"], metadata["uid"], grace))
+            kept.patient_until = max(kept.patient_until, time.time() + grace + CONFIRM_SECONDS)
+            delete = partial(self._there.delete_pod, metadata["name"], metadata["uid"], grace)
+            self._courier.send(self._there.insist(delete))
+
+    def _ended_early(self, life: Life, was_there: bool) -> None:
+        self._lives.end_unseen(life, _STOPPED_EARLY if was_there else NEVER_STARTED)
 
     def _follow(self, kept: Kept, container: str) -> None:
-        self._courier.send(self._follow_there(kept.pod_name, container, kept.folder / LOG))
+        self._courier.send(self._there.follow(kept.pod_name, container, kept.folder / LOG))
 
     def _drain(self, kept: Kept, container: str, then: Callable[[], None]) -> None:
-        self._courier.send(self._drain_there(kept.pod_name, container, kept.folder / LOG, then))
+        self._courier.send(self._there.drain(kept.pod_name, container, kept.folder / LOG, then))
 
-    def _arrived(self, code: Code) -> None:
+    def _see(self, change: Change) -> None:
+        self._lives.see(change)
+        later, self._later = self._later, []
+        for call in later:
+            call()
+
+    def _carried(self, code: Code) -> None:
         for remark in code.remarks:
-            self._tell(EngineWarned(self._attempt, remark))
+            self._warn(remark)
         if code.files:
             self._tell(ProjectCarried(code.files, code.size_bytes))
 
-    def _failed(self, attempt: int, lives: Sequence[Life], message: str) -> None:
+    def _warn(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.add(message)
+            self._tell(EngineWarned(self._attempt, message))
+
+    def _remains(self) -> None:
+        """Say in the supervisor's log what somebody has to remove by hand."""
+        where = self._there.where
+        shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
+        print(f"something of the run is left in the cluster; `{shows}` shows it", file=sys.stderr)  # noqa: T201
+
+    async def _submit(self, errand: Errand, lives: Sequence[Life]) -> None:
+        try:
+            await errand
+        except DrumlineError as error:
+            self._courier.bring(self._failed, lives, error.message)
+
+    def _failed(self, lives: Sequence[Life], message: str) -> None:
         self._launched.difference_update(lives)
+        attempt = self._attempt if lives[0].replica.is_helper else lives[0].attempt
         self._tell(EngineFailed(attempt, message))
 
-    def _see(self, see: Callable[[Change], None], change: Change) -> None:
-        see(change)
-        if self._lives.is_listed and self._later:
-            later, self._later = self._later, []
-            for call in later:
-                call()
 
-    # --- over there ---------------------------------------------------------------------------------------------------
-
-    async def _watch(self, kind: str, selector: str, see: Callable[[Change], None]) -> None:
-        try:
-            async for change in self._api.watch(kind, selector):
-                self._courier.bring(self._see, see, change)
-        except DrumlineError as error:
-            if kind == "Pod":  # who may not read events knows a little less
-                self._courier.bring(self._tell, EngineFailed(self._attempt, error.message))
-
-    async def _start(self, plan: Plan, launches: Sequence[Launch]) -> None:
-        try:
-            there = await self._orders.existing("Job")
-            missing = [each for each in launches if names.job(plan, *_life(each)) not in there]
-            if not missing:
-                return
-            parts = await self._share(plan)
-            made = manifests.attempt_objects(plan, missing, _Parts(parts))
-            await self._orders.create(made, lambda job: job["metadata"]["name"] not in self._unwanted)
-        except DrumlineError as error:
-            lives = [_life(each) for each in launches]
-            self._courier.bring(self._failed, launches[0].attempt, lives, error.message)
-
-    async def _prepare(self, plan: Plan, life: Life) -> None:
-        try:
-            parts = await self._share(plan)
-            make: Any = manifests
-            job = make.preparation(plan, life.replica, _Parts(parts), incarnation=life.incarnation)
-            await self._orders.create([job], lambda job: job["metadata"]["name"] not in self._unwanted)
-        except DrumlineError as error:
-            self._courier.bring(self._failed, self._attempt, [life], error.message)
-
-    async def _share(self, plan: Plan) -> int:
-        parts = await self._orders.share(partial(self._shared, plan))
-        code, self._carried = self._carried, None
-        if code:
-            self._courier.bring(self._arrived, code)
-        return parts
-
-    def _shared(self, plan: Plan) -> Shared:
-        code = self._carried = self._pack(plan)
-        return Shared(manifests.shared_objects(plan, code, _secrets(plan)), len(code.contents))
-
-    async def _stop_early(self, life: Life) -> None:
-        was_there = await self._api.delete("Job", names.job(self._plan, *life))
-        pods = await self._api.list("Pod", _selector(self._plan, life))
-        if pods:  # it came in between, and the watch tells of it
-            return
-        self._courier.bring(self._lives.end_unseen, life, _STOPPED_EARLY if was_there else NEVER_STARTED)
-
-    async def _delete_pod(self, name: str, uid: str, grace_seconds: float) -> None:
-        await self._api.delete("Pod", name, grace_seconds=grace_seconds, uid=uid)
-
-    async def _follow_there(self, pod: str, container: str, path: Path) -> None:
-        self._collector.follow(pod, container, path)
-
-    async def _drain_there(self, pod: str, container: str, path: Path, then: Callable[[], None]) -> None:
-        await self._collector.finish(pod, container, path, _DRAIN_SECONDS)
-        self._courier.bring(then)
-
-
-class _Parts:
-    """As many parts as were carried; what is in them does not matter to a pod."""
-
-    def __init__(self, number: int) -> None:
-        self.contents: tuple[dict[str, bytes], ...] = ({},) * number
-
-
-def _life(launch: Launch) -> Life:
-    return Life(launch.replica.id, launch.attempt, launch.incarnation)
-
-
-def _selector(plan: Plan, life: Life) -> str:
-    labels = names.labels_of(plan, *life)
-    keys = (names.RUN, names.ROLE, names.INDEX, names.ATTEMPT, names.INCARNATION)
-    return ",".join(f"{key}={labels[key]}" for key in keys)
+def _is_needed(life: Life) -> bool:
+    """Whether an operator's line cannot go on without it; an evaluator or a helper may go alone."""
+    return not life.replica.is_helper and life.replica.role != "evaluator"
 
 
 def _secrets(plan: Plan) -> dict[str, str]:

@@ -1,0 +1,88 @@
+"""The one object that an operator makes pods of: a JobSet or a TFJob. Over there, in the courier's thread.
+
+An operator cleans up behind a line that has succeeded or failed. A JobSet also starts a line again by itself, as often
+as it was told; that is the next attempt, for which nothing has to be made. Whoever deletes one of its pods by hand
+would only make it do so: a line is stopped by deleting the whole object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.orders import OPERATED, Orders
+from drumline.engine.kubernetes.paths import Object, name_of
+from drumline.plan.types import Plan
+
+_OVER = ("Completed", "Succeeded", "Failed")
+_LOOK_SECONDS = 0.3
+_PATIENCE_SECONDS = 15.0  # for an operator that should do something by itself
+
+
+class Operator:
+    """Makes, follows and removes the object of one run."""
+
+    def __init__(self, api: Api, orders: Orders, plan: Plan) -> None:
+        self._api = api
+        self._orders = orders
+        self._plan = plan
+        self._kind = OPERATED[plan.engine]
+        self._turn = asyncio.Lock()  # orders are carried out one after the other
+
+    async def start(self, attempt: int, made: list[Object]) -> None:
+        """Have the object of an attempt; one that starts its line again as this attempt is the same."""
+        async with self._turn:
+            before = await self._latest(attempt)
+            if before is None or not await self._comes_back(before, attempt):
+                if before and not _is_over(before):
+                    await self._api.delete(self._kind, name_of(before))
+                await self._orders.create(made, lambda _: True)
+
+    async def stop(self, attempt: int, *, may_wait: bool) -> bool:
+        """End an attempt: say whether it was deleted, and not ended by the operator, who is given time if he may."""
+        async with self._turn:
+            deadline = _now() + (_PATIENCE_SECONDS if may_wait else 0.0)
+            while there := await self._latest(attempt):
+                if _is_over(there) or _attempt(there) > attempt:
+                    return False
+                if _now() >= deadline:
+                    await self._api.delete(self._kind, name_of(there))
+                    return True
+                await asyncio.sleep(_LOOK_SECONDS)
+            return True
+
+    async def _comes_back(self, there: Object, attempt: int) -> bool:
+        """Whether an object is, or will be, in this attempt by itself."""
+        deadline = _now() + _PATIENCE_SECONDS
+        while _attempt(there) < attempt:
+            if _is_over(there) or self._kind != "JobSet" or _now() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)
+            there = await self._api.read(self._kind, name_of(there))
+        return True
+
+    async def _latest(self, attempt: int) -> Object | None:
+        """The object that was made last, for this attempt or for one before it."""
+        found = await self._api.list(self._kind, names.selector(self._plan))
+        made = [each for each in found if _made_for(each) <= attempt and "deletionTimestamp" not in each["metadata"]]
+        return max(made, key=_made_for, default=None)
+
+
+def _made_for(an_object: Object) -> int:
+    return int(an_object["metadata"]["labels"].get(names.ATTEMPT, "0"))
+
+
+def _attempt(an_object: Object) -> int:
+    """The attempt in which an object is: that for which it was made, and one more for each of its own restarts."""
+    return _made_for(an_object) + int((an_object.get("status") or {}).get("restarts") or 0)
+
+
+def _is_over(an_object: Object) -> bool:
+    """Whether an operator has done with it."""
+    conditions = (an_object.get("status") or {}).get("conditions") or ()
+    return any(each["type"] in _OVER and each["status"] == "True" for each in conditions)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

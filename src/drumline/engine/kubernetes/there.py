@@ -1,0 +1,173 @@
+"""What the courier's thread does for one run: it watches, submits, deletes and fetches, and brings back news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from drumline.engine.kubernetes import manifests, names
+from drumline.engine.kubernetes.api import Api, Change
+from drumline.engine.kubernetes.code import Code
+from drumline.engine.kubernetes.logs import Collector
+from drumline.engine.kubernetes.metrics import Reading, Source
+from drumline.engine.kubernetes.names import Life
+from drumline.engine.kubernetes.operators import Operator
+from drumline.engine.kubernetes.orders import OPERATED, Orders, Shared
+from drumline.errors import DrumlineError
+from drumline.plan.types import Launch, Plan
+
+Bring = Callable[..., None]
+_DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
+_REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
+
+
+class There:
+    """Errands of one run; each is a coroutine, and whoever is to hear of it is called through `bring`."""
+
+    def __init__(self, api: Api, plan: Plan, pack: Callable[[Plan], Code], warn: Callable[[str], None]) -> None:
+        self.where = api.where
+        self.bring: Bring  # set by whoever has the courier
+        self._api = api
+        self._plan = plan
+        self._pack = pack
+        self._warn = warn
+        self._orders = Orders(api, plan)
+        self._operator = Operator(api, self._orders, plan) if plan.engine in OPERATED else None
+        self._collector = Collector(api)
+        self._source = Source(api, names.selector(plan))
+        self._packed: Code | None = None  # and not told of yet
+
+    async def watch(self, kind: str, selector: str, see: Callable[[Change], None]) -> None:
+        """Bring everything that happens to objects of a kind."""
+        while True:
+            try:
+                async for change in self._api.watch(kind, selector):
+                    self.bring(see, change)
+            except DrumlineError as error:
+                if kind != "Pod":  # who may not read events knows a little less
+                    return
+                # A token that has run out, or a right that was taken away: the pods know nothing of it.
+                self.bring(self._warn, error.message)
+                await asyncio.sleep(_REFUSED_SECONDS)
+
+    async def start(
+        self,
+        plan: Plan,
+        launches: Sequence[Launch],
+        secrets: Callable[[Plan], Mapping[str, str]],
+        unwanted: set[str],
+        carried: Callable[[Code], None],
+    ) -> None:
+        """Submit these, but for what is there and for what nobody wants any more when its turn comes."""
+        if self._operator is None:
+            there = await self._orders.existing("Job")
+            launches = [each for each in launches if names.job(plan, *life_of(each)) not in there]
+        if not launches:
+            return
+        parts = await self._share(plan, secrets, carried)
+        made = manifests.attempt_objects(plan, launches, _Parts(parts))
+        if self._operator is None:
+            await self._orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
+        elif names.job(plan, *life_of(launches[0])) not in unwanted:
+            await self._operator.start(launches[0].attempt, made)
+
+    async def prepare(
+        self,
+        plan: Plan,
+        life: Life,
+        secrets: Callable[[Plan], Mapping[str, str]],
+        unwanted: set[str],
+        carried: Callable[[Code], None],
+    ) -> None:
+        """Submit the Job of a helper, unless nobody wants it any more."""
+        parts = await self._share(plan, secrets, carried)
+        job = manifests.preparation(plan, life.replica, _Parts(parts), incarnation=life.incarnation)
+        await self._orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
+
+    async def insist(self, errand: Callable[[], Awaitable[object]]) -> None:
+        """Do this until it is done, since whoever asked for it waits for what comes of it."""
+        while True:
+            try:
+                await errand()
+            except DrumlineError as error:
+                self.bring(self._warn, error.message)
+                await asyncio.sleep(_REFUSED_SECONDS)
+            else:
+                return
+
+    async def delete_pod(self, name: str, uid: str, grace_seconds: float) -> None:
+        """Delete a pod, if it is still that one."""
+        await self._api.delete("Pod", name, grace_seconds=grace_seconds, uid=uid)
+
+    async def stop_early(self, life: Life, maker: str | None, then: Callable[[Life, bool], None]) -> None:
+        """Delete what would have made the pod of a life that has none; say whether there was such a thing."""
+        was_there = await self._api.delete("Job", maker) if maker else False
+        if not await self._has_pods([life]):  # one that came in between the watch tells of
+            self.bring(then, life, was_there)
+
+    async def stop_all(
+        self,
+        lives: Sequence[Life],
+        *,
+        may_wait: bool,
+        delete: Callable[[Sequence[Life]], None],
+        then: Callable[[Life, bool], None],
+    ) -> None:
+        """End an operator's object, perhaps by waiting for the operator; then all pods but those that it deletes."""
+        assert self._operator
+        if await self._operator.stop(lives[0].attempt, may_wait=may_wait):
+            self.bring(delete, lives)
+        there = await self._has_pods(lives)
+        for life in lives:
+            if life not in there:
+                self.bring(then, life, False)
+
+    async def remove(self, then: Callable[[], None]) -> None:
+        """Remove everything of the run; call if something does not go."""
+        if not await self._orders.remove():
+            then()
+
+    async def follow(self, pod: str, container: str, path: Path) -> None:
+        """Bring a log here as it grows."""
+        self._collector.follow(pod, container, path)
+
+    async def drain(self, pod: str, container: str, path: Path, then: Callable[[], None]) -> None:
+        """Bring the end of a log here."""
+        await self._collector.finish(pod, container, path, _DRAIN_SECONDS)
+        self.bring(then)
+
+    async def measure(self, pods: Mapping[str, str], take: Callable[[Iterable[Reading]], None]) -> None:
+        """Bring what these pods use, which are on these nodes."""
+        self.bring(take, await self._source.read(pods))
+
+    async def _share(
+        self, plan: Plan, secrets: Callable[[Plan], Mapping[str, str]], carried: Callable[[Code], None]
+    ) -> int:
+        parts = await self._orders.share(partial(self._shared, plan, secrets))
+        code, self._packed = self._packed, None
+        if code:
+            self.bring(carried, code)
+        return parts
+
+    def _shared(self, plan: Plan, secrets: Callable[[Plan], Mapping[str, str]]) -> Shared:
+        code = self._packed = self._pack(plan)
+        return Shared(manifests.shared_objects(plan, code, secrets(plan)), len(code.contents))
+
+    async def _has_pods(self, lives: Sequence[Life]) -> set[Life]:
+        found = await self._api.list("Pod", names.selector(self._plan))
+        there = {names.life_of(self._plan, each["metadata"]) for each in found}
+        return {life for life in lives if life in there}
+
+
+class _Parts:
+    """As many parts as were carried; what is in them does not matter to a pod."""
+
+    def __init__(self, number: int) -> None:
+        self.contents: tuple[dict[str, bytes], ...] = ({},) * number
+
+
+def life_of(launch: Launch) -> Life:
+    """The life that a launch begins."""
+    return Life(launch.replica.id, launch.attempt, launch.incarnation)

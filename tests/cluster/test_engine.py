@@ -1,0 +1,255 @@
+"""Whole runs on a real cluster, by the command line, on good days and on bad ones."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.conftest import Kubectl
+from cluster.proxy import cable
+from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted, ReplicaWaits
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+
+KINDS = ("kubernetes", "jobset", "tfjob")
+KEPT = "pods,jobs,services,configmaps,secrets,networkpolicies,jobsets,tfjobs"
+# Until it is told to go, and then at once.
+LASTS = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """A home and a project; whatever was started there has ended when the test has."""
+    place = House(tmp_path / "house")
+    try:
+        yield place
+        place.leave()
+    finally:
+        place.clear()
+
+
+def spec(namespace: str, rest: str, kind: str = "kubernetes", image: str = "python:local") -> str:
+    return f"engine: {{{kind}: {{namespace: {namespace}, image: '{image}'}}}}\n{textwrap.dedent(rest)}"
+
+
+def left(kubectl: Kubectl) -> set[str]:
+    """Everything that is in the namespace."""
+    return {f"{each['kind']}/{each['metadata']['name']}" for each in kubectl.items(KEPT)}
+
+
+def until_said(run: Run, replica: str, text: bytes, attempt: int = 0) -> None:
+    wait_until(lambda: text in run.log(replica, attempt))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_line_finishes_with_every_line_it_said_and_leaves_nothing(house: House, kubectl: Kubectl, kind: str) -> None:
+    before = left(kubectl)
+    house.write("hello.py", "for number in range(500): print('line', number)")
+    run = house.train(spec(kubectl.namespace, "run: python3 hello.py\nroles: {worker: 2}", kind), "--on", kind)
+    state = run.wait_for(Phase.FINISHED)
+    assert [each.exit and each.exit.code for each in state.replicas.values()] == [0, 0]
+    for index in (0, 1):
+        assert run.log(f"worker.{index}").decode().splitlines() == [f"line {number}" for number in range(500)]
+    started = [event for event in run.events if isinstance(event, ReplicaStarted)]
+    assert all(event.note.startswith("on ") for event in started)
+    assert left(kubectl) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_falls_is_named_and_the_others_are_stopped(house: House, kubectl: Kubectl, kind: str) -> None:
+    house.write_spec(
+        spec(
+            kubectl.namespace,
+            f"""
+            run: |
+              if [ $DRUMLINE_INDEX = 1 ]; then sleep 2; echo "ValueError: bad row"; exit 3; fi
+              {LASTS}
+            roles: {{worker: 2}}
+            """,
+            kind,
+        )
+    )
+    answer = house.run("train", "--on", kind)
+    assert answer.code == 1
+    assert "First to fall: 1.worker.1, exit code 3" in answer.out + answer.err
+    (run,) = house.runs()
+    state = run.wait_for(Phase.FAILED)
+    assert [(each.phase, each.reason) for each in state.replicas.values()] == [
+        (Phase.KILLED, "PeerFailed"),
+        (Phase.FAILED, "Exited"),
+    ]
+    assert "ValueError: bad row" in answer.out + answer.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kill_leaves_nothing(house: House, kubectl: Kubectl, kind: str) -> None:
+    before = left(kubectl)
+    run = house.train(
+        spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}\nenv: {{A: {{from: TOKEN}}}}', kind),
+        "--on",
+        kind,
+        env={"TOKEN": "hush"},
+    )
+    run.wait_for(Phase.RUNNING)
+    assert left(kubectl) - before
+    assert house.run("kill", "1").code == 0
+    assert left(kubectl) == before
+    state = run.wait_for(Phase.KILLED)
+    assert [each.phase for each in state.replicas.values()] == [Phase.KILLED, Phase.KILLED]
+    assert b"hush" not in b"".join(path.read_bytes() for path in run.path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_supervisor_that_was_killed_is_replaced_and_nothing_is_missed(
+    house: House, kubectl: Kubectl, kind: str
+) -> None:
+    script = "echo one; sleep 6; echo two; exit $DRUMLINE_INDEX"
+    run = house.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
+    until_said(run, "worker.1", b"one")
+    run.wait_for(Phase.RUNNING)
+    run.kill_supervisor()
+    wait_until(lambda: _over(kubectl) == 2 or kind != "kubernetes")  # nobody looks
+    assert house.run("supervise", "1").code == 0
+    run.wait_for(Phase.FAILED)
+    assert (run.cause.replica, run.cause.exit.code) == (("worker", 1), 1)
+    assert run.log("worker.1") == b"one\ntwo\n"
+    assert len([event for event in run.events if isinstance(event, ReplicaStarted)]) >= 2
+
+
+def _over(kubectl: Kubectl) -> int:
+    return sum(pod["status"]["phase"] in ("Failed", "Succeeded") for pod in kubectl.items("pods"))
+
+
+def test_kill_works_without_a_supervisor(house: House, kubectl: Kubectl) -> None:
+    before = left(kubectl)
+    run = house.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
+    run.wait_for(Phase.RUNNING)
+    run.kill_supervisor()
+    assert house.run("kill", "1").code == 0
+    assert run.wait_for(Phase.KILLED)
+    assert left(kubectl) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_that_fails_once_has_the_line_start_again(house: House, kubectl: Kubectl, kind: str) -> None:
+    script = """
+    run: |
+      echo attempt $DRUMLINE_ATTEMPT
+      if [ $DRUMLINE_ATTEMPT = 0 ]; then [ $DRUMLINE_INDEX = 0 ] && sleep 30; sleep 2; exit 3; fi
+    roles: {worker: 2}
+    restart: {crash: 1, early: 1}
+    """
+    run = house.train(spec(kubectl.namespace, script, kind), "--on", kind)
+    state = run.wait_for(Phase.FINISHED)
+    assert state.attempt == 1
+    assert [(str(cause.replica), cause.exit.code) for cause in state.causes] == [("worker.1", 3)]
+    assert [run.log("worker.1", attempt) for attempt in (0, 1)] == [b"attempt 0\n", b"attempt 1\n"]
+
+
+def test_two_users_run_the_same_under_the_same_number(house: House, kubectl: Kubectl, tmp_path: Path) -> None:
+    other = House(tmp_path / "other")
+    script = spec(kubectl.namespace, "run: echo here; sleep 3\nroles: {worker: 2}")
+    try:
+        runs = [place.train(script, "--on", "kubernetes") for place in (house, other)]
+        assert [run.id for run in runs] == ["1", "1"]
+        for run in runs:
+            assert run.wait_for(Phase.FINISHED)
+            assert len(run.exits()) == 2
+        placed = [event.addresses for run in runs for event in run.events if isinstance(event, AttemptPlaced)]
+        assert not set(placed[0]) & set(placed[1])
+    finally:
+        other.leave()
+
+
+def test_a_namespace_and_a_name_as_long_as_they_may_be(house: House, cluster: str) -> None:
+    name = f"{'long-' * 12}{uuid.uuid4().hex}"[:63]
+    kubectl = Kubectl(name)
+    kubectl("create", "namespace", name)
+    try:
+        text = spec(name, "run: 'python3 -c \"import socket; print(socket.gethostname())\"'\nroles: {worker: 2}")
+        run = house.train(text, "--on", "kubernetes", "--name", "a" * 63)
+        assert run.wait_for(Phase.FINISHED)
+        assert run.log("worker.1") == b"worker-1\n"
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false")
+
+
+def test_without_a_namespace_there_is_no_run(house: House, cluster: str) -> None:
+    house.write_spec(spec("nowhere-at-all", "run: 'true'"))
+    answer = house.run("train", "--on", "kubernetes")
+    assert answer.code == 3
+    assert "there is no namespace `nowhere-at-all`" in answer.err
+    assert "`kubectl create namespace nowhere-at-all` makes it" in answer.err
+    assert house.runs() == []
+
+
+def test_the_namespace_may_be_given_with_the_command(house: House, kubectl: Kubectl) -> None:
+    run = house.train(spec("nowhere-at-all", "run: 'true'"), "--on", "kubernetes", "-n", kubectl.namespace)
+    assert run.wait_for(Phase.FINISHED)
+
+
+def test_without_rights_there_is_no_run_and_the_missing_ones_are_named(
+    house: House, kubectl: Kubectl, cluster: str, tmp_path: Path
+) -> None:
+    kubectl("create", "serviceaccount", "nobody")
+    token = kubectl("create", "token", "nobody").strip()
+    config = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
+    config["users"][0]["user"] = {"token": token}
+    (tmp_path / "nobody.conf").write_text(json.dumps(config))
+    house.write_spec(spec(kubectl.namespace, "run: 'true'"))
+    answer = house.run("train", "--on", "kubernetes", env={"KUBECONFIG": str(tmp_path / "nobody.conf")})
+    assert answer.code == 3
+    assert "you may not " in answer.err
+    assert "create configmaps" in answer.err
+    assert f"in the namespace `{kubectl.namespace}`" in answer.err
+    assert house.runs() == []
+
+
+def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(house: House, kubectl: Kubectl) -> None:
+    before = left(kubectl)
+    kubectl("create", "quota", "small", "--hard=pods=1")
+    text = spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}\ntimeouts: {{start: 8s}}')
+    run = house.train(text, "--on", "kubernetes")
+    wait_until(lambda: any(isinstance(event, ReplicaWaits) for event in run.events))
+    (wait, *_) = [event for event in run.events if isinstance(event, ReplicaWaits)]
+    assert (wait.reason, "the quota small has no room" in wait.message) == ("Quota", True)
+    run.wait_for(Phase.FAILED)
+    assert "did not start within 8 s" in run.cause.exit.message
+    assert left(kubectl) == before
+
+
+def test_an_image_that_is_not_there_is_told(house: House, kubectl: Kubectl) -> None:
+    text = spec(kubectl.namespace, "run: 'true'\nroles: {worker: 1}\ntimeouts: {start: 8s}", image="nobody/has:this")
+    run = house.train(text, "--on", "kubernetes")
+    run.wait_for(Phase.FAILED)
+    assert "cannot be pulled" in run.cause.exit.message
+    assert run.exit("worker.0").seen is False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_api_server_that_is_away_changes_nothing(
+    house: House, kubectl: Kubectl, cluster: str, tmp_path: Path, kind: str
+) -> None:
+    before = left(kubectl)
+    script = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 1; done"
+    with cable(cluster, tmp_path) as (line, through):
+        house.env["KUBECONFIG"] = through
+        run = house.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
+        until_said(run, "worker.1", b"2\n")
+        line.cut()
+        wait_until(lambda: all(_is_over(pod) for pod in kubectl.items("pods", "drumline.dev/role=worker")))
+        line.mend()
+        run.wait_for(Phase.FINISHED)
+    for index in (0, 1):
+        assert run.log(f"worker.{index}") == b"".join(b"%d\n" % number for number in range(1, 9))
+    assert [each.exit.code for each in run.events if isinstance(each, ReplicaExited)] == [0, 0]
+    assert left(kubectl) == before
+
+
+def _is_over(pod: dict[str, dict[str, str]]) -> bool:
+    return pod["status"]["phase"] in ("Failed", "Succeeded")
