@@ -217,6 +217,21 @@ def test_no_host_of_the_line_is_reached_through_a_proxy_and_what_the_user_had_is
     assert str(first.env["no_proxy"]) == f"{hosts}${{no_proxy:+,$no_proxy}}${{NO_PROXY:+,$NO_PROXY}}"
 
 
+def test_a_line_with_a_domain_of_its_own_is_reached_directly_by_that() -> None:
+    plan = plan_of("roles: {worker: 2}")
+    placement = {name: place._replace(domain=".digits-4") for name, place in placement_of(plan, hosts=True).items()}
+    (first, _) = bind(plan, placement)
+    assert first.env["no_proxy"] == Extended("localhost,127.0.0.1,::1,.digits-4", ",", ("no_proxy", "NO_PROXY"))
+
+
+def test_what_somebody_there_writes_is_left_to_them_and_only_that() -> None:
+    plan = plan_of("roles: {chief: 1, ps: 1}")
+    placement = {name: place._replace(written=("TF_CONFIG",)) for name, place in placement_of(plan).items()}
+    for launch in bind(plan, placement):
+        assert "TF_CONFIG" not in launch.env
+        assert launch.env["GRPC_FAIL_FAST"] == "use_caller"
+
+
 def test_the_python_that_launches_comes_first_in_path() -> None:
     plan = plan_of("data: {path: a, prepare: make-data}")
     place = place_of(plan, python_dir="/venv/bin")

@@ -161,6 +161,13 @@ def test_several_lines_are_written_as_a_person_would() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text", ["y", "N", "no", "On", "1e-6", "0o10", "12:30", "010", "~", "null", ".5", "+1", "=", "<<"]
+)
+def test_a_text_that_some_reader_takes_for_something_else_is_quoted(text: str) -> None:
+    assert dump({"a": text}) == f"a: '{text}'\n"
+
+
 @given(st.text(max_size=20))
 def test_what_is_shown_cannot_steer_a_terminal(text: str) -> None:
     shown = printable(text)
