@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class KubernetesEngine:
     """Runs a line as pods of a cluster."""
 
-    capabilities = Capabilities(forms=("yaml", "json"))
+    capabilities = Capabilities(forms=("yaml", "json"), dates_logs=True)
 
     def __init__(self, site: Site) -> None:
         self._site = site
