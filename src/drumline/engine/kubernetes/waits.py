@@ -35,6 +35,7 @@ _FATAL = {
     "ErrImageNeverPull": "its image is not on its node, and may not be pulled",
     "CreateContainerConfigError": "its container cannot be made",
 }
+_OURS = "the project is unpacked, and the names of its peers are waited for"
 _UNBOUND = PodWaits("Volume", "its claim is not bound to a volume")
 _PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
 _USUAL = ("ContainerCreating", "PodInitializing")
@@ -76,7 +77,8 @@ def read_wait(pod: Pod, main: str, trouble: PodWaits | None) -> PodWaits:
         if waiting := state.get("waiting"):
             return _not_made(waiting, _image(pod, each["name"]), trouble)
         if "running" in state:
-            return PodWaits("Init", f"its init container {each['name']} is not done", is_usual=True)
+            words = _OURS if each["name"] == "drumline" else f"its init container {each['name']} is not done"
+            return PodWaits("Init", words, is_usual=True)
     for each in status.get("containerStatuses") or ():
         if each.get("name") == main and (waiting := (each.get("state") or {}).get("waiting")):
             return _not_made(waiting, _image(pod, main), trouble)

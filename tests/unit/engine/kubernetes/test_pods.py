@@ -50,7 +50,7 @@ WAITS = {
     " dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host",
     "init-image": "its image registry.invalid/x:1 cannot be pulled:"
     " dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host",
-    "init-waits": "its init container drumline is not done",
+    "init-waits": "the project is unpacked, and the names of its peers are waited for",
 }
 NEVER = {
     "image-name-invalid": "the name of its image is not valid: Failed to apply default image tag"
