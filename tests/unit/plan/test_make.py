@@ -275,6 +275,7 @@ def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
     spec = spec_of(f"project: digits\nrun: x\n{textwrap.dedent(text)}")
     asked = make_plan(spec, engine="jobset").cluster
     assert asked == Cluster(
+        starts_whole=True,
         image=Image("a"),
         output=Volume("models"),
         data={"DATA_DIR": Volume(size_bytes=1024**3)},
