@@ -135,6 +135,23 @@ def test_kill_works_without_a_supervisor(house: House, kubectl: Kubectl) -> None
     assert left(kubectl) == before
 
 
+def test_whoever_takes_a_run_up_looks_where_it_was_launched(
+    house: House, kubectl: Kubectl, cluster: str, tmp_path: Path
+) -> None:
+    before = left(kubectl)
+    elsewhere = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
+    elsewhere["clusters"][0]["cluster"] = {"server": "http://127.0.0.1:1"}  # under the same name
+    (tmp_path / "elsewhere.conf").write_text(json.dumps(elsewhere))
+    run = house.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
+    run.wait_for(Phase.RUNNING)
+    run.kill_supervisor()
+    answer = house.run("kill", "1", env={"KUBECONFIG": str(tmp_path / "elsewhere.conf")})
+    assert answer.code == 0
+    state = run.wait_for(Phase.KILLED)
+    assert all(each.exit and each.exit.seen for each in state.replicas.values())
+    assert left(kubectl) == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_fails_once_has_the_line_start_again(house: House, kubectl: Kubectl, kind: str) -> None:
     script = """

@@ -279,10 +279,11 @@ async def open_api(
     context: str | None = None,
     namespace: str | None = None,
     *,
+    kubeconfig: str | None = None,
     patience_seconds: float = COMMAND_PATIENCE_SECONDS,
 ) -> AsyncIterator[Api]:
     """Go through the door to a namespace of a cluster: of this context, else as `kubectl` would. Nothing is said."""
-    client, where = open_door(context, namespace)
+    client, where = open_door(context, namespace, kubeconfig)
     async with client:
         yield Api(client, where, patience_seconds=patience_seconds)
 

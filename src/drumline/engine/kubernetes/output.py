@@ -208,7 +208,7 @@ class ClusterOutput:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, lambda: task and task.cancel())
-            async with open_api(cluster.context, cluster.namespace) as api:
+            async with open_api(cluster.context, cluster.namespace, kubeconfig=cluster.kubeconfig) as api:
                 return await question(api)
 
         try:
