@@ -75,8 +75,9 @@ class ClusterOutput:
                 if not terminal:
                     return await run(given=None if argv else _script())
                 at = place_helper(self._plan).output_dir
-                sys.stderr.write(f"drumline: the volume is at {at} in the pod {pod}; leave with `exit`\n")
-                with raw_terminal():
+                with raw_terminal():  # first: whoever reads that may type
+                    sys.stderr.write(f"drumline: the volume is at {at} in the pod {pod}; leave with `exit`\r\n")
+                    sys.stderr.flush()
                     return await run(given=keys(), terminal=True)
 
         return self._ask(look)

@@ -155,7 +155,7 @@ class raw_terminal:  # noqa: N801
 
     def __enter__(self) -> None:
         self._was = termios.tcgetattr(sys.stdin.fileno())
-        tty.setraw(sys.stdin.fileno())
+        tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # what was typed ahead is not lost
 
     def __exit__(self, *_: object) -> None:
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._was)
