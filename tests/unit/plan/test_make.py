@@ -282,7 +282,6 @@ def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
         tolerations=(Toleration("gpu"), Toleration("x", "Equal", "y")),
         shm_bytes=64 * 1024**2,
         run_as=7,
-        starts_whole=True,
     )
     other = make_plan(spec, engine="tfjob").cluster
     assert other is not None
