@@ -18,7 +18,7 @@ from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
 from drumline.supervise.loop import EventLoop
 
-IMAGE = "docker.io/library/python:local"
+IMAGE = "python:local"
 PORT = 8080
 
 # Whoever connects says which gate it waits for, and is let go when that is open; who opens one says so.

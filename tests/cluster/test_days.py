@@ -19,7 +19,7 @@ from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
 
-IMAGE = "docker.io/library/python:local"
+IMAGE = "python:local"
 LINES = 120
 LONG_SECONDS = 180.0
 SCRIPT = f"""

@@ -18,7 +18,7 @@ from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.logs import Collector
 from drumline.store.logs import LogReader
 
-PYTHON = "docker.io/library/python:local"
+PYTHON = "python:local"
 LONG_SECONDS = 120.0
 
 STEADY = """

@@ -12,7 +12,7 @@ from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.metrics import Reading, Source
 from drumline.engine.kubernetes.refusal import RefusedError
 
-IMAGE = "docker.io/library/python:local"
+IMAGE = "python:local"
 LONG_SECONDS = 90.0
 SCRIPT = """
 import time

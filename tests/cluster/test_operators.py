@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from cluster.site import Ground, KubernetesSite
-from contract.sites import wait_until
+from contract.seat import worker, workers
+from contract.sites import LASTING, Deed, wait_until
 from contract.test_runs import (  # noqa: F401
+    open_office,
+    return_to,
     test_a_line_that_falls_starts_again_as_a_whole,
     test_a_line_that_falls_too_often_has_failed,
     test_a_line_that_its_engine_refuses_has_failed,
@@ -28,7 +31,7 @@ from contract.test_runs import (  # noqa: F401
     test_a_supervisor_that_left_before_anybody_was_told_of_is_replaced,
     test_a_supervisor_that_left_while_it_stopped_the_line_is_replaced,
     test_what_a_line_came_to_while_nobody_looked_is_what_the_run_came_to,
-    test_who_fell_first_while_nobody_looked_is_the_cause,
+    until_running,
 )
 
 
@@ -41,3 +44,17 @@ def site(ground: Ground, tmp_path: Path) -> Iterator[KubernetesSite]:
         wait_until(lambda: not place.left())
     finally:
         place.close()
+
+
+def test_who_fell_first_while_nobody_looked_is_the_cause_whatever_becomes_of_the_others(
+    site: KubernetesSite, tmp_path: Path
+) -> None:
+    office = open_office(site, tmp_path, workers(site, Deed(until=2, code=1), Deed(until=1, code=3), LASTING))
+    until_running(office)
+    site.open(1)
+    site.wait_ended(office.folder.path, worker(1))
+    return_to(office)
+    state = office.until_over()
+    assert state.ending
+    assert state.ending.cause
+    assert (state.ending.cause.replica, state.ending.cause.exit.code) == (worker(1), 3)

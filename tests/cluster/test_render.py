@@ -16,7 +16,7 @@ from cluster.conftest import Kubectl
 GOLDEN = Path(__file__).parents[1] / "golden" / "cluster"
 RENDERS = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*.yaml"))
 KINDS = ("kubernetes", "jobset", "tfjob")
-IMAGE = "docker.io/library/python:local"
+IMAGE = "python:local"
 
 # Everybody calls everybody else by the addresses that it was given, waits for all to have called, and says so.
 TALK = """

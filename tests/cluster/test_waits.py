@@ -15,7 +15,7 @@ from drumline.run.event import ReplicaWaits
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
 
-IMAGE = "docker.io/library/python:local"
+IMAGE = "python:local"
 LONG_SECONDS = 120.0
 
 
@@ -76,7 +76,8 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 def train(house: House, kubectl: Kubectl, case: Case) -> Run:
     engine = ", ".join(filter(None, (f"namespace: {kubectl.namespace}", f"image: {case.image}", case.engine)))
-    spec = "run: sleep 600\nroles: {worker: 2}\ntimeouts: {start: 12s, grace: 1s}"
+    patience = "20s" if case.reason == "StartTimeout" else "5m"
+    spec = f"run: sleep 600\nroles: {{worker: 2}}\ntimeouts: {{start: {patience}, grace: 1s}}"
     return house.train(f"{spec}\nengine: {{kubernetes: {{{engine}}}}}\n{case.spec}", "--on", "kubernetes")
 
 

@@ -194,7 +194,7 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
         config({"worker": ["a..b:1", "127.0.0.1:2"]}, "worker"): "TF_CONFIG says that worker.0 is at a..b:1, and this",
         config({"master": ["127.0.0.1:3"], **workers}, "worker"): "TF_CONFIG calls its chief `master`, which",
         config({**workers, "ps": ["127.0.0.1:4"]}, "worker"): "TF_CONFIG has parameter servers and no chief:",
-        config({**workers, "evaluator": ["127.0.0.1:4"]}, "worker"): "TF_CONFIG lists the evaluator, for whom",
+        config({"worker": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:4"]}, "worker"): "_DefaultDistributionStrategy",
         config(everyone, "worker", 1): "worker.1 has to serve the chief: call drumline.runtime.serve_if_server()",
         config({**everyone, "worker": []}, "chief"): "TF_CONFIG needs a list of `host:port` for `worker`",
         config({"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"]}, "chief"): "TF_CONFIG has parameter servers and no wo",
@@ -235,7 +235,8 @@ def test_a_keras_that_was_never_tested_is_refused_with_the_ways_out(house: House
 
 
 def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(house: House) -> None:
-    printed = train(house, PARAMETER_SERVERS, "roles: {chief: 1, worker: 1, ps: 1, evaluator: 1}")
+    listed = "tensorflow: {evaluator_in_cluster: true}"  # for whom nobody waits all the same
+    printed = train(house, PARAMETER_SERVERS, f"roles: {{chief: 1, worker: 1, ps: 1, evaluator: 1}}\n{listed}")
     assert "ParameterServerStrategyV2 3" in printed["chief.0"]
     (sentence,) = refusals(printed["chief.0"])
     assert sentence.startswith("model.fit of Keras 3 does not work with parameter servers: write the loop yourself")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -29,7 +30,7 @@ def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
     again, which a strategy of several workers otherwise ignores; `preemption=True` leaves it to TensorFlow, as its
     PreemptionCheckpointHandler needs it.
     """
-    config = read_config()
+    config = _read_config()
     if config is None:
         _warn_of_others()
     if config is None or config.role == "evaluator":
@@ -38,14 +39,14 @@ def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
         raise Refused(_MASTER)
     if "ps" in config.cluster:
         return _coordinator(config, patch_keras=patch_keras)
-    if sum(len(addresses) for role, addresses in config.cluster.items() if role != "evaluator") == 1:
+    if sum(map(len, config.cluster.values())) == 1:
         return _alone()
     return _workers(config, patch_keras=patch_keras, preemption=preemption)
 
 
 def serve() -> NoReturn:
     """Be the server that TF_CONFIG says this process is, until somebody ends it."""
-    config = read_config()
+    config = _read_config()
     if config is None:
         raise Refused("there is no TF_CONFIG, so there is nobody to serve")
     if "chief" not in config.cluster:
@@ -56,6 +57,20 @@ def serve() -> NoReturn:
     )
     server.join()
     sys.exit()
+
+
+def _read_config() -> Config | None:
+    """What TF_CONFIG says; those who train are not told of an evaluator, for whom they would wait for ever.
+
+    Kubeflow's operator lists it in everybody's, as TensorFlow 1 wanted.
+    """
+    config = read_config()
+    if config is None or config.role == "evaluator" or "evaluator" not in config.cluster:
+        return config
+    said = json.loads(os.environ["TF_CONFIG"])
+    del said["cluster"]["evaluator"]
+    os.environ["TF_CONFIG"] = json.dumps(said)
+    return read_config()
 
 
 def _warn_of_others() -> None:
@@ -74,8 +89,6 @@ def _alone() -> Any:
 
 
 def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
-    if "evaluator" in config.cluster:
-        raise Refused("TF_CONFIG lists the evaluator, for whom the workers would wait for ever: leave it out of theirs")
     _check_own_host(config)
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -121,7 +134,6 @@ def _others(config: Config) -> dict[str, str]:
         f"{role}.{number}": address
         for role, addresses in config.cluster.items()
         for number, address in enumerate(addresses)
-        if role != "evaluator"
     }
     return {name: address for name, address in listed.items() if name != f"{config.role}.{config.index}"}
 

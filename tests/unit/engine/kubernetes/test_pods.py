@@ -57,7 +57,7 @@ NEVER = {
     ' "Team/Train image": couldn\'t parse image name "Team/Train image": invalid reference format: repository name'
     " (Train image) must be lowercase",
     "image-never": "its image is not on its node, and may not be pulled:"
-    ' Container image "docker.io/library/nothere:1" is not present with pull policy of Never',
+    ' Container image "nothere:1" is not present with pull policy of Never',
     "secret-missing": 'its container cannot be made: secret "nothere" not found',
     "secret-key-missing": "its container cannot be made: couldn't find key TOKEN in Secret logs-facts/there",
 }
