@@ -172,8 +172,9 @@ def _not_made(waiting: Mapping[str, Any], image: str, trouble: PodWaits | None) 
         wait = "Config" if reason == "CreateContainerConfigError" else "ImagePull"
         return PodWaits(wait, f"{_FATAL[reason]}: {said or image}", is_fatal=True)
     if reason in _PULLING:
-        # The registry's own words stand at the end, behind what everybody on the way says of it.
-        why = _REQUEST.sub("", said.rpartition(f'"{image}": ')[2]) if f'"{image}": ' in said else ""
+        # The registry's own words stand at the end, behind what everybody on the way says of it, by its whole name.
+        _, *said_of_it = re.split(rf'"[^"]*{re.escape(image)}": ', said)
+        why = _REQUEST.sub("", said_of_it[-1]) if said_of_it else ""
         return PodWaits("ImagePull", f"its image {image} cannot be pulled" + (f": {why}" if why else ""))
     if reason in _USUAL or not reason:
         return trouble or PodWaits()

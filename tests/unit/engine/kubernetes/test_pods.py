@@ -294,3 +294,13 @@ def test_amounts_are_read_as_kubernetes_writes_them(text: str, amount: float) ->
 @pytest.mark.parametrize("text", [None, "", "much", "-1", "1ii"])
 def test_what_is_no_amount_is_none(text: object) -> None:
     assert parse_quantity(text) is None
+
+
+def test_an_image_with_a_short_name_is_known_by_the_whole_one_in_what_is_said_of_it() -> None:
+    text = json.dumps(last_pod("image-unreachable"))
+    pod = json.loads(text.replace('"image": "registry.invalid/team/', '"image": "'))
+    found = read_pod(pod, now=NOW)
+    assert isinstance(found, PodWaits)
+    assert found.message == (
+        "its image train:1 cannot be pulled: dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host"
+    )
