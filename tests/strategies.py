@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from drumline.plan.rules import findings
+from drumline.spec import cluster as blocks
 from drumline.spec import types
+from drumline.spec.block import Block
 from drumline.spec.quantity import format_bytes, format_seconds
-from drumline.spec.types import Block, Spec
+from drumline.spec.types import Spec
 
 # What YAML 1.1 or a shell would make something else of.
 TRICKY = (
@@ -148,7 +150,7 @@ lines = _some({"chief": _roles(2000, 1), "worker": _roles(3000), "ps": _roles(40
     lambda fields: types.Roles(**fields)
 )
 folders = paths | st.sampled_from(["runs/{{ run }}", *(f"by-{{{{ {name} }}}}" for name in NAMES)])
-CLAIM = types.Volume(claim="claim")
+CLAIM = blocks.Volume(claim="claim")
 data = st.one_of(
     _some({"volume": st.just(CLAIM), "prepare": runs}).map(lambda fields: types.Data(path="data", **fields)),
     st.dictionaries(parameter_names, _some({"volume": st.just(CLAIM), "prepare": runs}), min_size=1, max_size=3).map(
@@ -186,33 +188,33 @@ labels = st.from_regex(r"\A[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?\Z")
 label_keys = st.sampled_from(("team", "example.com/team", "nvidia.com/gpu", "A_b.c"))
 label_values = st.sampled_from(("", "a", "A-b_c.d", "1", "true"))
 images = st.one_of(
-    names.map(lambda name: types.Image(name=name)),
+    names.map(lambda name: blocks.Image(name=name)),
     st.builds(
-        lambda context, registry: types.Image(dockerfile="Dockerfile", context=context, registry=registry),
+        lambda context, registry: blocks.Image(dockerfile="Dockerfile", context=context, registry=registry),
         st.none() | paths,
         st.none() | names,
     ),
-    st.lists(names, max_size=2).map(lambda several: types.Image(base="python:3.11", install=tuple(several))),
+    st.lists(names, max_size=2).map(lambda several: blocks.Image(base="python:3.11", install=tuple(several))),
 )
 accesses = st.sampled_from((None, "ReadWriteMany", "ReadWriteOnce"))
 volumes = st.one_of(
-    st.builds(lambda claim, access: types.Volume(claim=claim, access=access), labels, accesses),
+    st.builds(lambda claim, access: blocks.Volume(claim=claim, access=access), labels, accesses),
     st.builds(
-        lambda size, kind, access: types.Volume(size=size, class_=kind, access=access),
+        lambda size, kind, access: blocks.Volume(size=size, class_=kind, access=access),
         amounts,
         st.none() | labels,
         accesses,
     ),
 )
 tolerations = st.one_of(
-    label_keys.map(lambda key: types.Toleration(key=key)),
+    label_keys.map(lambda key: blocks.Toleration(key=key)),
     st.builds(
-        lambda key, value, effect: types.Toleration(key=key, operator="Equal", value=value, effect=effect),
+        lambda key, value, effect: blocks.Toleration(key=key, operator="Equal", value=value, effect=effect),
         label_keys,
         label_values,
         st.sampled_from((None, "NoSchedule", "PreferNoSchedule", "NoExecute")),
     ),
-    st.just(types.Toleration(operator="Exists", effect="NoExecute", seconds=300)),
+    st.just(blocks.Toleration(operator="Exists", effect="NoExecute", seconds=300)),
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.sampled_from(("", "a", "it's", "a: b", "$(X)")),
@@ -240,7 +242,7 @@ clusters = _some(
         "network_policy": st.booleans(),
         "pod": st.dictionaries(label_keys, anything, max_size=2),
     }
-).map(lambda fields: types.KubernetesOptions(**fields))
+).map(lambda fields: blocks.KubernetesOptions(**fields))
 networks: SearchStrategy[Literal["shared", "private"] | types.Network] = st.one_of(
     st.just("shared"),
     st.just("private"),

@@ -17,9 +17,10 @@ from drumline.errors import InputError, Problem, SpecError
 from drumline.plan.make import make_plan
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
+from drumline.spec.block import NAME_PATTERN, NAME_WORDS
 from drumline.spec.document import MAX_BYTES, printable
 from drumline.spec.read import MAX_PROBLEMS, read_spec
-from drumline.spec.types import NAME_PATTERN, NAME_WORDS, Spec
+from drumline.spec.types import Spec
 from drumline.supervise.site import site_of
 from drumline.words import nearest
 

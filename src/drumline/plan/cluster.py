@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from drumline.plan.parameters import variable_name
+from drumline.spec import cluster as blocks
 from drumline.spec import types
 from drumline.spec.types import Spec
 
@@ -91,9 +92,9 @@ class Cluster(NamedTuple):
 
 def cluster_of(spec: Spec, engine: str) -> Cluster:
     """What the spec says for this engine."""
-    own: types.KubernetesOptions | None = getattr(spec.engine, engine)
-    options = own or spec.engine.kubernetes or types.KubernetesOptions()
-    image = options.image or types.Image()
+    own: blocks.KubernetesOptions | None = getattr(spec.engine, engine)
+    options = own or spec.engine.kubernetes or blocks.KubernetesOptions()
+    image = options.image or blocks.Image()
     return Cluster(
         starts_whole=engine in _OPERATED,
         context=options.context,
@@ -132,7 +133,7 @@ def complaints(spec: Spec) -> Iterator[tuple[Path, str]]:
         if data.volume:
             yield from _about_volume((*path, "volume"), data.volume)
     for name in NAMES:
-        options: types.KubernetesOptions | None = getattr(spec.engine, name)
+        options: blocks.KubernetesOptions | None = getattr(spec.engine, name)
         if options is None:
             continue
         path = ("engine", name)
@@ -150,7 +151,7 @@ def complaints(spec: Spec) -> Iterator[tuple[Path, str]]:
                 yield (*path, "labels", key), "is set by drumline; choose another name"
 
 
-def _about_image(path: Path, image: types.Image) -> Iterator[tuple[Path, str]]:
+def _about_image(path: Path, image: blocks.Image) -> Iterator[tuple[Path, str]]:
     given = [key for key in ("name", "dockerfile", "base") if getattr(image, key) is not None]
     if len(given) != 1:
         yield path, "give the name of an image, or a `dockerfile`, or a `base`, and only one of them"
@@ -163,7 +164,7 @@ def _about_image(path: Path, image: types.Image) -> Iterator[tuple[Path, str]]:
         yield (*path, "registry"), "is where a built image goes; this one is there already"
 
 
-def _about_volume(path: Path, volume: types.Volume) -> Iterator[tuple[Path, str]]:
+def _about_volume(path: Path, volume: blocks.Volume) -> Iterator[tuple[Path, str]]:
     if (volume.claim is None) == (volume.size is None):
         yield path, "give either the `claim` that is there, or the `size` of one to be made"
     elif volume.claim is not None and volume.class_ is not None:
@@ -178,11 +179,11 @@ def _mount(output: str | None) -> str | None:
     return (same.rpartition("/")[0] if placeholder else same) or None
 
 
-def _volume(volume: types.Volume) -> Volume:
+def _volume(volume: blocks.Volume) -> Volume:
     return Volume(volume.claim, volume.size, volume.class_, volume.access)
 
 
-def _toleration(each: types.Toleration) -> Toleration:
+def _toleration(each: blocks.Toleration) -> Toleration:
     operator = each.operator or ("Exists" if each.value is None else "Equal")
     return Toleration(each.key, operator, each.value, each.effect, each.seconds)
 

@@ -16,8 +16,9 @@ from msgspec import inspect
 
 from drumline.errors import Problem, SpecError
 from drumline.spec import document
+from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence, printable
-from drumline.spec.types import Block, Spec
+from drumline.spec.types import Spec
 from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
 from drumline.words import nearest
 

@@ -7,14 +7,16 @@ from typing import Any
 
 import msgspec
 
-from drumline.spec import types
-from drumline.spec.types import Block, Spec
+from drumline.spec import cluster, types
+from drumline.spec.block import Block
+from drumline.spec.types import Spec
 
 
 def make_schema() -> str:
     """Return the schema as JSON text, the same each time."""
     (root,), definitions = msgspec.json.schema_components((Spec,), ref_template="#/$defs/{name}")
-    blocks = [block for block in vars(types).values() if isinstance(block, type) and issubclass(block, Block)]
+    known = {**vars(types), **vars(cluster)}.values()
+    blocks = [block for block in known if isinstance(block, type) and issubclass(block, Block)]
     for block in blocks:
         if block.telling:
             properties = definitions[block.__name__]["properties"]

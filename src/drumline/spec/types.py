@@ -4,115 +4,32 @@ A type that names a ``short`` field may be written as that field's value alone: 
 ``worker: {replicas: 3}``. The reader and the JSON Schema both follow these types and nothing else.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from msgspec import Meta, Struct, field, structs
+from msgspec import Meta, field, structs
 
-from drumline.spec.quantity import (
-    BYTES_PATTERN,
-    PATIENCE_PATTERN,
-    SECONDS_PATTERN,
-    parse_bytes,
-    parse_patience,
-    parse_seconds,
+from drumline.spec.block import (
+    Block,
+    Budget,
+    Bytes,
+    Count,
+    ModuleName,
+    Name,
+    ParameterName,
+    Path,
+    Patience,
+    Port,
+    Scalar,
+    Seconds,
+    TensorFlowVersion,
+    Text,
+    Variable,
 )
+from drumline.spec.cluster import KubernetesOptions, Volume
 
 Framework = Literal["tensorflow", "torch", "jax", "plain"]
 Success = Literal["chief", "all-workers", "worker-0"]
 EngineName = Literal["local", "ssh", "kubernetes", "jobset", "tfjob"]
-
-Count = Annotated[int, Meta(ge=1, le=100_000)]
-Budget = Annotated[int, Meta(ge=0, le=1000)]
-Port = Annotated[int, Meta(ge=1, le=65535)]
-Scalar = Annotated[str, Meta(extra={"words": "a value"})]
-NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
-NAME_WORDS = "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
-Name = Annotated[str, Meta(pattern=NAME_PATTERN, extra={"words": NAME_WORDS})]
-Variable = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        extra={"words": "a variable's name: letters, digits and `_`, not beginning with a digit"},
-    ),
-]
-ParameterName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?$",
-        extra={"words": "a parameter's name: letters, digits, `-` and `_`, beginning with a letter"},
-    ),
-]
-ModuleName = Annotated[
-    str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", extra={"words": "a module's name, such as transformers"})
-]
-TensorFlowVersion = Annotated[
-    str,
-    Meta(pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", extra={"words": "a version of TensorFlow such as 2.15.1 or 2.16"}),
-]
-# What a cluster calls things: its API refuses every other name.
-Label = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
-        extra={
-            "words": "a name of at most 63 small letters, digits and `-`, that begins and ends with one of the former"
-        },
-    ),
-]
-ObjectName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){0,7}$",
-        extra={"words": "the name of an object in a cluster: small letters, digits, `-` and `.`"},
-    ),
-]
-LabelKey = Annotated[
-    str,
-    Meta(
-        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$",
-        extra={"words": "a label's name, such as team or example.com/team"},
-    ),
-]
-LabelValue = Annotated[
-    str,
-    Meta(
-        pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$",
-        extra={"words": "a label's value: at most 63 letters, digits, `-`, `_` and `.`"},
-    ),
-]
-Text = Annotated[str, Meta(min_length=1)]
-Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
-# `written`: the JSON types of what stands in the file, where the value is kept as another.
-Bytes = Annotated[
-    int,
-    Meta(
-        extra={"words": "an amount of memory such as 16GiB or 500MB", "parse": parse_bytes},
-        extra_json_schema={"written": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
-    ),
-]
-
-
-def _time(words: str, parse: Callable[[str], float], pattern: str, *examples: str) -> Meta:
-    written = {"written": ["number", "string"], "minimum": 0, "pattern": pattern, "examples": list(examples)}
-    return Meta(extra={"words": words, "parse": parse}, extra_json_schema=written)
-
-
-Seconds = Annotated[float, _time("a time such as 30s, 5m or 1h", parse_seconds, SECONDS_PATTERN, "30s", "5m", "1h")]
-Patience = Annotated[
-    float, _time("a time such as 30m or 1h, or never", parse_patience, PATIENCE_PATTERN, "30m", "2h", "never")
-]
-
-
-class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A mapping in the spec.
-
-    ``short`` is the field that may stand for the whole of it. Where a key says something by being there, the block is
-    ``telling``, and a key with nothing behind it a problem; elsewhere it is as if it were not there.
-    """
-
-    short: ClassVar[str | None] = None
-    telling: ClassVar[bool] = False
 
 
 class Run(Block, frozen=True):
@@ -171,21 +88,6 @@ class Roles(Block, frozen=True):
     worker: Role | None = None
     ps: Annotated[Role | None, Meta(description="Parameter servers; stopped when the work is done")] = None
     evaluator: Role | None = None
-
-
-class Volume(Block, frozen=True):
-    """A volume of a cluster: a claim that is there, or one that is made for the run and outlives it."""
-
-    short: ClassVar[str | None] = "claim"
-    claim: Annotated[ObjectName | None, Meta(description="One that is there already")] = None
-    size: Annotated[Bytes | None, Meta(description="Of one that is made for the run")] = None
-    class_: Annotated[ObjectName | None, Meta(description="Its storage class; the cluster's own unless said")] = field(
-        default=None, name="class"
-    )
-    access: Annotated[
-        Literal["ReadWriteMany", "ReadWriteOnce"] | None,
-        Meta(description="ReadWriteMany: for every replica. ReadWriteOnce, as unless said: for the chief alone"),
-    ] = None
 
 
 class Data(Block, frozen=True):
@@ -300,62 +202,6 @@ class SshOptions(Block, frozen=True):
     """Hosts reached with your own ssh configuration."""
 
     hosts: tuple[SshHost, ...] = ()
-
-
-class Image(Block, frozen=True):
-    """A container image: the name of one that is there, or what to build it from."""
-
-    short: ClassVar[str | None] = "name"
-    name: Text | None = None
-    dockerfile: Annotated[Path | None, Meta(description="Your own file, to be built")] = None
-    context: Annotated[Path | None, Meta(description="The folder that goes with it; `.` unless said")] = None
-    base: Annotated[Text | None, Meta(description="An image to begin with; drumline writes the Dockerfile")] = None
-    install: Annotated[tuple[Text, ...], Meta(description="What pip installs on top of the base")] = ()
-    registry: Annotated[Text | None, Meta(description="Where a built image is pushed to")] = None
-
-
-class Toleration(Block, frozen=True):
-    """A taint of nodes that the pods put up with, in Kubernetes' own words."""
-
-    short: ClassVar[str | None] = "key"
-    key: LabelKey | None = None
-    operator: Annotated[
-        Literal["Exists", "Equal"] | None, Meta(description="Unless said, Equal with a value, else Exists")
-    ] = None
-    value: LabelValue | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    seconds: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
-        Meta(description="How long, for NoExecute; for ever unless said"),
-    ] = field(default=None, name="tolerationSeconds")
-
-
-class KubernetesOptions(Block, frozen=True):
-    """A cluster, where in it, and what it asks of pods."""
-
-    context: Annotated[Text | None, Meta(description="Of your kubeconfig; the current one unless said")] = None
-    namespace: Annotated[Label | None, Meta(description="That of the context unless said")] = None
-    image: Image | None = None
-    jobs: Annotated[
-        Literal["single", "indexed"], Meta(description="A Job for each replica, or an indexed one for each role")
-    ] = "single"
-    output: Annotated[Volume | None, Meta(description="Where OUTPUT_DIR is; lost with the pods unless said")] = None
-    code: Annotated[bool, Meta(description="Carry the project's folder into the pods")] = True
-    node_selector: dict[LabelKey, LabelValue] = {}
-    tolerations: tuple[Toleration, ...] = ()
-    priority_class: ObjectName | None = None
-    service_account: ObjectName | None = None
-    pull_secrets: tuple[ObjectName, ...] = ()
-    queue: Annotated[ObjectName | None, Meta(description="Of Kueue")] = None
-    labels: Annotated[dict[LabelKey, LabelValue], Meta(description="On every object and pod")] = {}
-    annotations: Annotated[dict[LabelKey, Scalar], Meta(description="On every object and pod")] = {}
-    shm: Annotated[Bytes | None, Meta(description="The size of /dev/shm")] = None
-    user: Annotated[
-        Annotated[int, Meta(ge=0, le=2**31 - 1)] | None,
-        Meta(description="The number of the user that the pods run as; that of the image unless said"),
-    ] = None
-    network_policy: Annotated[bool, Meta(description="Only the run's own pods reach its ports")] = True
-    pod: Annotated[dict[str, Any], Meta(description="A merge patch for the spec of every pod")] = {}
 
 
 class Engine(Block, frozen=True):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 from msgspec import inspect
 
 from drumline.spec import document
+from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence, printable
-from drumline.spec.types import Block
 from drumline.words import nearest
 
 # What other launchers call it; said when the right word is known where the wrong one stands.

@@ -9,7 +9,7 @@ import pytest
 from bad_specs import TABLE, TEXT
 from drumline.cli.load import check_spec
 from drumline.errors import SpecError
-from drumline.spec.types import NAME_WORDS
+from drumline.spec.block import NAME_WORDS
 
 HEAD = "project: digits\nrun: python train.py\n"
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from drumline.cli.load import check_spec
 from drumline.errors import Problem, SpecError
 from drumline.plan.make import make_plan
-from drumline.spec import types
-from drumline.spec.types import Block, Spec
+from drumline.spec import cluster, types
+from drumline.spec.block import Block
+from drumline.spec.types import Spec
 from strategies import TRICKY, spec_files, texts
 
 # Of this process alone: a busy machine makes nothing slower.
@@ -24,7 +25,7 @@ SLOW_SECONDS = 2.0
 KEYS = sorted(
     {
         key
-        for block in vars(types).values()
+        for block in {**vars(types), **vars(cluster)}.values()
         if isinstance(block, type) and issubclass(block, Block)
         for key in block.__struct_encode_fields__
     }

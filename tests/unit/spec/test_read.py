@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 
 from drumline.errors import SpecError
+from drumline.spec.cluster import Image, KubernetesOptions, Toleration, Volume
 from drumline.spec.read import Reading, read_spec
 from drumline.spec.types import (
     Backoff,
     Data,
     Engine,
     First,
-    Image,
-    KubernetesOptions,
     LocalOptions,
     Resources,
     Restart,
@@ -25,9 +24,7 @@ from drumline.spec.types import (
     SshOptions,
     TensorFlow,
     Timeouts,
-    Toleration,
     Value,
-    Volume,
 )
 from strategies import spec_files
 

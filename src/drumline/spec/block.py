@@ -1,0 +1,76 @@
+"""What blocks of a spec are made of: values with the words for them, and the block itself."""
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+
+from drumline.spec.quantity import (
+    BYTES_PATTERN,
+    PATIENCE_PATTERN,
+    SECONDS_PATTERN,
+    parse_bytes,
+    parse_patience,
+    parse_seconds,
+)
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Budget = Annotated[int, Meta(ge=0, le=1000)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Scalar = Annotated[str, Meta(extra={"words": "a value"})]
+NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
+NAME_WORDS = "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN, extra={"words": NAME_WORDS})]
+Variable = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        extra={"words": "a variable's name: letters, digits and `_`, not beginning with a digit"},
+    ),
+]
+ParameterName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?$",
+        extra={"words": "a parameter's name: letters, digits, `-` and `_`, beginning with a letter"},
+    ),
+]
+ModuleName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", extra={"words": "a module's name, such as transformers"})
+]
+TensorFlowVersion = Annotated[
+    str,
+    Meta(pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", extra={"words": "a version of TensorFlow such as 2.15.1 or 2.16"}),
+]
+Text = Annotated[str, Meta(min_length=1)]
+Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
+# `written`: the JSON types of what stands in the file, where the value is kept as another.
+Bytes = Annotated[
+    int,
+    Meta(
+        extra={"words": "an amount of memory such as 16GiB or 500MB", "parse": parse_bytes},
+        extra_json_schema={"written": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
+    ),
+]
+
+
+def _time(words: str, parse: Callable[[str], float], pattern: str, *examples: str) -> Meta:
+    written = {"written": ["number", "string"], "minimum": 0, "pattern": pattern, "examples": list(examples)}
+    return Meta(extra={"words": words, "parse": parse}, extra_json_schema=written)
+
+
+Seconds = Annotated[float, _time("a time such as 30s, 5m or 1h", parse_seconds, SECONDS_PATTERN, "30s", "5m", "1h")]
+Patience = Annotated[
+    float, _time("a time such as 30m or 1h, or never", parse_patience, PATIENCE_PATTERN, "30m", "2h", "never")
+]
+
+
+class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A mapping in the spec.
+
+    ``short`` is the field that may stand for the whole of it. Where a key says something by being there, the block is
+    ``telling``, and a key with nothing behind it a problem; elsewhere it is as if it were not there.
+    """
+
+    short: ClassVar[str | None] = None
+    telling: ClassVar[bool] = False
