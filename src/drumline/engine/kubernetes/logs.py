@@ -20,6 +20,7 @@ MOST_FOLLOWED = 256
 _MOST_ASKED = 16
 _NOT_YET = 400
 _LONGEST_ASKED_SECONDS = 30.0  # by a server that has too much to do
+_MOST_COMPLAINTS = 4  # of a kubelet that may only be busy, before it is believed
 
 
 class Tempo(NamedTuple):
@@ -41,6 +42,7 @@ class _Source:
         self.file = LogFile(path)
         self.over = asyncio.Event()  # nothing more is written to it
         self.is_whole = False  # up to the end, as it was when it was last looked at
+        self.trouble = ""  # why not, if somebody said
         self.rest()
 
     def rest(self) -> None:
@@ -75,52 +77,55 @@ class Collector:
             source = _Source(pod, container, path, self._tempo)
             self._sources[path] = source, asyncio.create_task(self._collect(source))
 
-    async def finish(self, pod: str, container: str, path: Path, seconds: float) -> bool:
-        """Bring here what is left of the log of a container that has ended; say whether all of it is here."""
+    async def finish(self, pod: str, container: str, path: Path, seconds: float) -> str:
+        """Bring here what is left of the log of a container that has ended; say why that is not all, if so."""
         self.follow(pod, container, path)
         source, task = self._sources[path]
         source.over.set()
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
             task.cancel()
-        return source.is_whole
+        return "" if source.is_whole else source.trouble or f"nobody answered within {seconds:g} s"
 
     async def _collect(self, source: _Source) -> None:
+        complaints = 0
         while True:
             is_last = source.over.is_set()  # what is read after this is all there is
             try:
                 if is_last or not self._free:
                     async with self._asking:
-                        is_whole = await self._read(source, follow=False)
+                        complaint = await self._read(source, follow=False)
                 else:
-                    is_whole = await self._follow(source)
+                    complaint = await self._follow(source)
             except AwayError as trouble:
-                source.is_whole = False
+                source.is_whole, source.trouble = False, str(trouble)
                 await source.pause(at_least=min(trouble.after_seconds or 0.0, _LONGEST_ASKED_SECONDS))
             except RefusedError as error:
+                source.trouble = error.message
                 if error.status != _NOT_YET or is_last:
                     return  # it is gone, or nobody may read it
                 await source.pause()
-            except OSError:  # a full disk; what could not be kept comes again
-                await source.pause(at_least=1.0)
-            except DrumlineError:
+            except (OSError, DrumlineError) as error:  # a full disk, say; what could not be kept comes again
+                source.trouble = str(error)
                 await source.pause(at_least=1.0)
             else:
-                source.is_whole = is_whole
-                if is_last:
+                source.trouble = complaint
+                source.is_whole = not complaint
+                complaints += is_last
+                if is_last and (source.is_whole or complaints >= _MOST_COMPLAINTS):
                     return
                 # Cut off by who does not say so, or ended, which will be heard in a moment.
                 await source.pause(at_least=self._tempo.ask_seconds if not self._free else 0.0)
 
-    async def _follow(self, source: _Source) -> bool:
+    async def _follow(self, source: _Source) -> str:
         self._free -= 1
         try:
             return await self._read(source, follow=True)
         finally:
             self._free += 1
 
-    async def _read(self, source: _Source, *, follow: bool) -> bool:
-        """Read on until the kubelet has no more; say whether it had nothing to complain of."""
+    async def _read(self, source: _Source, *, follow: bool) -> str:
+        """Read on until the kubelet has no more; return what it had to complain of."""
         file, stream = source.file, Stream(source.file.cursor)
         async with self._api.pod_log(source.pod, source.container, since=file.cursor.since, follow=follow) as chunks:
             async for chunk in chunks:
@@ -131,4 +136,4 @@ class Collector:
                     source.rest()
         pieces = stream.end()
         file.append(pieces, has_gap=stream.has_gap)
-        return not stream.remark
+        return stream.remark

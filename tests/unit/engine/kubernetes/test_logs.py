@@ -25,6 +25,7 @@ class Server:
     def __init__(self) -> None:
         self.kubelet = Kubelet()
         self.troubles: list[Exception | int] = []  # raised; or the bytes after which the line is cut, if a number
+        self.complaints = 0  # so many whole reads begin with one, and bring nothing else
         self.asked: list[tuple[str, bool]] = []
         self.is_over = asyncio.Event()
         self.changed = asyncio.Event()
@@ -52,6 +53,10 @@ class Server:
 
     async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
         sent = 0
+        if not follow and self.complaints:
+            self.complaints -= 1
+            yield b"unable to retrieve container logs"
+            return
         while True:
             data = self.kubelet.send(since)
             if cut is not None and len(data) >= cut:
@@ -69,12 +74,10 @@ class Server:
             changed.cancel()
 
 
-def collect(
-    server: Callable[[], Server], path: Path, act: Callable[[Server, Collector], object]
-) -> tuple[Server, bool]:
+def collect(server: Callable[[], Server], path: Path, act: Callable[[Server, Collector], object]) -> tuple[Server, str]:
     """Follow a log while something happens, then finish it."""
 
-    async def run() -> tuple[Server, bool]:
+    async def run() -> tuple[Server, str]:
         played = server()
         collector = Collector(cast("Api", played), tempo=QUICK)
         collector.follow("pod", "replica", path)
@@ -104,8 +107,8 @@ def test_a_log_is_here_as_it_grows_and_whole_at_its_end(tmp_path: Path) -> None:
         await until(path, b"two\n")
         server.write(b"three")
 
-    _, is_whole = collect(Server, path, act)
-    assert (path.read_bytes(), is_whole) == (b"one\ntwo\nthree\n", True)
+    _, why = collect(Server, path, act)
+    assert (path.read_bytes(), why) == (b"one\ntwo\nthree\n", "")
 
 
 @pytest.mark.parametrize("cut", [0, 10, 31, 35, 60, 120])
@@ -117,8 +120,8 @@ def test_a_line_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: int) -> No
         for number in range(5):
             server.write(b"line %d, which is long enough for a few fragments" % number)
 
-    server, is_whole = collect(Server, path, act)
-    assert (path.read_bytes(), is_whole) == (server.kubelet.written, True)
+    server, why = collect(Server, path, act)
+    assert (path.read_bytes(), why) == (server.kubelet.written, "")
 
 
 def test_who_returns_goes_on_where_another_was(tmp_path: Path) -> None:
@@ -143,8 +146,8 @@ def test_who_returns_goes_on_where_another_was(tmp_path: Path) -> None:
         server.write(b"two")
         return server
 
-    server, is_whole = collect(second, path, lambda *_: None)
-    assert (path.read_bytes(), is_whole) == (b"one\ntwo\n", True)
+    server, why = collect(second, path, lambda *_: None)
+    assert (path.read_bytes(), why) == (b"one\ntwo\n", "")
     assert server.asked[0][0] == "2026-11-15T20:48:20Z"
 
 
@@ -156,7 +159,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
         server.write(b"one")
         await until(path, b"one\n")
 
-    assert collect(Server, path, act)[1]
+    assert collect(Server, path, act)[1] == ""
 
 
 def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
@@ -165,19 +168,34 @@ def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
     async def act(server: Server, _: Collector) -> None:
         server.troubles = [AwayError("restarting"), RefusedError("no such pod", status=404)]
 
-    server, is_whole = collect(Server, path, act)
-    assert not is_whole
+    server, why = collect(Server, path, act)
+    assert why == "no such pod"
     assert not path.exists()
     assert len(server.asked) == 2
 
 
+def test_a_kubelet_that_complains_is_asked_again_before_it_is_believed(tmp_path: Path) -> None:
+    def act(server: Server, _: Collector) -> None:
+        server.write(b"one")
+        server.complaints = 2
+
+    path = tmp_path / "log"
+    _, why = collect(Server, path, act)
+    assert (path.read_bytes(), why) == (b"one\n", "")
+
+    def complain(server: Server, _: Collector) -> None:
+        server.complaints = 1000
+
+    assert collect(Server, tmp_path / "other", complain)[1] == "unable to retrieve container logs"
+
+
 def test_whoever_does_not_answer_is_waited_for_only_so_long(tmp_path: Path) -> None:
-    async def run() -> bool:
+    async def run() -> str:
         server = Server()
         server.troubles = [AwayError("away")] * 1000
         return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", tmp_path / "log", 0.3)
 
-    assert not asyncio.run(run())
+    assert asyncio.run(run()) == "away"
 
 
 def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
@@ -192,7 +210,8 @@ def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
             await until(path, b"one\n")
         server.write(b"two")
         server.is_over.set()
-        assert all(await asyncio.gather(*(collector.finish("pod", "replica", path, LONG_SECONDS) for path in paths)))
+        ends = (collector.finish("pod", "replica", path, LONG_SECONDS) for path in paths)
+        assert not any(await asyncio.gather(*ends))
         assert {path.read_bytes() for path in paths} == {b"one\ntwo\n"}
         return server.most_followed
 
@@ -200,5 +219,5 @@ def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
 
 
 def test_a_container_that_says_nothing_has_a_whole_log_that_is_no_file(tmp_path: Path) -> None:
-    assert collect(Server, tmp_path / "log", lambda *_: None)[1]
+    assert collect(Server, tmp_path / "log", lambda *_: None)[1] == ""
     assert not (tmp_path / "log").exists()
