@@ -7,11 +7,13 @@ import os
 import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from cluster.breaker import Breaker
+from integration.local.runs import House
 
 if TYPE_CHECKING:
     from cluster.site import Ground
@@ -62,6 +64,17 @@ def breaker(cluster: str) -> Iterator[Breaker]:
     made = Breaker()
     yield made
     made.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """A home and a project; whatever was started there has ended when the test has."""
+    made = House(tmp_path / "house")
+    try:
+        yield made
+        made.leave()
+    finally:
+        made.clear()
 
 
 @pytest.fixture

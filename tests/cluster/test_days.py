@@ -6,9 +6,7 @@ Each state is told once, and every line is there once.
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,16 +29,11 @@ for number in range({LINES}):
 
 
 @pytest.fixture
-def house(tmp_path: Path, breaker: Breaker, kubectl: Kubectl) -> Iterator[House]:
+def house(house: House, tmp_path: Path, breaker: Breaker, kubectl: Kubectl) -> House:
     """A house whose way to the cluster goes through the breaker."""
-    made = House(tmp_path / "house")
-    made.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "kubeconfig", kubectl.namespace))
-    made.write("train.py", SCRIPT)
-    try:
-        yield made
-        made.leave()
-    finally:
-        made.clear()
+    house.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "kubeconfig", kubectl.namespace))
+    house.write("train.py", SCRIPT)
+    return house
 
 
 def train(house: House, kubectl: Kubectl, rest: str = "") -> Run:
@@ -81,7 +74,8 @@ def test_an_api_server_that_is_away_while_it_restarts(house: House, kubectl: Kub
     run = train(house, kubectl)
     wait_line(run, "worker.0", 20)
     breaker.go_away()
-    time.sleep(8.0)  # this is how long it is away
+    first = ("-l", "drumline.dev/role=worker,drumline.dev/index=0", "-c", "replica")
+    wait_until(lambda: "line 100\n" in kubectl("logs", *first, "--tail=-1"), LONG_SECONDS)
     breaker.come_back()
     check(run, kubectl)
 

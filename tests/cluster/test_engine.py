@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import textwrap
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,17 +19,6 @@ KINDS = ("kubernetes", "jobset", "tfjob")
 KEPT = "pods,jobs,services,configmaps,secrets,networkpolicies,jobsets,tfjobs"
 # Until it is told to go, and then at once.
 LASTS = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    """A home and a project; whatever was started there has ended when the test has."""
-    place = House(tmp_path / "house")
-    try:
-        yield place
-        place.leave()
-    finally:
-        place.clear()
 
 
 def spec(namespace: str, rest: str, kind: str = "kubernetes", image: str = "python:local") -> str:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,7 @@ import pytest
 from cluster.builders import BUSYBOX, PYTHON, Store, make_store, registry
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
-from integration.local.runs import kill_and_wait, lock_holder
+from integration.local.runs import kill_and_wait, lock_holder, wait_until
 from wheels import make_wheel
 
 
@@ -287,8 +286,7 @@ def launch(folder: Path, store: Store, spec: str) -> Launched:
     command = [sys.executable, "-m", "drumline", "train", "--on", "kubernetes", "-d"]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     run = Launched(done.returncode, done.stderr, home)
-    while "slowly" not in run.drumline("logs", "1.build"):
-        time.sleep(0.2)
+    wait_until(lambda: "slowly" in run.drumline("logs", "1.build"))
     return run
 
 

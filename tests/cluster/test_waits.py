@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -62,16 +60,6 @@ CASES = {
         says='configmap "nothere" not found',
     ),
 }
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path / "house")
-    try:
-        yield made
-        made.leave()
-    finally:
-        made.clear()
 
 
 def train(house: House, kubectl: Kubectl, case: Case) -> Run:

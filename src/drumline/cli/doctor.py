@@ -8,7 +8,15 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.load import DEFAULT_FILES, ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, load
+from drumline.cli.load import (
+    CONTEXT_OPTION,
+    DEFAULT_FILES,
+    NAMESPACE_OPTION,
+    ON_OPTION,
+    PARAMETER_OPTION,
+    SPEC_ARGUMENT,
+    load,
+)
 from drumline.cli.text import table
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import find_doctor
@@ -19,8 +27,8 @@ from drumline.supervise.site import site_of
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
 @ON_OPTION
-@click.option("--context", metavar="NAME", help="The context of the kubeconfig, instead of the spec's.")
-@click.option("-n", "--namespace", metavar="NAME", help="The namespace, instead of the spec's.")
+@CONTEXT_OPTION
+@NAMESPACE_OPTION
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 @click.pass_context
 def command(

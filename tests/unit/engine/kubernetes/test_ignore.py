@@ -109,11 +109,11 @@ def test_any_lines_mean_what_they_mean_to_git(repository: Path, top: str, nested
 
 def test_a_project_inside_a_repository_heeds_the_files_above_it(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
-    make(tmp_path / "work/project", {})
-    (tmp_path / ".gitignore").write_text("*.txt\n/work/project/src/\n/src/\n")
-    (tmp_path / "work/.gitignore").write_text("project/logs\n!a.txt\n")
-    found = {f"work/project/{name}" for name in by_us(tmp_path / "work/project")}
-    assert found == by_git(tmp_path) - {".gitignore", "work/.gitignore"}
+    make(tmp_path / "team/project", {})
+    (tmp_path / ".gitignore").write_text("*.txt\n/team/project/src/\n/src/\n")
+    (tmp_path / "team/.gitignore").write_text("project/logs\n!a.txt\n")
+    found = {f"team/project/{name}" for name in by_us(tmp_path / "team/project")}
+    assert found == by_git(tmp_path) - {".gitignore", "team/.gitignore"}
 
 
 def test_files_above_a_repository_are_none_of_its_business(tmp_path: Path) -> None:
