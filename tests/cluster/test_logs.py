@@ -102,7 +102,7 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: B
             await asyncio.sleep(chance.uniform(0.1, 0.5))
         breaker.fail(is_log, delay_seconds=1.0)
         await asyncio.to_thread(breaker.go_away)
-        await until_over(kubectl, "steady")
+        await asyncio.sleep(2.0)  # so long it is away; nobody can be asked meanwhile
         await asyncio.to_thread(breaker.come_back)
 
     async def run() -> str:
@@ -110,6 +110,7 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: B
             collector = Collector(api)
             collector.follow("steady", "replica", tmp_path / "log")
             await spoil()
+            await until_over(kubectl, "steady")
             return await collector.finish("steady", "replica", tmp_path / "log", LONG_SECONDS)
 
     start(kubectl, "steady", STEADY)
