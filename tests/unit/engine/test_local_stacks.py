@@ -119,3 +119,16 @@ def test_who_is_gone_or_has_no_time_has_no_stacks(target: Target, tmp_path: Path
     save_stacks([Target(tmp_path, (4_000_001,))], spy(), gently=False, seconds=SECONDS)
     assert not (target.folder / "stacks").exists()
     assert is_alive(target)
+
+
+def test_a_closer_look_that_loses_the_python_is_not_kept(target: Target, tmp_path: Path) -> None:
+    """As py-spy does now and then on a busy machine, where it cannot follow native frames."""
+    lost = tmp_path / "py-spy"
+    lost.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *--native*) printf \'Process 1: python\\nThread 1 (idle): "MainThread"\\n'
+        f'    0x7f1d17e4524a (libc.so.6)\\n\' ;; *) exec {spy()} "$@" ;; esac\n'
+    )
+    lost.chmod(0o700)
+    save_stacks([target], str(lost), gently=False, seconds=SECONDS)
+    assert read_standing((target.folder / "stacks").read_text()).place == "rests.py:6"

@@ -22,6 +22,7 @@ from drumline.engine.local.life import Life
 from drumline.engine.local.proc import PROC, read_stats
 from drumline.engine.local.pulse import find_trees, is_stopped
 from drumline.engine.protocol import Loop
+from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
 
 STACKS_SECONDS = 20.0
@@ -89,13 +90,23 @@ def _end(pid: int, ended: Sequence[int]) -> None:
 def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, seconds: float) -> None:
     """Save the stacks of these in the files that are for them; who cannot be looked at has none."""
     deadline = time.monotonic() + seconds
-    seen = [target for target in targets if spy and _spy(spy, target, deadline)]
+    seen = {target: text for target in targets if spy and (text := _spy(spy, target, deadline))}
+    for target, text in seen.items():
+        _write(target.folder, text)
     if gently:
         return
     _abort([target for target in targets if target not in seen])
-    for target in seen:  # native frames take seconds where they are read for the first time
+    for target, text in seen.items():  # native frames take seconds where they are read for the first time
         if spy and not any(map(is_stopped, target.pids)):
-            _spy(spy, target, deadline, "--native")
+            closer = _spy(spy, target, deadline, "--native")
+            if _shows_python(closer) or not _shows_python(text):
+                _write(target.folder, closer)
+
+
+def _shows_python(text: bytes) -> bool:
+    """Whether there is Python in the main thread: where native frames cannot be followed, all of it may be missing."""
+    thread = main_thread(text.decode("utf-8", "replace"))
+    return thread is not None and not all(frame.is_native for frame in thread.frames)
 
 
 def find_spy() -> str | None:
@@ -104,15 +115,15 @@ def find_spy() -> str | None:
     return shutil.which("py-spy", path=path)
 
 
-def _spy(spy: str, target: Target, deadline: float, *options: str) -> bool:
-    """Save what py-spy sees; False if it sees nothing, or not in time."""
+def _spy(spy: str, target: Target, deadline: float, *options: str) -> bytes:
+    """What py-spy sees; nothing if it sees nothing, or not in time."""
     texts = []
     for pid in target.pids[:_MOST_PROCESSES]:
         # Who is stopped cannot be made to stand still.
         how = (*options, "--nonblocking") if is_stopped(pid) else options
         left = min(_SPY_SECONDS, deadline - time.monotonic())
         if left <= 0:
-            return False
+            return b""
         with suppress(subprocess.TimeoutExpired, OSError):
             done = subprocess.run(
                 [spy, "dump", "--full-filenames", *how, "--pid", str(pid)],
@@ -123,9 +134,7 @@ def _spy(spy: str, target: Target, deadline: float, *options: str) -> bool:
             )
             if done.returncode == 0:
                 texts.append(done.stdout)
-    if texts:
-        _write(target.folder, b"\n".join(texts))
-    return bool(texts)
+    return b"\n".join(texts)
 
 
 def _abort(targets: Sequence[Target]) -> None:
@@ -166,7 +175,9 @@ def _size(path: Path) -> int:
 
 
 def _write(folder: Path, text: bytes) -> None:
-    """Put it there whole; a full disk costs it."""
+    """Put it there whole, if there is any; a full disk costs it."""
+    if not text:
+        return
     new = folder / f"{STACKS}.new"
     with suppress(OSError):
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123
