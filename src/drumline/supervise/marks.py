@@ -34,7 +34,7 @@ class Marker:
         at, grown = time.time(), []
         for folder in folders:
             with suppress(OSError):
-                size = os.stat(folder / LOG).st_size  # noqa: PTH116
+                size = os.stat(f"{folder}/{LOG}").st_size  # noqa: PTH116 - of everybody, again and again
                 if size > self._sizes.get(folder, 0):
                     grown.append(folder)
                     if self._writes:

@@ -35,6 +35,7 @@ class _Kept:
     def __init__(self, life: Life, path: Path) -> None:
         self.life = life
         self.path = path
+        self.folder = path.parent  # asked for again and again, and a path remembers what it is in words
         self.keeper: int | None = None
         self.watched: int | None = None  # readable when the keeper has gone
         self.told_start = False
@@ -130,7 +131,7 @@ class Processes:
         for kept in self._kept.values():
             if kept.watched is not None or not kept.looked_at:
                 kept.looked_at = kept.watched is None
-                yield kept.path.parent
+                yield kept.folder
 
     def measured(self) -> Iterator[tuple[Life, int | Trace]]:
         """All lives that go on, with their keeper; with their trace those that ended since this was asked last."""
@@ -229,7 +230,7 @@ class Processes:
             return
         end = self._explained(kept, trace, trace.exit) if trace.exit else self._unseen(kept, trace)
         kept.end = trace if trace.exit else None
-        self._memory.clear(kept.path.parent)
+        self._memory.clear(kept.folder)
         self._tell(ReplicaExited(*kept.life, end, trace.at_seconds if trace.exit else keeper.now()))
 
     def _explained(self, kept: _Kept, trace: Trace, end: Exit) -> Exit:
@@ -244,7 +245,7 @@ class Processes:
     def _unseen(self, kept: _Kept, trace: Trace) -> Exit:
         """The end of a life that no keeper wrote down; if it was want of memory, its group still knows."""
         gone = "its keeper is gone" if trace.keeper else "it was never started"
-        group = self._memory.group(kept.path.parent)
+        group = self._memory.group(kept.folder)
         words, starved = starving(keeper.out_of_memory(str(group)) if group else {})
         return Exit(message=f"{gone}; {words}" if starved else gone, out_of_memory=starved)
 
@@ -253,7 +254,7 @@ class Processes:
         keepers = {each.keeper for each in self._kept.values() if each.watched is not None and each.keeper}
         keepers |= self._warm.pids if self._warm else set()
         mark = f"{MARK}={kept.life.mark(self._run_dir)}"
-        group = self._memory.members(kept.path.parent)
+        group = self._memory.members(kept.folder)
         strays = find_strays(
             trace, boot=self._boot, mark=mark, log=kept.path.with_name(LOG), group=group, keepers=keepers
         )
