@@ -176,8 +176,9 @@ class KubernetesEngine:
             yield from self._build.traces()
 
     def _code(self, plan: Plan) -> Code:
-        from drumline.engine.kubernetes.code import own_folders, pack  # noqa: PLC0415
+        from drumline.engine.kubernetes.code import pack  # noqa: PLC0415
         from drumline.engine.kubernetes.names import cluster  # noqa: PLC0415
+        from drumline.engine.project.own import own_folders  # noqa: PLC0415
 
         return pack(self._site.directory if cluster(plan).code else None, without=own_folders(plan, self._site))
 

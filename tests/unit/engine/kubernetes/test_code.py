@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.kubernetes import code, tree
+from drumline.engine.kubernetes import code
 from drumline.engine.kubernetes.code import Code, pack
 from drumline.errors import InputError
 from drumline.runtime.ready import wait_for
@@ -153,24 +153,6 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     assert pack(second).parts != first.parts
 
 
-def test_what_is_never_carried(tmp_path: Path) -> None:
-    make(tmp_path)
-    for name in (
-        ".git/HEAD",
-        "lib/.git",
-        ".venv/bin/python",
-        "env/pyvenv.cfg",
-        "src/__pycache__/x.pyc",
-        "output/model",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
-    found = {entry.path for entry in tree.walk(tmp_path, without=[tmp_path / "output"]).entries}
-    assert not {name.partition("/")[0] for name in found} & {".git", ".venv", "env", "output"}
-    assert not [name for name in found if name.endswith((".git", "__pycache__"))]
-    assert "lib" in found
-
-
 def test_links_hold_where_they_are_unpacked_or_are_left_out(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
     (project / "inside").symlink_to(project / "src")
@@ -226,33 +208,6 @@ class as_nobody:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         os.seteuid(self._was)
-
-
-def test_a_file_that_changes_while_it_is_packed_is_carried_as_it_was_at_one_moment(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"first\n")
-    changes = 0
-
-    def look(descriptor: int) -> os.stat_result:
-        """Somebody writes between every two looks, for a while."""
-        nonlocal changes
-        if changes:
-            changes -= 1
-            with log.open("ab") as file:
-                file.write(b"more\n")
-        return os.fstat(descriptor)
-
-    changes = 100
-    assert tree.read(tmp_path, tree.Entry("log", "file"), look) == (b"first\n" + 5 * b"more\n", False)
-    log.write_bytes(b"first\n")
-    changes = 3
-    assert tree.read(tmp_path, tree.Entry("log", "file"), look) == (b"first\n" + 3 * b"more\n", True)
-
-
-def test_a_file_that_is_gone_by_then_is_not_missed(tmp_path: Path) -> None:
-    assert tree.read(tmp_path, tree.Entry("gone", "file")) is None
-    os.mkfifo(tmp_path / "pipe")
-    assert tree.read(tmp_path, tree.Entry("pipe", "file")) is None
 
 
 def test_parts_fit_into_objects_of_the_api(tmp_path: Path) -> None:

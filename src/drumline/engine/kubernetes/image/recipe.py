@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.engine.kubernetes.tree import read, walk
+from drumline.engine.project.tree import read, walk
 from drumline.errors import InputError
 
 HERE = "localhost/drumline"  # of images that stay in the builder's own store

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.engine.kubernetes.ignore import Rules, is_ignored, read_rules
+from drumline.engine.project.ignore import Rules, is_ignored, read_rules
 from drumline.errors import InputError
 
 GIT, OWN = ".gitignore", ".drumlineignore"

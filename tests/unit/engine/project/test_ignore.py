@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drumline.engine.kubernetes.tree import walk
+from drumline.engine.project.tree import walk
 
 FILES = (
     "a.py", "a.txt", "data/a.txt", "data/keep/b.txt", "data/keep/deep/c.py", "src/a.py", "src/data/a.txt",

@@ -1,0 +1,71 @@
+"""A project, or a part of drumline, as an archive: the same content gives the same bytes, whoever packs it and when."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.project.tree import Entry, Tree, read, shown
+
+_TIME = 315_532_800  # 1980-01-01; the oldest that every kind of archive can say
+
+
+class Member(NamedTuple):
+    """One entry of an archive, with what is in it."""
+
+    entry: Entry
+    data: bytes = b""
+
+
+def project_members(directory: Path, tree: Tree, remarks: list[str]) -> Iterator[Member]:
+    """What is in a project's files, as far as they are still there; what changes meanwhile is remarked."""
+    for entry in tree.entries:
+        if entry.kind != "file":
+            yield Member(entry)
+        elif found := read(directory, entry):
+            data, still = found
+            if not still:
+                remarks.append(
+                    f"{shown(entry.path)} changes while it is packed, and is carried as it was at one moment"
+                )
+            yield Member(entry, data)
+
+
+def runtime_members() -> Iterator[Member]:
+    """Of `drumline.runtime`, which a training script may import."""
+    package = resources.files("drumline")
+    yield Member(Entry("drumline", "folder"))
+    yield Member(Entry("drumline/__init__.py", "file"), package.joinpath("__init__.py").read_bytes())
+    yield Member(Entry("drumline/runtime", "folder"))
+    files = (each for each in package.joinpath("runtime").iterdir() if each.name.endswith(".py"))
+    for each in sorted(files, key=lambda file: file.name):
+        yield Member(Entry(f"drumline/runtime/{each.name}", "file"), each.read_bytes())
+
+
+def make_archive(members: Iterable[Member]) -> bytes:
+    """A tar of what busybox and Python both read: GNU's long names, and names as the bytes that they are."""
+    whole = io.BytesIO()
+    with tarfile.open(
+        fileobj=whole, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        for entry, data in members:
+            header = tarfile.TarInfo(entry.path)
+            header.mtime = _TIME
+            header.mode = 0o755 if entry.executable or entry.kind == "folder" else 0o644
+            header.size = len(data)
+            if entry.kind == "folder":
+                header.type = tarfile.DIRTYPE
+            elif entry.kind == "link":
+                header.type, header.linkname = tarfile.SYMTYPE, entry.target
+            archive.addfile(header, io.BytesIO(data))
+    return whole.getvalue()
+
+
+def compressed(archive: bytes) -> bytes:
+    """The same with gzip, without the time."""
+    return gzip.compress(archive, compresslevel=6, mtime=0)
