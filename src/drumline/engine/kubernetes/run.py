@@ -10,10 +10,10 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
+from drumline.engine.courier import Courier, Errand
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
-from drumline.engine.kubernetes.courier import Courier, Errand
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.names import Life
@@ -46,7 +46,7 @@ class ClusterRun:
         self._loop = loop
         self._tell = tell
         self._there = There(Api(client, where, patience_seconds=inf), plan, pack, self._warn)
-        self._courier = Courier(loop, client.aclose)
+        self._courier = Courier(loop, client.aclose, name="cluster")
         self._there.bring = self._courier.bring
         self._lives = Lives(
             run_dir,

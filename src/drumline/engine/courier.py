@@ -1,4 +1,4 @@
-"""The thread that talks to the cluster, so that the supervisor's loop never waits for an answer.
+"""The thread that talks to other machines, so that the supervisor's loop never waits for an answer.
 
 Errands go out as coroutines; what they bring back is dealt with by the supervisor's own loop, one after the other, so
 that nothing but this module knows of two threads.
@@ -26,7 +26,7 @@ _LEAVING_SECONDS = 5.0
 class Courier:
     """Owns the thread, its asyncio loop, and the pipe by which it wakes the supervisor's."""
 
-    def __init__(self, loop: Loop, close: Callable[[], Errand]) -> None:
+    def __init__(self, loop: Loop, close: Callable[[], Errand], *, name: str) -> None:
         self._loop = loop
         self._close = close
         self._news: deque[Callable[[], object]] = deque()
@@ -35,7 +35,7 @@ class Courier:
         os.set_blocking(self._wake, False)
         loop.on_readable(self._woken, self._deal)
         self._there = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._there.run_forever, name="cluster", daemon=True)
+        self._thread = threading.Thread(target=self._there.run_forever, name=name, daemon=True)
         self._thread.start()
         self.is_open = True
 
