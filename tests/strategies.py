@@ -19,6 +19,7 @@ from drumline.plan.rules import findings
 from drumline.spec import cluster as blocks
 from drumline.spec import types
 from drumline.spec.block import Block
+from drumline.spec.hosts import SshHost, SshOptions
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.spec.types import Spec
 
@@ -181,9 +182,24 @@ restarts = _some(
 timeouts = _some(dict.fromkeys(("start", "rendezvous", "grace", "run", "progress"), seconds)).map(
     lambda fields: types.Timeouts(**fields)
 )
-hosts = _some(
-    {"address": st.just("10.0.0.1"), "port": st.integers(1, 65535), "memory": amounts, "gpus": st.integers(0, 8)}
-).map(lambda fields: types.SshHost(host="node", **fields))
+hosts = st.builds(
+    lambda name, fields: SshHost(host=name, **fields),
+    st.sampled_from(("node", "me@gpu1", "10.1.10.58", "fe80::1")),
+    _some(
+        {"address": st.just("10.0.0.1"), "port": st.integers(1, 65535), "memory": amounts, "gpus": st.integers(0, 8)}
+    ),
+)
+several_hosts = _some(
+    {
+        "hosts": st.lists(hosts, max_size=2).map(tuple),
+        "shared": st.sampled_from(("/mnt/all", "beside")),
+        "folder": st.sampled_from(("/scratch/drumline", "~/runs", "runs")),
+        "python": st.sampled_from(("python3.12", "/opt/python/bin/python3")),
+        "config": paths,
+        "lost": seconds,
+        "lease": seconds,
+    }
+).map(lambda fields: SshOptions(**fields))
 labels = st.from_regex(r"\A[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?\Z")
 label_keys = st.sampled_from(("team", "example.com/team", "nvidia.com/gpu", "A_b.c"))
 label_values = st.sampled_from(("", "a", "A-b_c.d", "1", "true"))
@@ -256,7 +272,7 @@ engines = _some(
     {
         "default": st.sampled_from(("local", "ssh", "kubernetes", "jobset", "tfjob")),
         "local": networks.map(lambda network: types.LocalOptions(network=network)),
-        "ssh": st.lists(hosts, max_size=2).map(lambda several: types.SshOptions(hosts=tuple(several))),
+        "ssh": several_hosts,
         **dict.fromkeys(("kubernetes", "jobset", "tfjob"), clusters),
     }
 ).map(lambda fields: types.Engine(**fields))

@@ -25,7 +25,7 @@ COMMANDS = {
     "0": ("true", ["train"]),
     "1": ("false", ["train"]),
     "2": ("true", ["train", "-p", "undeclared=1"]),
-    "3": ("true", ["train", "--on", "ssh"]),
+    "3": ("true", ["train", "--hosts", "127.0.0.1"]),
     "4": ("true", ["logs", "1"]),
 }
 

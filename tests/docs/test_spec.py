@@ -12,7 +12,7 @@ from docs.pages import PAGES, ROOT, Block, read_blocks, read_table, sections
 from drumline.cli import run
 from drumline.engine.local.network import objection
 from drumline.spec import cluster as blocks
-from drumline.spec import types
+from drumline.spec import hosts, types
 from drumline.spec.block import Block as BaseBlock
 from drumline.spec.quantity import parse_seconds
 
@@ -35,7 +35,7 @@ TABLES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "Engine": (types.Engine,),
     "local": (types.LocalOptions,),
     "Network": (types.Network,),
-    "ssh": (types.SshOptions, types.SshHost),
+    "ssh": (hosts.SshOptions, hosts.SshHost),
     "kubernetes, jobset, tfjob": (blocks.KubernetesOptions,),
     "Image": (blocks.Image,),
     "Volume": (blocks.Volume,),
@@ -68,7 +68,7 @@ def complete(fragment: str) -> str:
 
 
 def test_every_type_of_the_spec_has_a_table() -> None:
-    known = {**vars(types), **vars(blocks)}.values()
+    known = {**vars(types), **vars(blocks), **vars(hosts)}.values()
     found = {each for each in known if isinstance(each, type) and issubclass(each, BaseBlock)} - {BaseBlock}
     assert found == {each for several in TABLES.values() for each in several}
 

@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 import click
 
-from drumline.cli.load import CONTEXT_OPTION, NAMESPACE_OPTION, ON_OPTION, PARAMETER_OPTION, SPEC_ARGUMENT, Loaded, load
+from drumline.cli.load import (
+    CONTEXT_OPTION,
+    HOSTS_OPTION,
+    NAMESPACE_OPTION,
+    ON_OPTION,
+    PARAMETER_OPTION,
+    SPEC_ARGUMENT,
+    Loaded,
+    load,
+)
 from drumline.cli.text import table, warn
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
@@ -23,6 +32,7 @@ from drumline.words import count, listed
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
 @ON_OPTION
+@HOSTS_OPTION
 @CONTEXT_OPTION
 @NAMESPACE_OPTION
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
@@ -30,6 +40,7 @@ def command(
     file: str | None,
     given: tuple[str, ...],
     on: str | None,
+    hosts: str | None,
     context: str | None,
     namespace: str | None,
     form: str,
@@ -39,7 +50,7 @@ def command(
     FILE may be `-` for standard input.
     """
     try:
-        loaded = load(file, given=given, on=on, context=context, namespace=namespace)
+        loaded = load(file, given=given, on=on, context=context, namespace=namespace, hosts=hosts)
     except SpecError as error:
         if form == "json":
             click.echo(

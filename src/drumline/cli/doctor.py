@@ -11,6 +11,7 @@ import click
 from drumline.cli.load import (
     CONTEXT_OPTION,
     DEFAULT_FILES,
+    HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
     PARAMETER_OPTION,
@@ -27,6 +28,7 @@ from drumline.supervise.site import site_of
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
 @ON_OPTION
+@HOSTS_OPTION
 @CONTEXT_OPTION
 @NAMESPACE_OPTION
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
@@ -36,6 +38,7 @@ def command(
     file: str | None,
     given: tuple[str, ...],
     on: str | None,
+    hosts: str | None,
     context: str | None,
     namespace: str | None,
     form: str,
@@ -45,7 +48,7 @@ def command(
     Without a spec, look at the place alone: this machine, unless `--on` names another. The exit code is 1 if something
     that is needed is missing.
     """
-    patient = _patient(file, given, on)._replace(context=context, namespace=namespace)
+    patient = _patient(file, given, on, hosts)._replace(context=context, namespace=namespace)
     found = list(find_doctor(patient.engine)(patient))
     if form == "json":
         click.echo(json.dumps([each._asdict() for each in found], indent=2, ensure_ascii=False))
@@ -57,11 +60,16 @@ def command(
     ctx.exit(1 if any(each.verdict == MISSING for each in found) else 0)
 
 
-def _patient(file: str | None, given: tuple[str, ...], on: str | None) -> Patient:
+def _patient(file: str | None, given: tuple[str, ...], on: str | None, hosts: str | None) -> Patient:
     if file is None and not given and not any(os.path.lexists(name) for name in DEFAULT_FILES):
-        return Patient(on or "local", site_of(Path.cwd()))
-    loaded = load(file, given=given, on=on)
-    return Patient(loaded.plan.engine, loaded.site, loaded.plan)
+        site = site_of(Path.cwd())
+        if hosts is None:
+            return Patient(on or "local", site)
+        from drumline.cli.hosts import hosts_alone  # noqa: PLC0415 - only where they are named
+
+        return Patient("ssh", site, hosts=hosts_alone(hosts, on, site.directory))
+    loaded = load(file, given=given, on=on, hosts=hosts)
+    return Patient(loaded.plan.engine, loaded.site, loaded.plan, hosts=loaded.plan.hosts)
 
 
 def _cells(health: Health) -> tuple[str, str, str]:

@@ -39,7 +39,8 @@ class Loaded(NamedTuple):
 
     def plan_as(self, run: str) -> Plan:
         """The same plan as the run of this number."""
-        return make_plan(self.spec, run=run, engine=self.plan.engine)._replace(cluster=self.plan.cluster)
+        plan = make_plan(self.spec, run=run, engine=self.plan.engine)
+        return plan._replace(cluster=self.plan.cluster, hosts=self.plan.hosts)
 
 
 def load(
@@ -51,19 +52,29 @@ def load(
     run: str = "0",
     context: str | None = None,
     namespace: str | None = None,
+    hosts: str | None = None,
     unique: bool = False,
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
 
-    The context and the namespace are those of a cluster, and come before the spec's; if its names there are to be
-    `unique`, a few letters are chosen that nobody else has.
+    The context and the namespace are those of a cluster, and come before the spec's, as the hosts do, which are reached
+    by ssh; if its names there are to be `unique`, a few letters are chosen that nobody else has.
     """
     source, data, directory = _read_file(file)
     spec, warnings = check_spec(data, source, directory)
     spec = _with_parameters(spec, given)
     if name is not None:
         spec = _with_name(spec, name)
+    if hosts is not None:
+        from drumline.cli.hosts import with_hosts  # noqa: PLC0415 - only where they are named
+
+        spec, on = with_hosts(spec, hosts, on)
     plan = make_plan(spec, run=run, engine=on)
+    if plan.hosts:
+        from drumline.cli.hosts import settled  # noqa: PLC0415 - only where a line runs on such
+
+        letters = _random_letters() if unique else ""
+        plan = plan._replace(hosts=settled(plan.hosts, directory, unique=letters, user=_user(os.environ)))
     if plan.cluster:
         from drumline.plan.cluster import located  # noqa: PLC0415 - only where a line runs in one
 
@@ -160,7 +171,7 @@ def _with_name(spec: Spec, name: str) -> Spec:
 
 
 def _random_letters() -> str:
-    """A few letters that keep two runs apart in a cluster: of fourteen million pairs about one shares them."""
+    """A few letters that keep two runs apart in one place: of fourteen million pairs about one shares them."""
     import secrets  # noqa: PLC0415 - only where a line runs in one
 
     return "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
@@ -187,3 +198,4 @@ ON_OPTION = click.option(
 )
 CONTEXT_OPTION = click.option("--context", metavar="NAME", help="The kubeconfig's context, instead of the spec's.")
 NAMESPACE_OPTION = click.option("-n", "--namespace", metavar="NAME", help="The cluster's namespace, likewise.")
+HOSTS_OPTION = click.option("--hosts", metavar="HOST,...", help="Run on these by ssh, instead of the spec's hosts.")

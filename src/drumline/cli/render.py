@@ -9,6 +9,7 @@ import click
 
 from drumline.cli.load import (
     CONTEXT_OPTION,
+    HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
     PARAMETER_OPTION,
@@ -26,6 +27,7 @@ from drumline.plan.bind import bind
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
 @ON_OPTION
+@HOSTS_OPTION
 @CONTEXT_OPTION
 @NAMESPACE_OPTION
 @click.option("-o", "--output", "form", type=click.Choice(["shell", "json", "yaml"]), help="How to write it.")
@@ -34,6 +36,7 @@ def command(
     file: str | None,
     given: tuple[str, ...],
     on: str | None,
+    hosts: str | None,
     context: str | None,
     namespace: str | None,
     form: str | None,
@@ -47,7 +50,14 @@ def command(
     if run_id is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", run_id):
         raise InputError(f"--run-id {run_id}: expected a number such as 4, or 7.2 in a sweep")
     loaded = load(
-        file, given=given, on=on, run=run_id or "0", context=context, namespace=namespace, unique=run_id is None
+        file,
+        given=given,
+        on=on,
+        run=run_id or "0",
+        context=context,
+        namespace=namespace,
+        hosts=hosts,
+        unique=run_id is None,
     )
     engine = open_engine(loaded.plan.engine, loaded.site)
     form = form or engine.capabilities.forms[0]

@@ -14,7 +14,7 @@ import click
 
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
-from drumline.plan.address import parse_addresses
+from drumline.plan.address import Address, parse_addresses
 from drumline.plan.parse import MAX_CHARACTERS
 from drumline.plan.rendezvous.tensorflow import tf_config
 from drumline.plan.tfconfig import Examination, Finding, examine
@@ -27,11 +27,13 @@ Cluster = Mapping[str, Sequence[str]]
 _MAX_BYTES = 4 * MAX_CHARACTERS
 
 _MAX_SHOWN = 100
+_PORT = 2222  # as everybody writes it
 
 MAKE_EPILOG = """
 \b
 Examples:
   drumline tfconfig make --worker a:2222,b:2222 --task worker:0
+  drumline tfconfig make --hosts a,b --all
   drumline tfconfig make --chief c:2222 --worker a:2222 --ps p:2222 --all --export
   export TF_CONFIG="$(drumline tfconfig make --worker a:2222,b:2222 --task worker:1)"
 """
@@ -51,6 +53,7 @@ def command() -> None:
 
 
 @command.command(epilog=MAKE_EPILOG)
+@click.option("--hosts", metavar="HOST,...", help="A worker on each of these, at port 2222: short for --worker.")
 @click.option("--worker", multiple=True, metavar="HOST:PORT,...", help="The workers, the first of them first.")
 @click.option("--chief", multiple=True, metavar="HOST:PORT", help="The chief; without one, worker 0 acts as chief.")
 @click.option("--master", multiple=True, metavar="HOST:PORT", help="Another word for --chief.")
@@ -63,6 +66,7 @@ def command() -> None:
 @click.option("-o", "--output", "form", type=click.Choice(["json", "shell", "python"]), help="How to print it.")
 def make(
     *,
+    hosts: str | None,
     worker: tuple[str, ...],
     chief: tuple[str, ...],
     master: tuple[str, ...],
@@ -78,6 +82,8 @@ def make(
 
     Addresses are separated by commas, or their option is repeated.
     """
+    if hosts is not None:
+        worker = (*worker, *_workers_on(hosts))
     given = {"worker": worker, "chief": chief, "master": master, "ps": ps, "evaluator": evaluator}
     cluster = _read_cluster(given)
     nodes = [ReplicaId(role, index) for role in ROLES for index in range(len(cluster.get(role, ())))]
@@ -128,6 +134,12 @@ def show_all(findings: Sequence[Finding], source: str = "") -> None:
                 click.echo(f"note: {place}: {message}", err=True)
     if len(findings) > _MAX_SHOWN:
         click.echo(f"... and {len(findings) - _MAX_SHOWN:,} more; -o json has them all", err=True)
+
+
+def _workers_on(hosts: str) -> list[str]:
+    from drumline.cli.hosts import read_hosts  # noqa: PLC0415 - only where they are named
+
+    return [str(Address(name.rpartition("@")[2], _PORT)) for name in read_hosts(hosts)]
 
 
 def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:

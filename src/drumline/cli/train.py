@@ -14,6 +14,7 @@ import click
 
 from drumline.cli.load import (
     CONTEXT_OPTION,
+    HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
     PARAMETER_OPTION,
@@ -40,6 +41,7 @@ _SECOND_THOUGHT_SECONDS = 3.0
 @click.option("-f", "--file", "named", metavar="FILE", help="The same as the argument.")
 @PARAMETER_OPTION
 @ON_OPTION
+@HOSTS_OPTION
 @CONTEXT_OPTION
 @NAMESPACE_OPTION
 @click.option("--name", metavar="NAME", help="A name for this run, instead of the spec's.")
@@ -55,6 +57,7 @@ def command(
     named: str | None,
     given: tuple[str, ...],
     on: str | None,
+    hosts: str | None,
     context: str | None,
     namespace: str | None,
     name: str | None,
@@ -72,7 +75,9 @@ def command(
     """
     if file and named:
         raise InputError(f"two specs, {file} and {named}", hint="name one")
-    loaded = load(file or named, given=given, on=on, name=name, context=context, namespace=namespace, unique=True)
+    loaded = load(
+        file or named, given=given, on=on, name=name, context=context, namespace=namespace, hosts=hosts, unique=True
+    )
     if dry_run:
         from drumline.cli.check import show_plan  # noqa: PLC0415
 
@@ -81,12 +86,13 @@ def command(
     show_warnings(loaded)
     engine = open_engine(loaded.plan.engine, loaded.site)
     require_launchable(engine, loaded.plan, oversubscribe=oversubscribe)
-    cluster = engine.reach(loaded.plan).cluster
+    reached = engine.reach(loaded.plan)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
             folder = create_folder(loaded.site.home)
-            plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe, cluster=cluster)
+            plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe)
+            plan = plan._replace(cluster=reached.cluster, hosts=reached.hosts)
             plan = plan._replace(warm=None) if no_warm else plan
             write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
             take_up(folder, spare=ctx.obj)

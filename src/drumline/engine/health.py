@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from drumline.engine.protocol import Site
 from drumline.plan.types import Plan
+
+if TYPE_CHECKING:
+    from drumline.plan.hosts import Hosts
 
 FINE, UNSURE, MISSING = "ok", "note", "missing"
 
@@ -29,6 +32,7 @@ class Patient(NamedTuple):
     plan: Plan | None = None
     context: str | None = None
     namespace: str | None = None
+    hosts: Hosts | None = None
 
 
 Examine = Callable[[Patient], Iterable[Health]]

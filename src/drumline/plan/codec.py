@@ -12,6 +12,7 @@ from drumline.plan.types import Plan, ReplicaId, Secret
 
 if TYPE_CHECKING:
     from drumline.plan.cluster import Cluster
+    from drumline.plan.hosts import Hosts
 
 VERSION = 1
 
@@ -27,9 +28,10 @@ def plan_from_json(text: str) -> Plan:
         data = json.loads(text)
         if not isinstance(data, dict) or data.pop("v", None) != VERSION:
             raise ValueError(f"not a plan of version {VERSION}")
-        cluster = data.pop("cluster", None)
+        cluster, hosts = data.pop("cluster", None), data.pop("hosts", None)
         plan = cast("Plan", from_data(Plan, data))
-        return plan if cluster is None else plan._replace(cluster=_cluster(cluster))
+        plan = plan if cluster is None else plan._replace(cluster=_cluster(cluster))
+        return plan if hosts is None else plan._replace(hosts=_hosts(hosts))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not a plan: {error}") from error
 
@@ -95,6 +97,12 @@ def _cluster(data: Any) -> Cluster:
     return cast("Cluster", from_data(cluster.Cluster, data))
 
 
+def _hosts(data: Any) -> Hosts:
+    from drumline.plan import hosts  # noqa: PLC0415 - only where a plan has them
+
+    return cast("Hosts", from_data(hosts.Hosts, data))
+
+
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, localns={"Cluster": object})
+    return get_type_hints(kind, localns={"Cluster": object, "Hosts": object})

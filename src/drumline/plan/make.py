@@ -17,6 +17,7 @@ from drumline.spec.types import Value as EnvValue
 
 if TYPE_CHECKING:
     from drumline.plan.cluster import Cluster
+    from drumline.plan.hosts import Hosts
 
 _PROGRESS_SECONDS = 1800.0
 
@@ -59,6 +60,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         private_network=engine == "local" and _is_private(spec.engine.local),
         tensorboard=_tensorboard(spec),
         cluster=_cluster(spec, engine),
+        hosts=_hosts(spec, engine),
     )
 
 
@@ -96,6 +98,14 @@ def _cluster(spec: Spec, engine: str) -> Cluster | None:
     from drumline.plan.cluster import cluster_of  # noqa: PLC0415 - only where it is asked for
 
     return cluster_of(spec, engine)
+
+
+def _hosts(spec: Spec, engine: str) -> Hosts | None:
+    if engine != "ssh":
+        return None
+    from drumline.plan.inventory import hosts_of  # noqa: PLC0415 - only where it is asked for
+
+    return hosts_of(spec)
 
 
 def _is_private(options: LocalOptions | None) -> bool:

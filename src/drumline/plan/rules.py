@@ -48,7 +48,7 @@ def findings(spec: Spec) -> Iterator[Finding]:
     yield from _about_time(spec)
     yield from _about_success(spec)
     yield from _about_network(spec)
-    yield from _about_clusters(spec)
+    yield from _about_places(spec)
     yield from (Finding(path, message, follows_from=(("framework",),)) for path, message in complaints(spec))
 
 
@@ -225,12 +225,16 @@ def _about_network(spec: Spec) -> Iterator[Finding]:
         yield Finding(("engine", "local", "network", "outgoing"), message)
 
 
-def _about_clusters(spec: Spec) -> Iterator[Finding]:
+def _about_places(spec: Spec) -> Iterator[Finding]:
     engine = spec.engine
     if engine.kubernetes or engine.jobset or engine.tfjob or any(data.volume for _, data in _data(spec)):
         from drumline.plan import cluster  # noqa: PLC0415 - only where it is asked for
 
         yield from (Finding(path, message) for path, message in cluster.complaints(spec))
+    if engine.ssh:
+        from drumline.plan import inventory  # noqa: PLC0415 - likewise
+
+        yield from (Finding(path, message) for path, message in inventory.complaints(engine.ssh))
 
 
 def _named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:

@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from drumline.plan.cluster import Cluster  # who starts a line on this machine has no use for it
+    from drumline.plan.cluster import Cluster  # who starts a line on this machine has no use for these
+    from drumline.plan.hosts import Hosts
 
 COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -224,6 +225,7 @@ class Plan(NamedTuple):
     warm: Warm | None = None  # fork replicas from a process that has imported the framework
     tensorboard: bool | None = False  # None: as soon as there is something that it could show
     cluster: "Cluster | None" = None  # what only engines in clusters ask for
+    hosts: "Hosts | None" = None  # where an engine is told of machines
 
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:

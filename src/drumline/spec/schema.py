@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from drumline.spec import cluster, types
+from drumline.spec import cluster, hosts, types
 from drumline.spec.block import Block
 from drumline.spec.types import Spec
 
@@ -15,7 +15,7 @@ from drumline.spec.types import Spec
 def make_schema() -> str:
     """Return the schema as JSON text, the same each time."""
     (root,), definitions = msgspec.json.schema_components((Spec,), ref_template="#/$defs/{name}")
-    known = {**vars(types), **vars(cluster)}.values()
+    known = {**vars(types), **vars(cluster), **vars(hosts)}.values()
     blocks = [block for block in known if isinstance(block, type) and issubclass(block, Block)]
     for block in blocks:
         if block.telling:

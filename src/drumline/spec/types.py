@@ -26,6 +26,7 @@ from drumline.spec.block import (
     Variable,
 )
 from drumline.spec.cluster import KubernetesOptions, Volume
+from drumline.spec.hosts import SshOptions
 
 Framework = Literal["tensorflow", "torch", "jax", "plain"]
 Success = Literal["chief", "all-workers", "worker-0"]
@@ -186,24 +187,6 @@ class LocalOptions(Block, frozen=True):
     ] = "shared"
 
 
-class SshHost(Block, frozen=True):
-    """A host reached by ssh, and what may be used of it."""
-
-    short: ClassVar[str | None] = "host"
-    host: Text
-    address: Annotated[Text | None, Meta(description="The address its peers use, where it differs")] = None
-    port: Annotated[Port | None, Meta(description="Its first training port, where a firewall wants a fixed one")] = None
-    cpus: Annotated[float, Meta(ge=0.01)] | None = None
-    memory: Bytes | None = None
-    gpus: Annotated[int, Meta(ge=0)] | None = None
-
-
-class SshOptions(Block, frozen=True):
-    """Hosts reached with your own ssh configuration."""
-
-    hosts: tuple[SshHost, ...] = ()
-
-
 class Engine(Block, frozen=True):
     """Where replicas run. Options of several engines may stand side by side; `--on NAME` picks one."""
 
@@ -278,3 +261,7 @@ class Spec(Block, frozen=True):
     def with_name(self, name: str) -> Self:
         """The same spec under this name."""
         return structs.replace(self, name=name)
+
+    def with_hosts(self, hosts: SshOptions) -> Self:
+        """The same spec on these hosts, where it runs on such."""
+        return structs.replace(self, engine=structs.replace(self.engine, ssh=hosts))

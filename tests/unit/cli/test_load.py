@@ -74,6 +74,6 @@ def test_a_name_that_is_none_is_refused(spec: Path, name: str) -> None:
 
 
 def test_an_engine_on_the_command_line_wins(spec: Path) -> None:
-    spec.write_text(GOOD + "engine: ssh\n")
+    spec.write_text(GOOD + "engine: {ssh: [a]}\n")
     assert load(None).plan.engine == "ssh"
     assert load(None, on="kubernetes").plan.engine == "kubernetes"

@@ -74,7 +74,7 @@ def test_a_spec_with_problems_is_not_rendered(folder: Path, capfd: pytest.Captur
 
 
 def test_an_engine_that_is_still_to_come_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["render", "--on", "ssh"]) == 3
+    assert run(["render", "--hosts", "a"]) == 3
     out, err = capfd.readouterr()
     hint = "hint: it can run on: local, kubernetes, jobset, tfjob\n"
     assert (out, err) == ("", f"error: this version of drumline cannot run on `ssh` yet\n{hint}")

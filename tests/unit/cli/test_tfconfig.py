@@ -52,7 +52,10 @@ def nodes(cluster: Cluster) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("task", ["worker:1", "worker.1"])
-@pytest.mark.parametrize("workers", [TWO, ("--worker", "a:2222", "--worker", "b:2222"), ("--worker", "a:2222, b:2222")])
+@pytest.mark.parametrize(
+    "workers",
+    [TWO, ("--worker", "a:2222", "--worker", "b:2222"), ("--worker", "a:2222, b:2222"), ("--hosts", "a,me@b")],
+)
 def test_make_prints_the_json_of_one_node_and_nothing_else(task: str, workers: tuple[str, ...]) -> None:
     assert make(*workers, "--task", task) == Answer(0, TWO_JSON % 1 + "\n", "")
 

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from drumline.errors import SpecError
 from drumline.spec.cluster import Image, KubernetesOptions, Toleration, Volume
+from drumline.spec.hosts import SshHost, SshOptions
 from drumline.spec.read import Reading, read_spec
 from drumline.spec.types import (
     Backoff,
@@ -20,8 +21,6 @@ from drumline.spec.types import (
     Roles,
     Run,
     Spec,
-    SshHost,
-    SshOptions,
     TensorFlow,
     Timeouts,
     Value,
@@ -216,6 +215,7 @@ x-anything: [of, nobody's, concern]
         ("restart: 3", "restart: {budget: 3}"),
         ("engine: kubernetes", "engine: {default: kubernetes}"),
         ("engine: {ssh: {hosts: [a]}}", "engine: {ssh: {hosts: [{host: a}]}}"),
+        ("engine: {ssh: [a, {host: b, gpus: 1}]}", "engine: {ssh: {hosts: [{host: a}, {host: b, gpus: 1}]}}"),
         ("timeouts: {grace: 90}", "timeouts: {grace: 1.5m}"),
         ("resources: {memory: 1GiB}", "resources: {memory: 1024 MiB}"),
         ("x-a: &a {cpus: 1}\nresources: *a", "resources: {cpus: 1}"),

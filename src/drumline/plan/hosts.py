@@ -1,0 +1,73 @@
+"""What only an engine of several machines asks for: which hosts there are, and what they are told.
+
+It is read on the hosts too, which have nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from drumline.errors import InputError
+
+
+class Host(NamedTuple):
+    """A machine, as ssh knows it; what nobody said of it is None until it is asked."""
+
+    name: str
+    address: str | None = None  # that its peers use
+    port: int | None = None  # the first of its training ports
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: int | None = None
+
+    @property
+    def reached_at(self) -> str:
+        """Where its peers find it, as far as it is known: else under the name that ssh has for it."""
+        return self.address or self.name.rpartition("@")[2]
+
+
+class Hosts(NamedTuple):
+    """The machines of a line and what they are told.
+
+    `unique`, `user` and `config` are chosen by the command that launches, and so are the same for every supervisor of a
+    run.
+    """
+
+    all: tuple[Host, ...] = ()
+    unique: str = ""  # a few random letters that keep folders of two runs apart; empty in what is rendered for a number
+    user: str = ""
+    config: str | None = None  # the file that ssh reads instead of the user's own
+    folder: str | None = None  # of all runs on each host; None is the usual one there
+    python: str = "python3"
+    shared: str | None = None  # a folder that they have in common
+    lost_seconds: float = 60.0
+    lease_seconds: float | None = 300.0  # None is for ever
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As ssh knows them, in their order."""
+        return tuple(host.name for host in self.all)
+
+    @property
+    def keeps_together(self) -> bool:
+        """Whether whatever one host writes into OUTPUT_DIR, the others see."""
+        return self.shared is not None or len(self.all) == 1
+
+
+def require_hosts(hosts: Hosts) -> None:
+    """Refuse a line that nobody said a host for."""
+    if not hosts.all:
+        raise InputError(
+            "no hosts are named that it could run on",
+            hint="name them with `--hosts a,b`, or in the spec: `engine: {ssh: {hosts: [a, b]}}`",
+        )
+
+
+def remarks(hosts: Hosts) -> Iterator[str]:
+    """What is otherwise than one would think who knows runs of one machine."""
+    if not hosts.keeps_together:
+        yield (
+            f"OUTPUT_DIR is not shared: each of {len(hosts.all)} hosts has its own, and the chief's is fetched back;"
+            " if they have a folder in common, name it: `ssh: {shared: PATH}`"
+        )

@@ -1,0 +1,71 @@
+"""The hosts that a spec names, and what is impossible about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from drumline.plan.hosts import Host, Hosts
+from drumline.spec import hosts as blocks
+from drumline.spec.types import Spec
+
+Path = tuple[str | int, ...]
+
+
+def hosts_of(spec: Spec) -> Hosts:
+    """What the spec says of them."""
+    options = spec.engine.ssh or blocks.SshOptions()
+    return Hosts(
+        all=tuple(
+            Host(host.host, host.address, host.port, host.cpus, host.memory, host.gpus) for host in options.hosts
+        ),
+        config=options.config,
+        folder=options.folder,
+        python=options.python,
+        shared=options.shared,
+        lost_seconds=options.lost,
+        lease_seconds=None if options.lease == inf else options.lease,
+    )
+
+
+def named(options: blocks.SshOptions | None, names: Sequence[str]) -> blocks.SshOptions:
+    """The same options for the hosts of these names alone; a host that the spec knows is as it is there."""
+    options = options or blocks.SshOptions()
+    known = {host.host: host for host in options.hosts}
+    hosts = tuple(known.get(name) or blocks.SshHost(host=name) for name in names)
+    return blocks.SshOptions(
+        hosts=hosts,
+        shared=options.shared,
+        folder=options.folder,
+        python=options.python,
+        config=options.config,
+        lost=options.lost,
+        lease=options.lease,
+    )
+
+
+def complaints(options: blocks.SshOptions) -> Iterator[tuple[Path, str]]:
+    """Everything about hosts that is impossible, with its path."""
+    path: Path = ("engine", "ssh")
+    names: set[str] = set()
+    places: dict[tuple[str, int | None], str] = {}
+    for index, host in enumerate(options.hosts):
+        at = (*path, "hosts", index)
+        if host.host in names:
+            yield at, f"`{host.host}` is named twice; a host runs as many replicas as it has room for"
+        elif host.address:
+            place = (host.address, host.port)
+            if place in places:
+                words = host.address if host.port is None else f"{host.address}:{host.port}"
+                remedy = "give each a `port` of its own" if host.port is None else "give it another `port`"
+                yield at, f"peers would look for it at {words}, as for `{places[place]}`; {remedy}"
+            places.setdefault(place, host.host)
+        names.add(host.host)
+    for key, folder in (("shared", options.shared), ("folder", options.folder)):
+        if folder is not None and not folder.startswith("/") and not (key == "folder" and folder.startswith("~/")):
+            yield (*path, key), f"is a folder of the hosts: write the path in full, not `{folder}`"
+    for key in ("lost", "lease"):
+        if getattr(options, key) == 0:
+            yield (*path, key), "a limit of 0 is over before anything began; give more, or leave it out"
+    if 0 < options.lease < options.lost:
+        yield path, "`lease` is over before `lost`: replicas would end by themselves on a host that may yet answer"
