@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-cluster matrix test-ways bench schema clean
+.PHONY: help setup demo check test test-hosts test-cluster matrix test-ways bench schema clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -35,6 +35,12 @@ test: check ## All checks, and all tests that need no cluster
 test-cluster: $(READY) ## Tests on a real Kubernetes: the one that KUBECONFIG names, else one that is brought up for them
 	scripts/environment tensorflow
 	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m pytest -n 3 tests/cluster
+
+test-hosts: $(READY) ## Tests on several hosts, with real sshd's, that are brought up for them
+	scripts/hosts/run --parts
+	scripts/environment tensorflow
+	scripts/environment --example estimator
+	$(BIN)/python -m pytest -n 3 tests/hosts
 
 test-ways: $(READY) ## The tests of the local engine once more with warm replicas, those of trainings with cold ones
 	scripts/environment tensorflow tensorboard torch jax

@@ -1,0 +1,92 @@
+"""A host to try things on: namespaces of its own, held by its first process, which does what it is told."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+INIT = Path(__file__).with_name("init")
+
+
+class Process(NamedTuple):
+    """A process of a host, by its number on this machine."""
+
+    pid: int
+    argv: tuple[str, ...]
+
+
+class Host:
+    """One of the hosts, with the process in which all of it lives."""
+
+    def __init__(self, name: str, number: int, folder: Path) -> None:
+        self.name = name
+        self.address = f"10.89.0.{number + 10}"
+        self.cable = f"cable{number}"
+        self.folder = folder
+        self.first = 0  # the pid of its first process, on this machine
+        self._outer: subprocess.Popen[str] | None = None
+        self._gone: int | None = None
+
+    def begin(self, shared: str, size: str) -> None:
+        """Set it up; `wait` until it stands."""
+        kinds = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+        self._outer = subprocess.Popen(
+            ["unshare", *kinds, "bash", str(INIT), str(self.folder), shared, size],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait(self) -> None:
+        """Return once it is set up; nothing of ssh yet."""
+        assert self._outer
+        assert self._outer.stdout
+        if (said := self._outer.stdout.readline()) != "ready\n":
+            raise RuntimeError(f"{self.name} could not be set up: {said or 'see above'}")
+        task = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children")
+        self.first = int(task.read_text().split()[0])
+        self._gone = os.pidfd_open(self.first)  # of the first in a namespace, the last to end
+
+    def order(self, command: str) -> None:
+        """Let its first process do this, by a shell; return when it has."""
+        assert self._outer
+        talk: tuple[IO[str] | None, IO[str] | None] = self._outer.stdin, self._outer.stdout
+        assert talk[0]
+        assert talk[1]
+        talk[0].write(f"{command}\n")
+        talk[0].flush()
+        said = talk[1].readline()
+        if said != "done\n":
+            talk[1].readline()
+            raise RuntimeError(f"{self.name}: {said.strip() or f'ended at: {command}'}")
+
+    def end(self) -> None:
+        """End everything on it; return when nothing of it is left."""
+        if self._outer:
+            self._outer.kill()  # its child goes with it, and all else with that
+            self._outer.communicate()
+        if self._gone is not None:
+            select.select([self._gone], [], [])
+            os.close(self._gone)
+            self._gone = None
+
+
+def is_sshd(process: Process) -> bool:
+    """Whether it is an sshd or one of its sessions."""
+    return process.argv[0].startswith(("sshd:", "/usr/sbin/sshd"))
+
+
+def processes_in(kind: str, space: Path) -> Iterator[Process]:
+    """Who is in a namespace."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):
+                if (folder / "ns" / kind).readlink() == space:
+                    argv = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+                    yield Process(int(folder.name), tuple(argv))

@@ -1,0 +1,254 @@
+"""Hosts to try things on: real sshd's, each in network, process and mount namespaces of its own, on one bridge.
+
+A host has an address, a home, a disk of a given size, and the programs of this machine. Whoever enters a world is at a
+place of his own that reaches all its hosts and nothing else, until he leaves; then all in it ends. Needs root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from hosts.host import Host, Process, is_sshd, processes_in
+
+HOME = "/home/me"
+SHARED = "/mnt/shared"
+_NEW_NETWORK = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_BRIDGE = "drumline0"
+
+
+class World:
+    """Some hosts, for as long as one is in it: `with World(3) as world`.
+
+    `env` is what sessions find in their environment; of GPUs that nobody has, DRUMLINE_GPUS tells.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        shared: bool = False,
+        disk: str = "2g",
+        env: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        if os.geteuid() != 0:
+            raise RuntimeError("hosts with addresses of their own need root")
+        self.folder = Path(tempfile.mkdtemp(prefix="drumline-hosts."))
+        self.shared = self.folder / "shared"
+        self.config = self.folder / "config"
+        self.known_hosts = self.folder / "known_hosts"
+        self.key = self.folder / "id"
+        self.hosts = {f"h{n}": Host(f"h{n}", n, self.folder / f"h{n}") for n in range(1, number + 1)}
+        self._env = env
+        self._is_shared = shared
+        self._disk = disk
+        self._before = -1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All hosts, as ssh knows them."""
+        return tuple(self.hosts)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a drumline needs that is to reach them."""
+        return {"DRUMLINE_SSH_CONFIG": str(self.config)}
+
+    def __enter__(self) -> Self:
+        self._before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(_LIBC.unshare(_NEW_NETWORK))
+            self._set_up()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for host in self.hosts.values():
+            host.end()
+        self._end_stragglers()
+        _check(_LIBC.setns(self._before, _NEW_NETWORK))
+        os.close(self._before)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _set_up(self) -> None:
+        self.shared.mkdir()
+        _make_key(self.key)
+        for host in self.hosts.values():
+            self._write(host)
+            host.begin(str(self.shared) if self._is_shared else "", self._disk)
+        self.trust(*self.hosts)
+        self.config.write_text(self._configuration())
+        for host in self.hosts.values():
+            host.wait()
+        _ip(
+            "link set lo up",
+            f"link add {_BRIDGE} type bridge",
+            f"addr add 10.89.0.1/24 dev {_BRIDGE}",
+            f"link set {_BRIDGE} up",
+            *(line for host in self.hosts.values() for line in self._cable(host)),
+        )
+        for host in self.hosts.values():
+            host.order(f"ip addr add {host.address}/24 dev eth0 && ip link set eth0 up && hostname {host.name}")
+            host.order("sshd")
+
+    def _cable(self, host: Host) -> Iterator[str]:
+        yield f"link add {host.cable} type veth peer name eth0 netns {host.first}"
+        yield f"link set {host.cable} master {_BRIDGE} up"
+
+    def _write(self, host: Host) -> None:
+        """The files of a host: its key, who may come in, and a user whose home is of this host alone."""
+        host.folder.mkdir()
+        _make_key(host.folder / "key")
+        (host.folder / "authorized_keys").write_bytes(self.key.with_suffix(".pub").read_bytes())
+        users = Path("/etc/passwd").read_text().splitlines()
+        users = [line for line in users if not line.startswith(("root:", "sshd:"))]
+        users += [f"root:x:0:0:root:{HOME}:/bin/bash", "sshd:x:104:65534::/run/sshd:/usr/sbin/nologin"]
+        (host.folder / "passwd").write_text("\n".join(users) + "\n")
+        (host.folder / "shadow").write_text("root:*:20000:0:99999:7:::\nsshd:!:20000::::::\n")
+        (host.folder / "sshd_config").write_text(
+            f"ListenAddress {host.address}\nHostKey /run/host/key\nAuthorizedKeysFile /run/host/authorized_keys\n"
+            "PidFile /run/sshd/pid\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nUseDNS no\n"
+            "KbdInteractiveAuthentication no\nPrintMotd no\nPrintLastLog no\nMaxStartups 100\nPermitRootLogin yes\n"
+        )
+        told = " ".join(f'"{name}={value}"' for name, value in {**_CLEAN, **self._env.get(host.name, {})}.items())
+        self.write_more(host.name, f"SetEnv {told}")
+
+    def write_more(self, name: str, line: str) -> None:
+        """Add a line to what a host's sshd is told when it starts."""
+        with (self.hosts[name].folder / "sshd_config").open("a") as file:
+            file.write(f"{line}\n")
+
+    def _configuration(self) -> str:
+        each = [f"Host {host.name}\n  HostName {host.address}\n" for host in self.hosts.values()]
+        return "".join(each) + (
+            f"Host *\n  User root\n  IdentityFile {self.key}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+            f"  UserKnownHostsFile {self.known_hosts}\n  StrictHostKeyChecking yes\n  BatchMode yes\n"
+        )
+
+    def trust(self, *names: str) -> None:
+        """Know the keys that these hosts have now, and no others."""
+        lines = []
+        for name in names:
+            kind, key = (self.hosts[name].folder / "key.pub").read_text().split()[:2]
+            lines.append(f"{self.hosts[name].address} {kind} {key}\n")
+        self.known_hosts.write_text("".join(lines))
+
+    def run(self, name: str, *argv: str, check: bool = True) -> str:
+        """What a command says on a host, which is reached past its sshd."""
+        enter = ("nsenter", "--target", str(self.hosts[name].first), "--mount", "--net", "--pid", "--uts", "--ipc")
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": HOME}
+        done = subprocess.run([*enter, "--", *argv], capture_output=True, text=True, env=env, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(argv)} on {name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def path(self, name: str, path: str) -> Path:
+        """A file of a host, as it can be read from here."""
+        return Path(f"/proc/{self.hosts[name].first}/root{path}")
+
+    def link(self, name: str, *, up: bool) -> None:
+        """Put a host's cable in, or pull it: nobody reaches it, and nobody is told."""
+        _ip(f"link set {self.hosts[name].cable} {'up' if up else 'down'}")
+
+    def kill_sshd(self, name: str) -> None:
+        """Kill a host's sshd and every session of it; whatever these started lives on."""
+        for process in self._all(name):
+            if is_sshd(process):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+
+    def start_sshd(self, name: str) -> None:
+        """Start a host's sshd again."""
+        self.hosts[name].order("sshd")
+
+    def new_host_key(self, name: str) -> None:
+        """Give a host another key, as if it were set up anew, or were another."""
+        key = self.hosts[name].folder / "key"
+        key.unlink()
+        _make_key(key)
+        self.kill_sshd(name)
+        self.start_sshd(name)
+
+    def fill_disk(self, name: str) -> None:
+        """Leave no byte on the disk of a host's home."""
+        self.run(name, "sh", "-c", f"cat /dev/zero > {HOME}/.full", check=False)
+
+    def empty_disk(self, name: str) -> None:
+        """Take away what filled it."""
+        self.run(name, "rm", "-f", f"{HOME}/.full")
+
+    def without_python(self, name: str) -> None:
+        """Let sessions find every program of the machine but Python."""
+        self.run(
+            name,
+            "sh",
+            "-c",
+            "mkdir /run/bin && for each in /usr/bin/* /bin/*; do case $each in */python*) ;;"
+            ' *) ln -sf "$each" /run/bin/ ;; esac; done',
+        )
+        config = self.hosts[name].folder / "sshd_config"
+        config.write_text(config.read_text().replace(_CLEAN["PATH"], "/run/bin"))
+        self.kill_sshd(name)
+        self.start_sshd(name)
+
+    def processes(self, name: str) -> list[Process]:
+        """What runs on a host, but for its first process, sshd's, and the dead."""
+        return [process for process in self._all(name) if not is_sshd(process)]
+
+    def _all(self, name: str) -> list[Process]:
+        first = self.hosts[name].first
+        space = Path(f"/proc/{first}/ns/pid").readlink()
+        return [each for each in processes_in("pid", space) if each.pid != first and each.argv]
+
+    def _end_stragglers(self) -> None:
+        """End whoever was left at the launching place, such as supervisors; it ends with the last of them."""
+        here = Path("/proc/thread-self/ns/net").readlink()
+        if here == Path(f"/proc/self/fd/{self._before}").readlink():
+            return  # nobody got as far as a place of his own
+        for each in processes_in("net", here):
+            if each.pid != os.getpid():
+                with suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGKILL)
+
+
+# Sessions find what a host of its own would have, whatever this machine's tests were told.
+_CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "DRUMLINE_GPUS": ""}
+
+
+def _make_key(path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "drumline", "-f", str(path)], check=True)
+
+
+def _ip(*lines: str) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+
+
+def _check(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def main(words: Sequence[str]) -> int:
+    """Run a command among so many hosts: `[--shared] N COMMAND...`."""
+    shared = words[:1] == ["--shared"]
+    number, *command = words[shared:]
+    for ends in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ends, lambda signal, _: sys.exit(128 + signal))
+    with World(int(number), shared=shared) as world:
+        sys.stderr.write(f"hosts: {', '.join(world.names)}; DRUMLINE_SSH_CONFIG={world.config}\n")
+        return subprocess.run(command, env={**os.environ, **world.env}, check=False).returncode
