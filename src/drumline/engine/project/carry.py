@@ -1,0 +1,207 @@
+"""Carry a folder to a host: what it has already stays, what it has not travels, and the rest is done over there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from typing import Any, NamedTuple, Protocol
+
+from drumline.engine.project.snapshot import Snapshot
+from drumline.engine.project.there.receive import MARK
+from drumline.errors import EngineError
+from drumline.words import bulk
+
+KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
+KEEP_BYTES = 4 << 30
+_BATCH_BYTES = 8 << 20  # at once, so that neither side holds more
+_TRIES = 5  # while files change under us, or somebody removes what was there
+_BOOT = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'drumline', 'exec'))"
+
+
+class Answer(Protocol):
+    """How a command ended, and what it said."""
+
+    @property
+    def code(self) -> int:
+        """Its exit code."""
+        ...
+
+    @property
+    def out(self) -> bytes:
+        """What it wrote on stdout."""
+        ...
+
+    @property
+    def err(self) -> str:
+        """And on stderr."""
+        ...
+
+
+class Shell(Protocol):
+    """A way to run commands on a host."""
+
+    host: str
+
+    async def run(self, argv: Sequence[str], given: bytes = b"") -> Answer:
+        """Run a command with this as its stdin; raise EngineError if the host cannot be reached."""
+        ...
+
+
+class Carried(NamedTuple):
+    """What is there now."""
+
+    folder: str  # in full
+    files: int
+    size_bytes: int
+    sent_bytes: int  # what travelled
+    written: int  # entries that are otherwise than before
+
+
+async def carry(
+    shell: Shell, snapshot: Snapshot, folder: str, *, store: str, python: str = "python3", what: str = "the project"
+) -> Carried:
+    """Have a folder there like this one; what was never carried into it stays. Contents are kept in the store.
+
+    Raise EngineError if there is no room for it, or if nobody answers; then the folder is as it was.
+    """
+    return await _Errand(shell, snapshot, folder, store, python, what).go(mirror=False)
+
+
+async def lay_out(
+    shell: Shell, snapshot: Snapshot, folder: str, *, python: str = "python3", what: str = "the output"
+) -> Carried:
+    """Have a folder there exactly like this one, whatever was in it; nothing is kept beside it."""
+    return await _Errand(shell, snapshot, folder, f"{folder}.incoming", python, what).go(mirror=True)
+
+
+async def ask(shell: Shell, python: str, script: str, request: object, rest: bytes = b"") -> tuple[Any, bytes]:
+    """Run a script of `there` with this request; return what it answers, and the bytes behind that."""
+    source = resources.files("drumline.engine.project.there").joinpath(f"{script}.py").read_bytes()
+    argv = [python, "-X", "utf8", "-ISc", _BOOT, str(len(source))]
+    answer = await shell.run(argv, source + json.dumps(request).encode() + b"\n" + rest)
+    _, marked, said = answer.out.partition(MARK)
+    if answer.code == 127:
+        raise EngineError(
+            f"{shell.host} has no `{python}`",
+            hint="install Python 3.11 or newer there, or name it: `ssh: {python: PATH}`",
+        )
+    if answer.code or not marked:
+        words = answer.err.strip().splitlines()
+        raise EngineError(
+            f"{shell.host} did not do what it was told: {words[-1] if words else f'exit code {answer.code}'}"
+        )
+    head, _, data = said.partition(b"\n")
+    found = json.loads(head)
+    if "error" in found:
+        raise _refusal(shell.host, found)
+    return found, data
+
+
+class _Errand:
+    """One folder on its way to one host."""
+
+    def __init__(self, shell: Shell, snapshot: Snapshot, folder: str, store: str, python: str, what: str) -> None:
+        self._shell = shell
+        self._snapshot = snapshot
+        self._folder = folder
+        self._store = store
+        self._python = python
+        self._what = what
+        self._sender = secrets.token_hex(4)
+        self._sent = 0
+
+    async def go(self, *, mirror: bool) -> Carried:
+        """Offer it, send what is missing, and offer it again, until nothing is."""
+        answer = await self._offer((), b"", mirror=mirror)
+        for _ in range(_TRIES):
+            if not answer["missing"]:
+                break
+            self._require_room(answer)
+            answer = await self._send(answer["missing"], mirror=mirror)
+        else:
+            raise EngineError(f"{self._what} changes faster than it can be carried to {self._shell.host}")
+        found = self._snapshot
+        return Carried(answer["folder"], found.files, found.size_bytes, self._sent, answer["written"])
+
+    async def _send(self, missing: Sequence[str], *, mirror: bool) -> Any:
+        """Send these, the last of them with the manifest: most folders are there after that."""
+        known = self._snapshot.sizes
+        batches = self._batches([digest for digest in missing if digest in known])
+        last: _Batch = ([], [])
+        for batch in batches:
+            if last[0]:
+                self._renew((await self._ask(*last, b"", mirror=mirror))["damaged"])
+            last = batch
+        return await self._offer(last[0], b"".join(last[1]), mirror=mirror)
+
+    def _batches(self, digests: Sequence[str]) -> Iterator[_Batch]:
+        pieces: list[_Piece] = []
+        data: list[bytes] = []
+        room = _BATCH_BYTES
+        for digest in digests:
+            size, at = self._snapshot.sizes[digest], 0
+            for piece in self._snapshot.pieces(digest, _BATCH_BYTES):
+                if len(piece) > room or len(pieces) > 10_000:
+                    yield pieces, data
+                    pieces, data, room = [], [], _BATCH_BYTES
+                if not piece and size > at:
+                    break  # it is shorter by now
+                pieces.append((digest, at, len(piece), size))
+                data.append(piece)
+                at += len(piece)
+                room -= len(piece)
+            if at < size:
+                self._snapshot.renew(digest)
+        yield pieces, data
+
+    async def _offer(self, pieces: Sequence[_Piece], data: bytes, *, mirror: bool) -> Any:
+        answer = await self._ask(pieces, [data], self._snapshot.manifest, mirror=mirror)
+        self._renew(answer["damaged"])
+        return answer
+
+    def _renew(self, damaged: Sequence[str]) -> None:
+        for digest in damaged:
+            self._snapshot.renew(digest)
+
+    async def _ask(self, pieces: Sequence[_Piece], data: Sequence[bytes], manifest: bytes, *, mirror: bool) -> Any:
+        request = {
+            "folder": self._folder,
+            "store": self._store,
+            "sender": self._sender,
+            "pieces": pieces,
+            "manifest_bytes": len(manifest),
+            "mirror": mirror,
+            "expendable": mirror,
+            "keep_seconds": KEEP_SECONDS,
+            "keep_bytes": KEEP_BYTES,
+        }
+        self._sent += sum(map(len, data))
+        answer, _ = await ask(self._shell, self._python, "receive", request, b"".join((*data, manifest)))
+        return answer
+
+    def _require_room(self, answer: Any) -> None:
+        """Raise EngineError if it cannot fit, before anything is sent: once as it travels, once laid out."""
+        sizes = self._snapshot.sizes
+        needed, free = 2 * sum(sizes.get(each, 0) for each in answer["missing"]), answer["free_bytes"]
+        if needed > free:
+            raise EngineError(
+                f"{self._shell.host} has no room for {self._what}: it takes {bulk(needed)} below"
+                f" {answer['folder']}, where {bulk(free)} are free",
+                hint="make room there, or name another folder of the hosts: `ssh: {folder: PATH}`",
+            )
+
+
+_Piece = tuple[str, int, int, int]
+_Batch = tuple[list[_Piece], list[bytes]]
+
+
+def _refusal(host: str, answer: Any) -> EngineError:
+    if answer["errno"] in (errno.ENOSPC, errno.EDQUOT):
+        return EngineError(
+            f"the disk of {host} is full: {answer['path']} cannot be written",
+            hint="make room there, or name another folder of the hosts: `ssh: {folder: PATH}`",
+        )
+    return EngineError(f"{answer['path']} cannot be written on {host}: {answer['error']}")

@@ -1,0 +1,135 @@
+"""A folder as it is at one moment, by the hashes of what is in its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline.engine.project.tree import Entry, Tree, read, walk
+
+_PIECE_BYTES = 1 << 20
+
+
+class Item(NamedTuple):
+    """An entry, and the hash of what is in it if it is a file."""
+
+    entry: Entry
+    digest: str = ""
+    mtime_ns: int = 0
+
+
+class Snapshot:
+    """What is to be carried; what changes while it is carried is so as it was at one moment."""
+
+    def __init__(self, root: Path, tree: Tree) -> None:
+        self._root = root
+        self._items: dict[str, Item] = {}
+        self._held: dict[str, bytes] = {}  # contents of files that do not keep still
+        self.remarks = tree.remarks
+        for entry in tree.entries:
+            if entry.kind != "file":
+                self._items[entry.path] = Item(entry)
+            elif known := _digest(root / entry.path):
+                digest, found = known
+                now = entry._replace(size_bytes=found.st_size)
+                self._items[entry.path] = Item(now, digest, found.st_mtime_ns)
+            else:
+                self._hold(entry)
+
+    @property
+    def files(self) -> int:
+        """How many files and links there are."""
+        return sum(item.entry.kind != "folder" for item in self._items.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(item.entry.size_bytes for item in self._items.values())
+
+    @property
+    def manifest(self) -> bytes:
+        """All entries by path, as `there/receive.py` reads them."""
+        return json.dumps({path: _line(item) for path, item in self._items.items()}).encode()
+
+    @property
+    def name(self) -> str:
+        """The same for the same content, whenever it was written."""
+        lines = {path: _line(item)[:3] for path, item in self._items.items()}
+        return hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:16]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Contents by their hash."""
+        return {item.digest: item.entry.size_bytes for item in self._items.values() if item.digest}
+
+    def pieces(self, digest: str, most_bytes: int) -> Iterator[bytes]:
+        """What has this hash, in pieces; fewer bytes than it had, if it is no more so."""
+        if digest in self._held:
+            held = self._held[digest]
+            yield from (held[at : at + most_bytes] for at in range(0, len(held) or 1, most_bytes))
+            return
+        left = self.sizes[digest]
+        path = next(path for path, item in self._items.items() if item.digest == digest)
+        try:
+            with open(self._root / path, "rb") as file:
+                while True:
+                    piece = file.read(min(left, most_bytes))
+                    left -= len(piece)
+                    yield piece
+                    if not piece or not left:
+                        return
+        except OSError:
+            yield b""
+
+    def renew(self, digest: str) -> None:
+        """Look again at the files that had this hash, and hold what is in them now."""
+        for path, item in list(self._items.items()):
+            if item.digest == digest:
+                del self._items[path]
+                self._hold(item.entry)
+
+    def _hold(self, entry: Entry) -> None:
+        """Keep what is in a file, if it is still there."""
+        found = read(self._root, entry)
+        if found is None:
+            return
+        data = found[0]
+        digest = hashlib.sha256(data).hexdigest()
+        self._held[digest] = data
+        self._items[entry.path] = Item(entry._replace(size_bytes=len(data)), digest)
+
+
+def take(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Snapshot:
+    """Look at a project, or without `rules` at all that is in a folder; raise InputError if it cannot be read."""
+    return Snapshot(root, walk(root, without=without, rules=rules))
+
+
+def _line(item: Item) -> tuple[str, str, bool, int]:
+    entry = item.entry
+    return entry.kind, item.digest or entry.target, entry.executable, item.mtime_ns
+
+
+def _digest(path: Path) -> tuple[str, os.stat_result] | None:
+    """The hash of a file that keeps still; None if it does not, is gone, or cannot be read."""
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            before = os.fstat(file.fileno())
+            if not stat.S_ISREG(before.st_mode):
+                return None
+            while piece := file.read(_PIECE_BYTES):
+                found.update(piece)
+            after = os.fstat(file.fileno())
+    except OSError:
+        return None
+    still = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    return (found.hexdigest(), after) if still else None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

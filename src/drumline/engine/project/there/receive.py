@@ -1,0 +1,300 @@
+"""Receive a folder on a host: only what is not there travels, and the folder is whole or as it was.
+
+It reads a request, a line of JSON; then pieces of contents, each named by its hash; then perhaps the manifest of the
+folder. It answers with what it misses, or that the folder is laid out. Contents stay in a store, for the next time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+import time
+from contextlib import suppress
+from typing import Any, BinaryIO, NamedTuple
+
+MARK = b"\n--drumline--\n"  # in front of the answer: a login script may have said something before
+_PIECE_BYTES = 1 << 20
+_PRUNE_SECONDS = 3600.0  # no more often than that
+
+
+class SpoiledError(Exception):
+    """Contents are not as they were."""
+
+
+class Store:
+    """Contents by their hash; whoever uses it holds it, so that nobody prunes it meanwhile."""
+
+    def __init__(self, folder: str, sender: str) -> None:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self.folder = folder
+        self._sender = sender
+        self._lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _flock(self._lock, fcntl.LOCK_SH)
+
+    def path(self, digest: str) -> str:
+        """Where it is, once it is whole."""
+        return f"{self.folder}/{digest[:2]}/{digest[2:]}"
+
+    def has(self, digest: str) -> bool:
+        """Whether it is there; it counts as used from now on."""
+        with suppress(FileNotFoundError):
+            os.utime(self.path(digest))
+            return True
+        return False
+
+    def take(self, digest: str, offset: int, data: bytes, size: int) -> bool:
+        """Add a piece; False if it was the last, and all of them together are something else."""
+        path = self.path(digest)
+        part = f"{path}.{self._sender}.part"
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_good = False
+        try:
+            with os.fdopen(descriptor, "r+b") as file:
+                file.truncate(offset)
+                file.seek(offset)
+                file.write(data)
+            is_good = offset + len(data) < size or digest_of(part) == digest
+        finally:
+            if not is_good:
+                os.unlink(part)
+        if is_good and offset + len(data) == size:
+            os.rename(part, path)
+        return is_good
+
+    def copy(self, digest: str, target: str) -> None:
+        """Copy it to a file; raise SpoiledError if somebody has changed it."""
+        found = hashlib.sha256()
+        with open(self.path(digest), "rb") as source, open(target, "xb") as file:
+            while piece := source.read(_PIECE_BYTES):
+                found.update(piece)
+                file.write(piece)
+        if found.hexdigest() != digest:
+            raise SpoiledError
+
+    def is_sound(self, digest: str) -> bool:
+        """Whether it is as it was; it goes if it is not."""
+        if digest_of(self.path(digest)) == digest:
+            return True
+        os.unlink(self.path(digest))
+        return False
+
+    def prune(self, keep_seconds: float, keep_bytes: int) -> int:
+        """Remove what nobody has used for so long, and the least used above so much, unless somebody uses it now."""
+        now = time.time()
+        note = f"{self.folder}/pruned"
+        if os.path.exists(note) and 0 <= now - os.stat(note).st_mtime < min(_PRUNE_SECONDS, keep_seconds):
+            return 0
+        if not _flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return 0
+        open(note, "wb").close()
+        removed, left = 0, keep_bytes
+        paths = (os.path.join(at, name) for at, _, names in os.walk(self.folder) if at != self.folder for name in names)
+        for known, path in sorted(((os.stat(path), path) for path in paths), key=lambda each: -each[0].st_mtime):
+            left -= known.st_size
+            if left < 0 or now - known.st_mtime > keep_seconds:
+                os.unlink(path)
+                removed += 1
+        return removed
+
+
+class Entry(NamedTuple):
+    """A line of a manifest, behind its path; what is alike need not be laid out again, whenever it was written."""
+
+    kind: str
+    content: str = ""  # the hash of a file, the target of a link
+    executable: bool = False
+    mtime_ns: int = 0
+
+    def is_like(self, other: Entry | None) -> bool:
+        """Whether nothing has to be done to make one of the other."""
+        return other is not None and self[:3] == other[:3]
+
+
+Manifest = dict[str, Entry]
+
+
+class Target:
+    """A folder that is to become like a manifest; nobody else does that meanwhile.
+
+    What was never carried there stays, unless it is to `mirror`: then everything that is there counts.
+    """
+
+    def __init__(self, folder: str, *, mirror: bool) -> None:
+        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+        self._folder = folder
+        self._note = f"{folder}.carried"
+        self._lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _flock(self._lock, fcntl.LOCK_EX)
+        self._is_there = os.path.isdir(folder)
+        self._known: Manifest = {}
+        if self._is_there:
+            self._known = _scan(folder) if mirror else _read_note(self._note)
+
+    def changed(self, manifest: Manifest) -> Manifest:
+        """What has to be written."""
+        return {path: entry for path, entry in manifest.items() if not entry.is_like(self._known.get(path))}
+
+    def lay_out(self, manifest: Manifest, store: Store) -> int:
+        """Make it so; return how much was written. All is written beside it first: a full disk changes nothing."""
+        changed, gone = self.changed(manifest), [path for path in self._known if path not in manifest]
+        if self._is_there and not changed and not gone:
+            return 0
+        scratch = f"{self._folder}.new"
+        shutil.rmtree(scratch, ignore_errors=True)  # of somebody who was cut off
+        os.mkdir(scratch, 0o700)
+        try:
+            staged = {}
+            for number, (path, entry) in enumerate(changed.items()):
+                staged[path] = f"{scratch}/{number}"
+                _stage(entry, store, staged[path])
+            # While files move it is neither, and whoever comes then writes all of it.
+            between = dict.fromkeys((*self._known, *manifest), Entry("unknown"))
+            for name, content in (("note", manifest), ("between", between)):
+                with open(f"{scratch}/{name}", "w", encoding="utf-8") as file:
+                    json.dump(content, file)
+            if self._is_there:
+                os.rename(f"{scratch}/between", self._note)
+                _clear(self._folder, gone)
+                _place(self._folder, changed, staged)
+            else:
+                os.mkdir(f"{scratch}/folder", 0o755)
+                _place(f"{scratch}/folder", changed, staged)
+                os.rename(f"{scratch}/folder", self._folder)
+            os.rename(f"{scratch}/note", self._note)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return len(changed)
+
+
+def _stage(entry: Entry, store: Store, path: str) -> None:
+    if entry.kind == "link":
+        os.symlink(entry.content, path)
+    elif entry.kind == "file":
+        store.copy(entry.content, path)
+        os.chmod(path, 0o755 if entry.executable else 0o644)
+        os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
+
+
+def _clear(folder: str, gone: list[str]) -> None:
+    """Remove what is carried no more; a folder with something else in it stays."""
+    for path in sorted(gone, reverse=True):
+        full = f"{folder}/{path}"
+        if not os.path.isdir(full) or os.path.islink(full):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(full)
+        elif not os.listdir(full):
+            os.rmdir(full)
+
+
+def _place(folder: str, entries: Manifest, staged: dict[str, str]) -> None:
+    for path, entry in sorted(entries.items(), key=lambda each: os.fsencode(each[0])):
+        full = f"{folder}/{path}"
+        is_folder = os.path.isdir(full) and not os.path.islink(full)
+        if is_folder and entry.kind != "folder":
+            shutil.rmtree(full)
+        elif not is_folder and entry.kind == "folder" and os.path.lexists(full):
+            os.unlink(full)
+        if entry.kind == "folder":
+            os.makedirs(full, exist_ok=True)
+        else:
+            os.rename(staged[path], full)
+
+
+def _scan(folder: str) -> Manifest:
+    found: Manifest = {}
+    for at, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            full = os.path.join(at, name)
+            path = os.path.relpath(full, folder)
+            mode = os.lstat(full).st_mode
+            if stat.S_ISREG(mode):
+                found[path] = Entry("file", digest_of(full), bool(mode & stat.S_IXUSR))
+            elif stat.S_ISLNK(mode):
+                found[path] = Entry("link", os.readlink(full))
+            else:
+                found[path] = Entry("folder" if stat.S_ISDIR(mode) else "other")
+    return found
+
+
+def _read(manifest: bytes) -> Manifest:
+    return {path: Entry(*rest) for path, rest in json.loads(manifest).items()}
+
+
+def _read_note(note: str) -> Manifest:
+    with suppress(OSError, ValueError), open(note, "rb") as file:
+        return _read(file.read())
+    return {}  # nobody knows: all of it is written
+
+
+def digest_of(path: str) -> str:
+    """The hash of what is in a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flock(descriptor: int, how: int) -> bool:
+    """Lock it; False if somebody else has. A file system without locks has no room for two at once anyway."""
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+    return True
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    if len(data := stream.read(size)) < size:
+        raise SystemExit("the connection broke: nothing is changed")
+    return data
+
+
+def serve(request: dict[str, Any], stream: BinaryIO) -> dict[str, object]:
+    """Do what is asked; what follows the request comes from the stream."""
+    folder = os.path.expanduser(request["folder"])
+    store = Store(os.path.expanduser(request["store"]), request["sender"])
+    taken = [(digest, store.take(digest, at, _exactly(stream, n), size)) for digest, at, n, size in request["pieces"]]
+    damaged = [digest for digest, is_good in taken if not is_good]
+    if not request["manifest_bytes"]:
+        return {"damaged": damaged}
+    manifest = _read(_exactly(stream, request["manifest_bytes"]))
+    target = Target(folder, mirror=request["mirror"])
+    wanted = {entry.content for entry in target.changed(manifest).values() if entry.kind == "file"}
+    missing = [digest for digest in sorted(wanted) if not store.has(digest)]
+    room = os.statvfs(store.folder)
+    answer: dict[str, object] = {"folder": folder, "free_bytes": room.f_bavail * room.f_frsize, "damaged": damaged}
+    if missing:
+        return {**answer, "missing": missing}
+    try:
+        answer["written"] = target.lay_out(manifest, store)
+    except SpoiledError:
+        return {**answer, "missing": [digest for digest in sorted(wanted) if not store.is_sound(digest)]}
+    if request["expendable"]:
+        shutil.rmtree(store.folder, ignore_errors=True)
+    else:
+        answer["pruned"] = store.prune(request["keep_seconds"], request["keep_bytes"])
+    return {**answer, "missing": []}
+
+
+def main() -> None:
+    """Answer one request."""
+    request = json.loads(sys.stdin.buffer.readline())
+    try:
+        answer = serve(request, sys.stdin.buffer)
+    except OSError as error:
+        answer = {"error": error.strerror, "errno": error.errno, "path": error.filename or request["folder"]}
+        if request["expendable"] and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            shutil.rmtree(os.path.expanduser(request["store"]), ignore_errors=True)
+    sys.stdout.buffer.write(MARK + json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()
