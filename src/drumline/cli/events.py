@@ -147,7 +147,8 @@ def _words(event: Event, *, some: bool) -> str:
         case EngineWarned():
             return f"has to know: {event.message}"
         case ProjectCarried():
-            return f"has its project there: {bulk(event.size_bytes)}, {count(event.files, 'file')}"
+            where = f"on {count(event.hosts, 'host')}" if event.hosts else "there"
+            return f"has its project {where}: {bulk(event.size_bytes)}, {count(event.files, 'file')}"
         case SummariesFound():
             return "has written summaries"
         case TensorBoardServed():

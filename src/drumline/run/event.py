@@ -169,6 +169,8 @@ class ProjectCarried(NamedTuple):
 
     files: int
     size_bytes: int
+    hosts: int = 0  # to which it was carried; none where it lies in a cluster
+    sent_bytes: int | None = None  # to all of them, where they had most of it
 
 
 class SummariesFound(NamedTuple):

@@ -208,7 +208,7 @@ class Feed:
             items.append(Lines(at, self._folder.id, f"{describe_revival(each)}\n".encode(), after.attempt, life=life))
         said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]]
         if isinstance(event, ProjectCarried):
-            said += [f"Syncing project ({bulk(event.size_bytes)}, {count(event.files, 'file')})... done"]
+            said += [_synced(event)]
         items += [Lines(at, self._folder.id, f"{each}\n".encode(), after.attempt) for each in said]
         if after.tensorboard_address not in ("", before.tensorboard_address):
             items.append(
@@ -276,3 +276,16 @@ def _returns(replica: ReplicaId, state: RunState, old: ReplicaState) -> bool:
     new = state.replicas.get(replica)
     waits = replica in state.reviving and state.ending is None
     return new is not None and (waits or new.incarnation > old.incarnation)
+
+
+def _synced(event: ProjectCarried) -> str:
+    """How much was carried, to how many, and what of it had to travel if they had some of it."""
+    hosts = f" to {count(event.hosts, 'host')}" if event.hosts else ""
+    sent = (
+        ""
+        if event.sent_bytes is None
+        else f", {bulk(event.sent_bytes)} of it new"
+        if event.sent_bytes
+        else ", all known"
+    )
+    return f"Syncing project ({bulk(event.size_bytes)}, {count(event.files, 'file')}{sent}){hosts}... done"

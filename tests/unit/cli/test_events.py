@@ -41,6 +41,7 @@ Captured = pytest.CaptureFixture[str]
     [
         (RunAccepted(), "4 was accepted"),
         (ProjectCarried(6, 5_700_000), "4 has its project there: 5.7 MB, 6 files"),
+        (ProjectCarried(6, 5_700_000, 3), "4 has its project on 3 hosts: 5.7 MB, 6 files"),
         (SummariesFound(), "4 has written summaries"),
         (TensorBoardServed("http://127.0.0.1:20003/"), "4.tensorboard answers at http://127.0.0.1:20003/"),
         (AttemptPlaced(0, ("a:1",)), "4 was placed for attempt 0: 1 replica at a:1"),

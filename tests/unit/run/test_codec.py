@@ -67,7 +67,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     DelayChosen: st.builds(DelayChosen, numbers, seconds),
     EngineFailed: st.builds(EngineFailed, numbers, texts),
     EngineWarned: st.builds(EngineWarned, numbers, texts),
-    ProjectCarried: st.builds(ProjectCarried, numbers, numbers),
+    ProjectCarried: st.builds(ProjectCarried, numbers, numbers, numbers, st.none() | numbers),
     SummariesFound: st.just(SummariesFound()),
     TensorBoardServed: st.builds(TensorBoardServed, texts),
     SupervisorReturned: st.just(SupervisorReturned()),
