@@ -254,6 +254,19 @@ def test_refusals_are_sentences_with_a_hint(case: str, at: Callable[[int], None]
     run(test())
 
 
+def test_a_node_that_has_not_heard_of_a_pod_yet_may_be_asked_again(at: Callable[[int], None]) -> None:
+    async def read(answer: Answer) -> None:
+        async with asking(at, in_turn(answer)) as api, api.pod_log("a", "replica") as chunks:
+            _ = [chunk async for chunk in chunks]
+
+    by_node = status(404, "NotFound", "the server could not find the requested resource ( pods/log a)", kind="pods/log")
+    by_node.body["details"]["causes"] = [{"reason": "UnexpectedServerResponse", "message": "pod does not exist"}]
+    with pytest.raises(AwayError, match="could not find the requested resource"):
+        run(read(by_node))
+    with pytest.raises(RefusedError, match='pods "a" not found'):
+        run(read(status(404, "NotFound", 'pods "a" not found', kind="pods")))
+
+
 def test_a_namespace_that_one_may_not_look_at_is_believed_in(at: Callable[[int], None]) -> None:
     async def test() -> None:
         async with asking(at, in_turn(status(403, "Forbidden", "no"))) as api:

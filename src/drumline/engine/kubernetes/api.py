@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from drumline.engine.kubernetes.door import CONFUSED, CUT, STREAM_TIMEOUT, away, no_credentials, open_door
+from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.paths import Object, Objects, name_of, path_of
 from drumline.engine.kubernetes.pause import Pause
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError, Where, no_namespace, refusal
+from drumline.engine.kubernetes.request import Requests
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient, Response
+    from httpx2 import AsyncClient
 
 COMMAND_PATIENCE_SECONDS = 10.0  # somebody sits there and waits
-_MOST_AT_ONCE = 32
 _PAGE = 500
 _WATCH_SECONDS = 290  # then the server ends it in order; nobody in between needs to cut it off
 
@@ -42,8 +42,7 @@ class Api:
     ) -> None:
         self.where = where
         self._client = client
-        self._patience_seconds = patience_seconds
-        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._requests = Requests(client, where, patience_seconds=patience_seconds)
 
     @property
     def client(self) -> AsyncClient:
@@ -71,11 +70,11 @@ class Api:
         path = path_of(kind, self.namespace, version=version)
         params = {"fieldManager": "drumline", **({"dryRun": "All"} if dry_run else {})}
         try:
-            return await self._ask("POST", path, f"create the {kind}", params=params, body=an_object)
+            return await self._requests.ask("POST", path, f"create the {kind}", params=params, body=an_object)
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
-            return await self._ask("GET", f"{path}/{name_of(an_object)}", f"read the {kind}")
+            return await self._requests.ask("GET", f"{path}/{name_of(an_object)}", f"read the {kind}")
 
     async def create_all(self, objects: Iterable[Object]) -> Objects:
         """Create all of these, many at once; return them in their order, or raise the first refusal."""
@@ -83,7 +82,8 @@ class Api:
 
     async def patch(self, kind: str, name: str, change: Object) -> Object:
         """Merge a change into an object."""
-        return await self._ask("PATCH", path_of(kind, self.namespace, name=name), f"change the {kind}", body=change)
+        path = path_of(kind, self.namespace, name=name)
+        return await self._requests.ask("PATCH", path, f"change the {kind}", body=change)
 
     async def delete(
         self, kind: str, name: str, *, grace_seconds: float | None = None, uid: str = "", policy: str = "Background"
@@ -97,7 +97,7 @@ class Api:
         path, what, pause = path_of(kind, self.namespace, name=name), f"delete the {kind} {name}", Pause(inf)
         while True:
             try:
-                await self._ask("DELETE", path, what, body=body)
+                await self._requests.ask("DELETE", path, what, body=body)
             except RefusedError as error:
                 if error.status == 404 or (error.status == 409 and uid):  # it is another one by now
                     return False
@@ -109,7 +109,7 @@ class Api:
 
     async def read(self, kind: str, name: str) -> Object:
         """One object by its name; raise RefusedError with status 404 if it is not there."""
-        return await self._ask("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
+        return await self._requests.ask("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
 
     async def list(self, kind: str, selector: str = "", *, fields: str = "") -> Objects:
         """All objects of a kind with these labels."""
@@ -117,11 +117,11 @@ class Api:
 
     async def raw_get(self, path: str, **params: str) -> Object:
         """Whatever is at a path."""
-        return await self._ask("GET", path, f"read {path}", params=params)
+        return await self._requests.ask("GET", path, f"read {path}", params=params)
 
     async def raw_text(self, path: str, **params: str) -> str:
         """The same, of what is no object."""
-        response = await self._patiently("GET", path, f"read {path}", params=params)
+        response = await self._requests.patiently("GET", path, f"read {path}", params=params)
         return response.text
 
     async def watch(self, kind: str, selector: str = "", *, fields: str = "") -> AsyncIterator[Change]:
@@ -160,7 +160,7 @@ class Api:
         params = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
         if since:
             params["sinceTime"] = since
-        async with self._stream(path, f"read the log of {pod}", params) as response:
+        async with self._requests.stream(path, f"read the log of {pod}", params) as response:
             yield response.aiter_bytes()
 
     async def _list(
@@ -170,7 +170,7 @@ class Api:
         found: Objects = []
         params = _selection(selector, fields) | {"limit": str(_PAGE)}
         while True:
-            page = await self._ask("GET", path, what, params=params, patience_seconds=patience_seconds)
+            page = await self._requests.ask("GET", path, what, params=params, patience_seconds=patience_seconds)
             found += page.get("items") or ()
             if not (more := page["metadata"].get("continue")):
                 return found, page["metadata"]["resourceVersion"]
@@ -185,7 +185,7 @@ class Api:
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
         what = f"watch {kind}s"
-        async with self._stream(path_of(kind, self.namespace), what, params) as response:
+        async with self._requests.stream(path_of(kind, self.namespace), what, params) as response:
             async for line in _lines(response.aiter_bytes()):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
@@ -194,84 +194,6 @@ class Api:
                         raise AwayError(str(event["object"].get("message")))
                     raise refusal(status, event["object"], self.where, what)
                 yield event["type"], event["object"]
-
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        what: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        patience_seconds: float | None = None,
-    ) -> Object:
-        response = await self._patiently(
-            method, path, what, params=params, body=body, patience_seconds=patience_seconds
-        )
-        answer: Object = response.json()
-        return answer
-
-    async def _patiently(
-        self,
-        method: str,
-        path: str,
-        what: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        patience_seconds: float | None = None,
-    ) -> Response:
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        content = None if body is None else json.dumps(body).encode()
-        pause = Pause(self._patience_seconds if patience_seconds is None else patience_seconds)
-        while True:
-            try:
-                async with self._room:
-                    response = await self._client.request(
-                        method, path, params=dict(params or {}), content=content, headers={"Content-Type": kind}
-                    )
-                self._judge(response, what)
-            except CUT as error:
-                await pause.take(away(error, self.where))
-            except AwayError as trouble:
-                await pause.take(trouble)
-            except CONFUSED as error:
-                raise no_credentials(error, self.where) from None
-            else:
-                return response
-
-    @asynccontextmanager
-    async def _stream(self, path: str, what: str, params: Mapping[str, str]) -> AsyncIterator[Response]:
-        request = self._client.build_request("GET", path, params=dict(params), timeout=STREAM_TIMEOUT)
-        try:
-            response = await self._client.send(request, stream=True)
-        except CUT as error:
-            raise away(error, self.where) from None
-        except CONFUSED as error:
-            raise no_credentials(error, self.where) from None
-        try:
-            if response.status_code >= 400:
-                await response.aread()
-            self._judge(response, what)
-            yield response
-        except CUT as error:
-            raise away(error, self.where) from None
-        finally:
-            await response.aclose()
-
-    def _judge(self, response: Response, what: str) -> None:
-        """Raise whatever an answer means that is not yes."""
-        status = response.status_code
-        if status < 400:
-            return
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = {"message": response.text.strip()[:500]}
-        if status == 429 or status >= 500:
-            said = str(answer.get("message") or f"HTTP {status}")
-            raise AwayError(f"the cluster at {self.where.server} answers: {said}", _asked_to_wait(response))
-        raise refusal(status, answer if isinstance(answer, dict) else {}, self.where, what)
 
 
 @asynccontextmanager
@@ -290,13 +212,6 @@ async def open_api(
 
 def _selection(selector: str, fields: str) -> dict[str, str]:
     return {name: value for name, value in (("labelSelector", selector), ("fieldSelector", fields)) if value}
-
-
-def _asked_to_wait(response: Response) -> float | None:
-    try:
-        return float(response.headers.get("Retry-After", ""))
-    except ValueError:
-        return None
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -18,9 +18,9 @@ from drumline.errors import DrumlineError
 # now and then for what is new.
 MOST_FOLLOWED = 256
 _MOST_ASKED = 16
-_NOT_YET = 400
+_NOT_NOW = 400  # of a container that has not begun, or a kubelet that has just begun itself
 _LONGEST_ASKED_SECONDS = 30.0  # by a server that has too much to do
-_MOST_COMPLAINTS = 4  # of a kubelet that may only be busy, before it is believed
+_MOST_COMPLAINTS = 6  # of a kubelet that may only be busy, before it is believed
 
 
 class Tempo(NamedTuple):
@@ -102,7 +102,8 @@ class Collector:
                 await source.pause(at_least=min(trouble.after_seconds or 0.0, _LONGEST_ASKED_SECONDS))
             except RefusedError as error:
                 source.trouble = error.message
-                if error.status != _NOT_YET or is_last:
+                complaints += is_last
+                if is_last and (error.status != _NOT_NOW or complaints >= _MOST_COMPLAINTS):
                     return  # it is gone, or nobody may read it
                 await source.pause()
             except (OSError, DrumlineError) as error:  # a full disk, say; what could not be kept comes again

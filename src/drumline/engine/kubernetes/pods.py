@@ -89,6 +89,11 @@ def started_at(pod: Pod) -> float | None:
     return seconds_of((state.get("running") or state.get("terminated") or {}).get("startedAt"))
 
 
+def has_run(pod: Pod, container: str) -> bool:
+    """Whether the replica's own container has begun; of the one before it, that it is spoken of says so."""
+    return container != main_container(pod) or started_at(pod) is not None
+
+
 def seconds_of(moment: str | None) -> float | None:
     """A time of the API's as UTC seconds; its zero is none."""
     if not moment:

@@ -68,6 +68,12 @@ def refusal(status: int, answer: Mapping[str, Any], where: Where, what: str) -> 
     return RefusedError(f"the cluster refused to {what}: {said}", status=status, reason=reason)
 
 
+def is_from_node(status: int, answer: Mapping[str, Any]) -> bool:
+    """Whether it is a node that does not know of a pod, and not the server: it has just come there, or just begun."""
+    causes = (answer.get("details") or {}).get("causes") or ()
+    return status == 404 and any(each.get("reason") == "UnexpectedServerResponse" for each in causes)
+
+
 def no_namespace(where: Where) -> RefusedError:
     """There is no such namespace."""
     message = f"there is no namespace `{where.namespace}` in the cluster at {where.server}"

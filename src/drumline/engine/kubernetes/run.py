@@ -18,7 +18,7 @@ from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.orders import OPERATED
-from drumline.engine.kubernetes.pods import CONFIRM_SECONDS
+from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Loop, Tell
@@ -203,7 +203,12 @@ class ClusterRun:
         self._courier.send(self._there.follow(kept.pod_name, container, kept.folder / LOG))
 
     def _drain(self, kept: Kept, container: str, then: Callable[[], None]) -> None:
-        self._courier.send(self._there.drain(kept.pod_name, container, kept.folder / LOG, then))
+        def drained(missing: str) -> None:
+            if missing and kept.pod and has_run(kept.pod, container):
+                self._warn(f"the end of what {kept.life.replica} said may be missing: {missing}")
+            then()
+
+        self._courier.send(self._there.drain(kept.pod_name, container, kept.folder / LOG, drained))
 
     def _see(self, change: Change) -> None:
         self._lives.see(change)

@@ -133,10 +133,9 @@ class There:
         """Bring a log here as it grows."""
         self._collector.follow(pod, container, path)
 
-    async def drain(self, pod: str, container: str, path: Path, then: Callable[[], None]) -> None:
-        """Bring the end of a log here."""
-        await self._collector.finish(pod, container, path, _DRAIN_SECONDS)
-        self.bring(then)
+    async def drain(self, pod: str, container: str, path: Path, then: Callable[[str], None]) -> None:
+        """Bring the end of a log here; say why that is not all, if so."""
+        self.bring(then, await self._collector.finish(pod, container, path, _DRAIN_SECONDS))
 
     async def measure(self, pods: Mapping[str, str], take: Callable[[Iterable[Reading]], None]) -> None:
         """Bring what these pods use, which are on these nodes."""

@@ -174,6 +174,32 @@ def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
     assert len(server.asked) == 2
 
 
+def test_nobody_is_given_up_while_it_may_still_say_something(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    async def act(server: Server, _: Collector) -> None:
+        server.troubles = [RefusedError("no such pod", status=404), RefusedError("may not", status=403)]
+        server.write(b"one")
+        await until(path, b"one\n")
+
+    assert collect(Server, path, act)[1] == ""
+
+
+def test_a_kubelet_that_has_just_begun_is_asked_again_for_the_end(tmp_path: Path) -> None:
+    async def run() -> tuple[str, str]:
+        server = Server()
+        server.write(b"one")
+        not_now = RefusedError("is not available", status=400)
+        server.troubles = [not_now, not_now]
+        collector = Collector(cast("Api", server), tempo=QUICK)
+        whole = await collector.finish("pod", "replica", tmp_path / "log", LONG_SECONDS)
+        server.troubles = [not_now] * 1000
+        return whole, await collector.finish("pod", "replica", tmp_path / "other", LONG_SECONDS)
+
+    assert asyncio.run(run()) == ("", "is not available")
+    assert (tmp_path / "log").read_bytes() == b"one\n"
+
+
 def test_a_kubelet_that_complains_is_asked_again_before_it_is_believed(tmp_path: Path) -> None:
     def act(server: Server, _: Collector) -> None:
         server.write(b"one")
