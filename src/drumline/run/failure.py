@@ -14,12 +14,14 @@ _FROM_OUTSIDE = (Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT, Signals.SIGKIL
 _CODES_FROM_OUTSIDE = tuple(128 + number for number in _FROM_OUTSIDE)
 _CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was not found"}
 
-# What a cluster does to a replica that did nothing wrong, or that took more than it may.
+# What a cluster or a host does to a replica that did nothing wrong, or that took more than it may.
 _ENDED_BY = {
     "Evicted": "preempted",
     "Displaced": "preempted",
     "Deleted": "preempted",
     "NodeLost": "lost",
+    "HostLost": "lost",
+    "LeaseOver": "lost",
     "Rejected": "lost",
     "InitFailed": "lost",
     "OverLimit": "crash",

@@ -75,6 +75,8 @@ class Order(NamedTuple):
 
     A supervisor that raised its own limit of open files says in `file_limits` what the replica is to have. `group` is
     the folder of a memory cgroup for the replica alone: its keeper stays outside, and is no victim of its hunger.
+
+    `lease` is a file that somebody touches who wants the replica: where that is not done for so long, it is ended.
     """
 
     name: str
@@ -85,6 +87,8 @@ class Order(NamedTuple):
     file_limits: tuple[int, int] | None = None
     group: str = ""
     note: str = ""
+    lease: str = ""
+    lease_seconds: float = 0.0
 
 
 class Hands(NamedTuple):
@@ -143,9 +147,9 @@ def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
             return
         for descriptor in hands.all.difference(hands.held, (trace,)):
             os.close(descriptor)
-        status, cpu_seconds = _wait_for(pid)
+        status, cpu_seconds, outlived = _wait_leased(pid, order) if order.lease else (*_wait_for(pid), {})
         end = {"code": _code(status), "signal": _signal(status), "at": now(), "cpu": round(cpu_seconds, 3)}
-        _write_line(trace, {**end, **(out_of_memory(order.group) if order.group else {})})
+        _write_line(trace, {**end, **outlived, **(out_of_memory(order.group) if order.group else {})})
         _end_leftovers(gently=_signal(status) != signal.SIGKILL)
         _write_line(trace, {"over": True})
     finally:
@@ -271,6 +275,14 @@ def _wait_for(pid: int) -> tuple[int, float]:
         cpu_seconds += used.ru_utime + used.ru_stime
         if ended == pid:
             return status, cpu_seconds
+
+
+def _wait_leased(pid: int, order: Order) -> tuple[int, float, dict[str, float]]:
+    from drumline.runtime import lease  # noqa: PLC0415 - only where somebody else's machine is used
+
+    held = lease.Lease(order.lease, order.lease_seconds)
+    status, cpu_seconds = lease.wait_for(pid, held)
+    return status, cpu_seconds, {"lease": order.lease_seconds} if held.is_over else {}
 
 
 def _end_leftovers(*, gently: bool) -> None:

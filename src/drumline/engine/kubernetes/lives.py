@@ -14,9 +14,9 @@ from typing import Any
 
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.names import Life
-from drumline.engine.kubernetes.notes import End, note, note_end, read_end
 from drumline.engine.kubernetes.pods import PodEnded, PodRuns, main_container, read_pod, seconds_of
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
+from drumline.engine.notes import End, note, note_end, read_end
 from drumline.engine.protocol import Loop, Tell
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.traces import trace_dir

@@ -42,8 +42,9 @@ class LocalEngine:
 
     capabilities = Capabilities(forms=("shell", "json", "yaml"), tensorboard=True)
 
-    def __init__(self, site: Site, environ: Mapping[str, str]) -> None:
+    def __init__(self, site: Site, environ: Mapping[str, str], lease: tuple[str, float] | None = None) -> None:
         self._site = site
+        self._lease = lease  # a file that is touched, and for how long replicas outlive that
         self._environ = environ
         self._ports = Ports()
         self._processes: Processes | None = None
@@ -128,7 +129,8 @@ class LocalEngine:
         self._tell = tell
         from drumline.engine.local.processes import Processes  # noqa: PLC0415 - who only places has no use for it
 
-        self._processes = Processes(run_dir, boot=_boot(), file_limits=self._file_limits, loop=loop, tell=tell)
+        limits, lease = self._file_limits, self._lease
+        self._processes = Processes(run_dir, boot=_boot(), file_limits=limits, loop=loop, tell=tell, lease=lease)
         self._room.watch(loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:

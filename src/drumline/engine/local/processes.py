@@ -47,7 +47,16 @@ class _Kept:
 class Processes:
     """Starts, stops and watches the replicas of one run; owns the descriptors that tell of them."""
 
-    def __init__(self, run_dir: Path, *, boot: str, file_limits: tuple[int, int], loop: Loop, tell: Tell) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        boot: str,
+        file_limits: tuple[int, int],
+        loop: Loop,
+        tell: Tell,
+        lease: tuple[str, float] | None = None,
+    ) -> None:
         self._run_dir = run_dir
         self._boot = boot
         self._loop = loop
@@ -55,7 +64,9 @@ class Processes:
         self._kept: dict[Life, _Kept] = {}
         self._over: list[tuple[_Kept, Trace]] = []  # adopted, and found to have ended
         self._memory = Limits(run_dir, tell)
-        self._starter = Starter(run_dir, boot=boot, file_limits=file_limits, loop=loop, tell=tell, memory=self._memory)
+        self._starter = Starter(
+            run_dir, boot=boot, file_limits=file_limits, loop=loop, tell=tell, memory=self._memory, lease=lease
+        )
         self._warm: WarmProcesses | None = None
         self._early: dict[Life, Trace] = {}  # starts that were heard of before the warm process spoke of their keepers
         keeper.become_subreaper()

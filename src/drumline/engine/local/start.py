@@ -61,9 +61,18 @@ class Starter:
     """Begins the lives of one run; owns whatever waits for a warm process."""
 
     def __init__(
-        self, run_dir: Path, *, boot: str, file_limits: tuple[int, int], loop: Loop, tell: Tell, memory: Limits
+        self,
+        run_dir: Path,
+        *,
+        boot: str,
+        file_limits: tuple[int, int],
+        loop: Loop,
+        tell: Tell,
+        memory: Limits,
+        lease: tuple[str, float] | None = None,
     ) -> None:
         self._run_dir = run_dir
+        self._lease = lease or ("", 0.0)
         self._boot = boot
         self._file_limits = file_limits
         self._loop = loop
@@ -147,6 +156,8 @@ class Starter:
                 file_limits=self._file_limits,
                 group=self._memory.make(folder, life.attempt, launch.replica.resources.memory_bytes),
                 note=start.note[:_LONGEST_NOTE],
+                lease=self._lease[0],
+                lease_seconds=self._lease[1],
             )
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drumline.run.event import Exit
-from drumline.words import size
+from drumline.words import size, span
 
 # More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
 _ROOM = b"\n" * 1024
@@ -76,13 +76,22 @@ def read_trace(path: Path) -> Trace:
         boot=known.get("boot"),
         pid=known.get("pid"),
         ticks=known.get("ticks"),
-        exit=Exit(known.get("code"), known.get("signal"), *starving(known)) if ended else None,
+        exit=_exit(known) if ended else None,
         at_seconds=known.get("at", 0.0),
         cpu_seconds=known.get("cpu", 0.0),
         over=known.get("over", False),
         unlimited=known.get("unlimited", ""),
         note=known.get("note", ""),
     )
+
+
+def _exit(known: Mapping[str, Any]) -> Exit:
+    """How it ended; by its keeper's hand, if nobody wanted it any more."""
+    end = Exit(known.get("code"), known.get("signal"), *starving(known))
+    if "lease" not in known:
+        return end
+    message = f"nobody had asked after it for {span(known['lease'])}, so its lease was over"
+    return end._replace(message=message, reason="LeaseOver")
 
 
 def starving(known: Mapping[str, Any]) -> tuple[str, bool]:

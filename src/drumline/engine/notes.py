@@ -1,7 +1,7 @@
-"""What this machine keeps of a life in a cluster: by when it was there, and how it ended.
+"""What this machine keeps of a life elsewhere: by when it was there, and how it ended.
 
-The truth is in the cluster for as long as its pods are. A life that was told to have ended is written down here first,
-so that it is told the same to whoever comes back, also when the pod is gone.
+The truth is over there for as long as its pod or its host is. A life that was told to have ended is written down here
+first, so that it is told the same to whoever comes back, also when that is gone.
 """
 
 from __future__ import annotations

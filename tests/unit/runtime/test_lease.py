@@ -1,0 +1,68 @@
+"""A keeper whose lease is over ends its replica, and says so; one whose lease is renewed does not."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.trace import read_trace
+from drumline.run.event import Exit
+from drumline.run.failure import failure_class
+from drumline.runtime import keeper
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+def _keep(folder: Path, script: str, lease_seconds: float) -> int:
+    """Fork a keeper; return its pid."""
+    trace, log, news = (os.open(folder / name, os.O_RDWR | os.O_CREAT) for name in ("keeper", "log", "news"))
+    lease = folder / "lease"
+    lease.touch()
+    pid = os.fork()
+    if pid == 0:
+        order = keeper.Order(
+            "worker.0 0 0", ["sh", "-c", script], dict(os.environ), "/", lease=str(lease), lease_seconds=lease_seconds
+        )
+        keeper.keep(order, keeper.Hands(trace, log, news))
+    for descriptor in (trace, log, news):
+        os.close(descriptor)
+    return pid
+
+
+def test_a_replica_whose_lease_is_over_is_asked_to_end_and_its_trace_says_why(tmp_path: Path) -> None:
+    pid = _keep(tmp_path, "trap 'echo saved; exit 0' TERM; while :; do sleep 0.02; done", 0.2)
+    os.waitpid(pid, 0)
+    end = read_trace(tmp_path / "keeper")
+    why = "nobody had asked after it for 0.2s, so its lease was over"
+    assert end.exit == Exit(code=0, message=why, reason="LeaseOver")
+    assert end.over
+    assert not end.exit.ok
+    assert failure_class(end.exit, "plain") == "lost"
+    assert (tmp_path / "log").read_text().endswith("saved\n")
+
+
+def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from drumline.runtime import lease  # noqa: PLC0415
+
+    monkeypatch.setattr(lease, "GRACE_SECONDS", 0.1)
+    pid = _keep(tmp_path, f"trap '' TERM; setsid sleep 1000 & echo $! > {tmp_path}/child; sleep 1000", 0.2)
+    os.waitpid(pid, 0)
+    end = read_trace(tmp_path / "keeper")
+    assert end.exit
+    assert (end.exit.signal, end.exit.reason, end.over) == (9, "LeaseOver", True)
+    assert keeper.start_ticks(int((tmp_path / "child").read_text())) is None
+
+
+def test_a_replica_whose_lease_is_renewed_lives_on_and_ends_as_it_likes(tmp_path: Path) -> None:
+    pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done; exit 3", 2.0)
+    deadline = time.monotonic() + 3.0  # longer than the lease
+    while time.monotonic() < deadline:
+        os.utime(tmp_path / "lease")
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+        time.sleep(0.05)
+    (tmp_path / "gate").touch()
+    os.waitpid(pid, 0)
+    assert read_trace(tmp_path / "keeper").exit == Exit(code=3)
