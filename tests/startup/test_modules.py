@@ -116,3 +116,15 @@ def test_who_trains_here_pays_for_no_cluster(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
     modules = modules_of(["check"], tmp_path)
     assert not [module for module in modules if "kubernetes" in module or module == "drumline.plan.cluster"]
+
+
+def test_who_writes_a_spec_of_ours_pays_for_no_dialect(tmp_path: Path) -> None:
+    (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
+    assert not [module for module in modules_of(["check"], tmp_path) if "dialect" in module or "jinja2" in module]
+
+
+def test_a_dialect_loads_no_other(tmp_path: Path) -> None:
+    (tmp_path / "riseml.yml").write_text("project: digits\ntrain: {run: python train.py}\n")
+    modules = modules_of(["check"], tmp_path)
+    assert "drumline.spec.dialect.riseml" in modules
+    assert not {"drumline.spec.dialect.write", "drumline.spec.dialect.tfjob", "jinja2"} & modules

@@ -41,6 +41,7 @@ COMMANDS = {
     "check": "Name every problem of a spec, or show who would run",
     "doctor": "Say whether this machine or a cluster has what a run needs",
     "render": "Print exactly what would run",
+    "convert": "Print a file of another system as a drumline.yml",
     "tfconfig": "Make TF_CONFIG for hosts, or check one",
     "schema": "Print the JSON Schema of drumline.yml",
     "completion": "Print the completion script for a shell",

@@ -155,7 +155,7 @@ def _start(
     file: str | None, given: tuple[str, ...], on: str | None, who: str | None, harm: Harm, *, spare: Spare | None
 ) -> tuple[RunFolder, ReplicaId, Saboteur]:
     """Start a spec as a run of its own, with a restart to prove if it has none."""
-    loaded = load(file, given=given, on=on)
+    loaded = load(file, given=given, on=on, complete=True)
     engine = open_engine(loaded.plan.engine, loaded.site)
     victim, saboteur = _prepare(loaded.plan, who, harm, engine.saboteur())
     show_warnings(loaded)

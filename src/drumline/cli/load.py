@@ -19,12 +19,15 @@ from drumline.plan.rules import findings
 from drumline.plan.types import Plan
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
 from drumline.spec.document import MAX_BYTES, printable
-from drumline.spec.read import MAX_PROBLEMS, read_spec
+from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
 from drumline.spec.types import Spec
 from drumline.supervise.site import site_of
-from drumline.words import nearest
+from drumline.words import listed, nearest
 
-DEFAULT_FILES = ("drumline.yml", "drumline.yaml")
+DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
+
+# What no spec of ours has at its beginning of a line: worth a closer look, which others need not pay for.
+_FOREIGN = re.compile(rb"""^[ \t{]*["']?(train|apiVersion|kind)["']?[ \t]*:|^[ \t]*\{[%#]""", re.MULTILINE)
 
 
 class Loaded(NamedTuple):
@@ -54,15 +57,20 @@ def load(
     namespace: str | None = None,
     hosts: str | None = None,
     unique: bool = False,
+    complete: bool = False,
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
+
+    If it has to be `complete`, every parameter needs a value; else one without is shown as it stands in the spec.
 
     The context and the namespace are those of a cluster, and come before the spec's, as the hosts do, which are reached
     by ssh; if its names there are to be `unique`, a few letters are chosen that nobody else has.
     """
-    source, data, directory = _read_file(file)
+    source, data, directory = read_file(file)
     spec, warnings = check_spec(data, source, directory)
     spec = _with_parameters(spec, given)
+    if missing := [name for name, value in spec.parameters.items() if value is None]:
+        warnings = (*warnings, _about_missing(source, missing, fatal=complete))
     if name is not None:
         spec = _with_name(spec, name)
     if hosts is not None:
@@ -94,9 +102,9 @@ def check_spec(data: bytes, source: str, directory: Path | None = None) -> tuple
 
     Files that it names are looked for in the directory; without one they are not read.
     """
-    reading = read_spec(data, source)
+    reading = read(data, source)
     problems = list(reading.problems)
-    warnings: list[Problem] = []
+    warnings = list(reading.remarks)
     for path, message, fatal, follows_from in findings(reading.spec):
         if not any(map(reading.is_bad, (path, *follows_from))):
             (problems if fatal else warnings).append(reading.problem(path, message))
@@ -116,7 +124,18 @@ def check_spec(data: bytes, source: str, directory: Path | None = None) -> tuple
     return spec, tuple(warnings)
 
 
-def _read_file(file: str | None) -> tuple[str, bytes, Path]:
+def read(data: bytes, source: str) -> Reading:
+    """Read a spec, in whichever of the dialects it is written."""
+    if _FOREIGN.search(data):
+        from drumline.spec.dialect import read_dialect  # noqa: PLC0415 - few are
+
+        if reading := read_dialect(data, source):
+            return reading
+    return read_spec(data, source)
+
+
+def read_file(file: str | None) -> tuple[str, bytes, Path]:
+    """The name by which a file is called, its bytes, and the folder it is in; raise InputError if it cannot be read."""
     if file is None:
         file = next((name for name in DEFAULT_FILES if os.path.lexists(name)), None)
         if file is None:
@@ -162,6 +181,15 @@ def _with_parameters(spec: Spec, given: Sequence[str]) -> Spec:
             raise InputError(f"-p {printable(item)}: the value is not UTF-8")
         values[name] = value
     return spec.with_parameters(values)
+
+
+def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Problem:
+    """One sentence about every parameter that has no value; raise it if that cannot be."""
+    message = f"{listed([f'`{name}`' for name in missing])} {'has' if len(missing) == 1 else 'have'} no value"
+    hint = " ".join(f"-p {name}=…" for name in missing)
+    if fatal:
+        raise InputError(f"{source}: {message}", hint=f"give {'it' if len(missing) == 1 else 'them'}: `{hint}`")
+    return Problem(source, None, "", f"{message}; to train, add `{hint}`")
 
 
 def _with_name(spec: Spec, name: str) -> Spec:

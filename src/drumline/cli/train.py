@@ -76,7 +76,15 @@ def command(
     if file and named:
         raise InputError(f"two specs, {file} and {named}", hint="name one")
     loaded = load(
-        file or named, given=given, on=on, name=name, context=context, namespace=namespace, hosts=hosts, unique=True
+        file or named,
+        given=given,
+        on=on,
+        name=name,
+        context=context,
+        namespace=namespace,
+        hosts=hosts,
+        unique=True,
+        complete=not dry_run,
     )
     if dry_run:
         from drumline.cli.check import show_plan  # noqa: PLC0415

@@ -24,7 +24,8 @@ _PROGRESS_SECONDS = 1800.0
 
 def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
     """Work out who will run. The spec must have passed `rules.findings` without a problem."""
-    values = dict(spec.parameters)
+    # What is not known yet is shown as it stands in the spec.
+    values = {name: f"{{{{ {name} }}}}" if value is None else value for name, value in spec.parameters.items()}
     name = spec.name or spec.project
     directories = {**values, "run": run}
     data = data_of(spec)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Final, NamedTuple, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from msgspec import inspect
 
@@ -22,10 +23,15 @@ from drumline.spec.types import Spec
 from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
 from drumline.words import nearest
 
+if TYPE_CHECKING:
+    from drumline.spec.dialect.draft import Spot  # few files are written in a dialect
+
 # More than anybody mends at once; what it costs to find the rest is not bounded by the patience of a reader.
 MAX_PROBLEMS = 100
 
 _BAD: Final = object()
+
+AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class Reading(NamedTuple):
@@ -36,12 +42,17 @@ class Reading(NamedTuple):
     problems: tuple[Problem, ...]
     lines: Mapping[Path, int]
     bad: frozenset[Path]
+    # Of a file in a dialect: where the values of the spec were said there, and what could not be carried over.
+    spots: Mapping[Path, Spot] = MappingProxyType({})
+    remarks: tuple[Problem, ...] = ()
 
     def problem(self, path: Path, message: str) -> Problem:
         """Say something about the value at this path, or about the nearest block around it that is written down."""
         written = path
-        while written and written not in self.lines:
+        while written and written not in (self.spots or self.lines):
             written = written[:-1]
+        if written in self.spots:
+            return self.spots[written].problem(message)
         return Problem(self.source, self.lines.get(written), spell(path), printable(message))
 
     def is_bad(self, path: Path) -> bool:
@@ -52,14 +63,26 @@ class Reading(NamedTuple):
 def read_spec(data: bytes, source: str) -> Reading:
     """Read a spec; raise SpecError only for what is no YAML document, or has more problems than anybody reads."""
     root, repeats = document.parse(data, source)
+    return read_tree(root, source, repeats)
+
+
+def read_tree(root: Node, source: str, repeats: Iterable[document.Repeat] = ()) -> Reading:
+    """Read a spec that is a tree already, with what stood in it twice."""
+    block, problems, lines, bad = read_as(Spec, root, source, repeats)
+    return Reading(block or Spec(project="unread"), source, problems, lines, bad)
+
+
+def read_as(
+    block: type[AnyBlock], root: Node, source: str, repeats: Iterable[document.Repeat] = ()
+) -> tuple[AnyBlock | None, tuple[Problem, ...], Mapping[Path, int], frozenset[Path]]:
+    """Read a tree as a block of any kind: what it says, if it is one, its problems, its lines, and what is bad."""
     walk = _Walk(source)
     walk.lines[()] = root.line
     for path, line, first_line in repeats:
         walk.complain(line, path, f"stands here a second time; first in line {first_line}")
-    spec = walk.read_block(_info(Spec), root, ())
-    if spec is _BAD:
-        spec = Spec(project="unread")
-    return Reading(cast("Spec", spec), source, tuple(walk.problems), walk.lines, frozenset(walk.bad))
+    read = walk.read_block(_info(block), root, ())
+    found = None if read is _BAD else cast("AnyBlock", read)
+    return found, tuple(walk.problems), walk.lines, frozenset(walk.bad)
 
 
 @cache
@@ -85,7 +108,7 @@ class _Walk:
         return _BAD
 
     def expected(self, kind: inspect.Type, node: Node, path: Path) -> object:
-        if path[:1] == ("parameters",) and len(path) == 2 and not isinstance(node, Scalar):
+        if path[-2:-1] == ("parameters",) and not isinstance(node, Scalar):
             message = "a list or range of values makes a sweep, which this version cannot run: give one value"
             return self.complain(node.line, path, message)
         expected = describe(kind) if path else "keys with their values, such as `project: digits`"
@@ -156,13 +179,16 @@ class _Walk:
         return _BAD if any(value is _BAD for value in values) else values
 
     def read_dict(self, kind: inspect.DictType, node: document.Mapping, path: Path) -> object:
-        values = {}
+        values: dict[str, object] = {}
         names = unwrap(kind.key_type)
         pattern = cast("inspect.StrType", names.type).pattern or ""
         for key, line, child in node.entries:
             self.lines[(*path, key)] = line
             if pattern and not re.fullmatch(pattern, key):
                 self.complain(line, (*path, key), f"is not {names.words}")
+                continue
+            if _is_null(child) and _may_be_null(kind.value_type):
+                values[key] = None
                 continue
             value = self.read(kind.value_type, child, (*path, key))
             if value is not _BAD:
@@ -249,6 +275,11 @@ def _fits(kind: inspect.Type, node: Node) -> bool:
 
 def _is_null(node: Node) -> bool:
     return isinstance(node, Scalar) and node.value is None
+
+
+def _may_be_null(kind: inspect.Type) -> bool:
+    kind = unwrap(kind).type
+    return isinstance(kind, inspect.UnionType) and kind.includes_none
 
 
 def _in_bounds(kind: inspect.IntType | inspect.FloatType, value: float) -> bool:

@@ -4,6 +4,7 @@ A type that names a ``short`` field may be written as that field's value alone: 
 ``worker: {replicas: 3}``. The reader and the JSON Schema both follow these types and nothing else.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta, field, structs
@@ -222,7 +223,8 @@ class Spec(Block, frozen=True):
     ] = None
     roles: Roles = Roles()
     parameters: Annotated[
-        dict[ParameterName, Scalar], Meta(description="Values for `{{ name }}`, also given as variables")
+        dict[ParameterName, Scalar | None],
+        Meta(description="Values for `{{ name }}`, also given as variables; one without has to be given with -p"),
     ] = {}
     resources: Annotated[Resources, Meta(description="For every role that has none of its own")] = Resources()
     port: Annotated[
@@ -250,9 +252,9 @@ class Spec(Block, frozen=True):
         Meta(description="Fork replicas from a process that has imported the framework; unless said, not for `plain`"),
     ] = None
 
-    def with_parameters(self, parameters: dict[str, str]) -> Self:
+    def with_parameters(self, parameters: Mapping[str, str | None]) -> Self:
         """The same spec with these parameters."""
-        return structs.replace(self, parameters=parameters)
+        return structs.replace(self, parameters=dict(parameters))
 
     def with_requirements(self, lines: tuple[str, ...]) -> Self:
         """The same spec with these lines as what its environment requires."""

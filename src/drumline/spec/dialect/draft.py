@@ -1,0 +1,142 @@
+"""A native spec in the making: the values a dialect's file comes to, each with the place where it was said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from drumline.errors import Problem
+from drumline.spec import document
+from drumline.spec.document import Entry, Node, Path, Scalar, Sequence, printable
+from drumline.spec.words import spell
+
+# The order in which a person would write them.
+_ORDER = (
+    *("project", "name", "framework", "tensorflow", "environment", "roles", "parameters", "run", "resources", "port"),
+    *("env", "workdir", "output", "checkpoint", "data", "restart", "timeouts", "success", "tensorboard", "engine"),
+)
+
+
+class Spot(NamedTuple):
+    """A place in a dialect's file: its line, and its path in the words of the dialect."""
+
+    source: str
+    line: int
+    path: Path = ()
+
+    def problem(self, message: str) -> Problem:
+        """Say something about what stands there."""
+        return Problem(self.source, self.line, spell(self.path), printable(message))
+
+
+class Draft:
+    """Collects what a spec will say, what was decided on the way, and what could not be carried over."""
+
+    def __init__(self, dialect: str, spot: Spot) -> None:
+        self.dialect = dialect
+        self.spot = spot
+        self.values: dict[str, Any] = {}
+        self.spots: dict[Path, Spot] = {}
+        self.notes: dict[Path, list[str]] = {}
+        self.problems: list[Problem] = []
+        self.remarks: list[Problem] = []
+
+    def put(self, path: Path, value: object, spot: Spot, note: str = "") -> None:
+        """Say this at a path of the spec, because of what stands at the spot; a note says why, if one would ask."""
+        inside = self.values
+        for part in path[:-1]:
+            inside = inside.setdefault(str(part), {})
+        inside[str(path[-1])] = node_of(value, spot.line)
+        self.spots[path] = spot
+        if note:
+            self.note(path, note)
+
+    def note(self, path: Path, note: str) -> None:
+        """Say why something is as it is, where it will be written."""
+        self.notes.setdefault(path, []).append(note)
+
+    def refuse(self, spot: Spot, message: str) -> None:
+        """Note what makes a run impossible."""
+        self.problems.append(spot.problem(message))
+
+    def lose(self, spot: Spot, message: str) -> None:
+        """Note what is not carried over, or otherwise than it was: it is said whenever the file is read."""
+        self.remarks.append(spot.problem(message))
+
+    def tree(self) -> document.Mapping:
+        """The spec as if it had been read, its lines those of the dialect's file."""
+        ranked = {key: self.values[key] for key in sorted(self.values, key=_rank)}
+        root = self._node(ranked, ())
+        assert isinstance(root, document.Mapping)
+        return root
+
+    def names(self) -> dict[Path, Spot]:
+        """Where each value was said, and each block: where its first value was."""
+        names: dict[Path, Spot] = {(): self.spot}
+        for path, spot in self.spots.items():
+            for end in range(1, len(path)):
+                names.setdefault(path[:end], spot)
+        return {**names, **self.spots}
+
+    def _node(self, value: Any, path: Path) -> Node:
+        if not isinstance(value, dict):
+            node: Node = value
+            return node
+        entries = tuple(
+            Entry(key, self._line(child, (*path, key)), self._node(child, (*path, key))) for key, child in value.items()
+        )
+        return document.Mapping(entries, min((entry.line for entry in entries), default=self.spot.line))
+
+    def _line(self, value: Any, path: Path) -> int:
+        if path in self.spots:
+            return self.spots[path].line
+        inner = (self._line(child, (*path, key)) for key, child in value.items()) if isinstance(value, dict) else ()
+        return min(inner, default=self.spot.line)
+
+
+def node_of(value: object, line: int) -> Node:
+    """Plain data as a node of this line; nodes, also deep inside, stay as they are."""
+    match value:
+        case Scalar() | Sequence() | document.Mapping():
+            return value
+        case Mapping():
+            entries = (Entry(str(key), line, node_of(each, line)) for key, each in value.items())
+            return document.Mapping(tuple(entries), line)
+        case list() | tuple():
+            return Sequence(tuple(node_of(each, line) for each in value), line)
+        case str():
+            return Scalar(value, plain=False, line=line)
+        case bool() | None:
+            return Scalar({True: "true", False: "false", None: ""}[value], plain=True, line=line)
+        case _:
+            return Scalar(f"{value}", plain=True, line=line)
+
+
+def plain(node: Node) -> Any:
+    """What a node stands for, as plain data."""
+    match node:
+        case Scalar():
+            return node.value
+        case Sequence():
+            return [plain(item) for item in node.items]
+        case document.Mapping():
+            return {entry.key: plain(entry.node) for entry in node.entries}
+
+
+def lines_of(node: Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """Every path below a node with the line of its key, or of the item."""
+    match node:
+        case document.Mapping():
+            for key, line, child in node.entries:
+                yield (*path, key), line
+                yield from lines_of(child, (*path, key))
+        case Sequence():
+            for index, item in enumerate(node.items):
+                yield (*path, index), item.line
+                yield from lines_of(item, (*path, index))
+        case _:
+            pass
+
+
+def _rank(key: str) -> int:
+    return _ORDER.index(key) if key in _ORDER else len(_ORDER)

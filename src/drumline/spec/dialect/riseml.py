@@ -1,0 +1,315 @@
+"""riseml.yml: the file of RiseML, in which `worker: 3` includes the master and memory is counted in megabytes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from drumline.spec.block import Block, Count, Name, ParameterName, Scalar, Text
+from drumline.spec.dialect.draft import Draft, Spot
+from drumline.spec.document import Path
+from drumline.spec.quantity import format_bytes
+
+_PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
+# In the guide's own example, YAML keeps the line breaks of one command, since its further lines are indented.
+_GOES_ON = re.compile(r"[ \t]*\\?\n[ \t]*(?=-)")
+_VERSION = re.compile(r"(latest|(?P<version>(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)?))(?P<kind>([-.a-z]\w*)*)")
+_OLDEST = (2, 5)  # of the TensorFlows that run on a Python which can still be had
+_PIP = re.compile(r"(\S*/)?(pip[0-9.]*|python[0-9.]*)")
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w.,-]*\])?([=<>!~]=?=?[\w.*+,=<>!~-]+)?")
+
+
+class Resources(Block, frozen=True):
+    """What a job is granted at least."""
+
+    cpus: Annotated[float, Meta(ge=0.01)] | None = None
+    mem: Annotated[float, Meta(ge=0.01)] | None = None
+    gpus: Annotated[int, Meta(ge=0)] | None = None
+
+
+class Members(Block, frozen=True):
+    """How many of a kind, and what each has."""
+
+    short: ClassVar[str | None] = "count"
+    count: Count = 1
+    resources: Resources | None = None
+
+
+class Distributed(Block, frozen=True):
+    """Who takes part."""
+
+    worker: Members | None = None
+    ps: Members | None = None
+    master: Members | None = None
+
+
+class TensorFlow(Block, frozen=True):
+    """Which TensorFlow, and by how many."""
+
+    version: Scalar | None = None
+    tensorboard: bool | None = None
+    distributed: bool | Distributed | None = None
+    horovod: Any = None
+
+
+class Image(Block, frozen=True):
+    """An image, as old files have it."""
+
+    short: ClassVar[str | None] = "name"
+    name: Text
+    install: Text | tuple[Text, ...] = ()
+
+
+class Train(Block, frozen=True):
+    """An experiment."""
+
+    run: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
+    framework: Literal["tensorflow"] | None = None
+    resources: Resources = Resources()
+    tensorflow: TensorFlow | None = None
+    image: Image | None = None
+    install: Text | tuple[Text, ...] = ()
+    parameters: dict[ParameterName, Scalar] = {}  # noqa: RUF012 - msgspec gives everybody a dict of his own
+    concurrency: Count | None = None
+
+
+class File(Block, frozen=True):
+    """The whole of a riseml.yml."""
+
+    project: Name
+    train: Train
+    deploy: Any = None
+
+
+def translate(file: File, source: str, lines: Mapping[Path, int]) -> Draft:
+    """The spec that the file comes to."""
+    return _Translation(file, source, lines).draft
+
+
+class _Translation:
+    """One file on its way to a draft."""
+
+    def __init__(self, file: File, source: str, lines: Mapping[Path, int]) -> None:
+        self.source = source
+        self.lines = lines
+        self.train = file.train
+        self.draft = draft = Draft("RiseML", self.spot())
+        draft.put(("project",), file.project, self.spot("project"))
+        self.is_tensorflow = self.train.framework == "tensorflow" or self.train.tensorflow is not None
+        framework = "tensorflow" if self.is_tensorflow else "plain"
+        draft.put(("framework",), framework, self.spot("train", "framework"))
+        self.roles()
+        self.parameters()
+        self.run()
+        self.resources(("resources",), self.train.resources, self.spot("train", "resources"))
+        version = self.version()
+        self.image(version, self.environment())
+        board = self.train.tensorflow.tensorboard if self.train.tensorflow else None
+        if board is not None:
+            draft.put(("tensorboard",), board, self.spot("train", "tensorflow", "tensorboard"))
+        if self.train.concurrency not in (None, 1):
+            draft.lose(
+                self.spot("train", "concurrency"),
+                "says how many runs of a sweep go on at a time; sweeps come later, and this is one run",
+            )
+        if file.deploy is not None:
+            draft.lose(self.spot("deploy"), "is not carried over: drumline trains, and serves nothing")
+
+    def spot(self, *path: str | int) -> Spot:
+        written = path
+        while written and written not in self.lines:
+            written = written[:-1]
+        return Spot(self.source, self.lines.get(written, 1), path)
+
+    def roles(self) -> None:
+        tensorflow = self.train.tensorflow
+        path = ("train", "tensorflow", "distributed")
+        if tensorflow and tensorflow.horovod is not None:
+            self.draft.refuse(
+                self.spot("train", "tensorflow", "horovod"),
+                "drumline starts no MPI, which Horovod needs; `tensorflow.distributed` with"
+                " MultiWorkerMirroredStrategy does the same without it",
+            )
+        everyone = tensorflow.distributed if tensorflow else None
+        if everyone is True:
+            self.draft.refuse(self.spot(*path), "says not how many: give `{worker: 2}`, or so")
+        if not isinstance(everyone, Distributed):
+            return
+        if everyone == Distributed():
+            self.draft.refuse(self.spot(*path), "names nobody: give `{worker: 2}`, or leave it out")
+            return
+        if everyone.master and everyone.master.count != 1:
+            self.draft.refuse(self.spot(*path, "master"), "there is exactly one master; the others are workers")
+        worker = everyone.worker or Members()
+        note = "The master is among them: it is worker.0, which TensorFlow takes for the chief."
+        self.draft.put(("roles", "worker", "replicas"), worker.count, self.spot(*path, "worker"), note)
+        self.role("worker", everyone.worker)
+        if everyone.master and everyone.master.resources:
+            self.master(everyone.master.resources, worker.resources or self.train.resources)
+        if everyone.ps:
+            self.draft.put(("roles", "ps", "replicas"), everyone.ps.count, self.spot(*path, "ps"))
+            self.role("ps", everyone.ps)
+
+    def role(self, role: str, members: Members | None) -> None:
+        if members and members.resources is not None:
+            spot = self.spot("train", "tensorflow", "distributed", role, "resources")
+            self.resources(("roles", role, "resources"), members.resources, spot)
+
+    def master(self, own: Resources, of_workers: Resources) -> None:
+        spot = self.spot("train", "tensorflow", "distributed", "master", "resources")
+        self.resources(("roles", "worker", "first", "resources"), own, spot)
+        for key in ("cpus", "mem"):
+            if getattr(own, key) is None and getattr(of_workers, key) is not None:
+                self.draft.lose(spot, f"names no `{key}`, so the master has that of the workers")
+
+    def resources(self, path: Path, asked: Resources, spot: Spot) -> None:
+        if asked == Resources():
+            return
+
+        def at(key: str) -> Spot:
+            exact = (*spot.path, key)
+            return Spot(self.source, self.lines.get(exact, spot.line), exact)
+
+        if asked.cpus is not None:
+            self.draft.put((*path, "cpus"), _number(asked.cpus), at("cpus"))
+        if asked.mem is not None:
+            self.draft.put((*path, "memory"), format_bytes(int(asked.mem * 1024**2)), at("mem"))
+            if path == ("resources",):
+                self.draft.note(
+                    (*path, "memory"),
+                    "Megabytes there, and granted at least; here it is also the most that each may use.",
+                )
+        self.draft.put((*path, "gpus"), asked.gpus or 0, at("gpus"))
+
+    def parameters(self) -> None:
+        declared = self.train.parameters
+        for name, value in declared.items():
+            self.draft.put(("parameters", name), value, self.spot("train", "parameters", name))
+        wanted = dict.fromkeys(match[1] for command in self.commands() for match in _PLACEHOLDER.finditer(command))
+        for name in wanted:
+            if name not in declared:
+                note = f"Has no value yet: `-p {name}=…` gives it one, or write it here."
+                self.draft.put(("parameters", name), None, self.spot("train", "run"), note)
+
+    def commands(self) -> Iterator[str]:
+        run = self.train.run
+        for command in (run,) if isinstance(run, str) else run:
+            yield command if "<<" in command else _GOES_ON.sub(" ", command)
+
+    def run(self) -> None:
+        several = list(self.commands())
+        spot = self.spot("train", "run")
+        self.draft.put(("run",), several[0] if len(several) == 1 else several, spot)
+        original = (self.train.run,) if isinstance(self.train.run, str) else self.train.run
+        if tuple(several) != original:
+            self.draft.note(("run",), "Lines that begin with an option go on with the command before them.")
+
+    def version(self) -> str | None:
+        """The version's own part of an image's tag, if the file has one that can be understood."""
+        said = self.train.tensorflow.version if self.train.tensorflow else None
+        if said is None:
+            return None
+        spot = self.spot("train", "tensorflow", "version")
+        match = _VERSION.fullmatch(said)
+        if not match:
+            self.draft.refuse(spot, f"expected a version such as 2.15.1 or 2.15.1-gpu, or latest, got `{said}`")
+        elif match["version"] and (int(match["major"]), int(match["minor"])) < _OLDEST:
+            self.draft.lose(
+                spot,
+                f"TensorFlow {match['version']} runs on no Python that drumline does: on this machine the TensorFlow"
+                " that is installed is used; for another, give a version from 2.5 on",
+            )
+        elif match["version"]:
+            note = f"For this machine. The image of a cluster is {_tag(said, gpus=self.wants_gpus())}."
+            self.draft.put(("tensorflow", "version"), match["version"], spot, note)
+        return said
+
+    def environment(self) -> list[str]:
+        """Put down what `install` installs, as far as pip does it; return the packages that are named."""
+        commands = self.installs()
+        lines = [line for command in commands for line in _pip_lines(command) or ()]
+        files = [line.removeprefix("-r ") for line in lines if line.startswith("-r ")]
+        wanted = [line for line in lines if not line.startswith("-r ")]
+        spot = self.spot("train", "install")
+        for command in commands:
+            if _pip_lines(command) is None:
+                self.draft.lose(
+                    spot, f"`{command}` is not run: only `pip install` of packages is; the rest belongs in an image"
+                )
+        if not lines:
+            return []
+        if files and (wanted or len(files) > 1):
+            self.draft.lose(spot, "one file of requirements, or packages by name, and not both: the files are left out")
+        if files and not wanted:
+            self.draft.put(("environment", "requirements"), files[0], spot)
+            return []
+        named = "version" in self.draft.values.get("tensorflow", {})
+        if self.is_tensorflow and not named:
+            note = "An environment has only what it is told to, so TensorFlow has to be among it."
+            self.draft.put(("environment", "requirements"), ["tensorflow", *wanted], spot, note)
+        else:
+            self.draft.put(("environment", "requirements"), wanted, spot)
+        return wanted
+
+    def installs(self) -> list[str]:
+        own = self.train.install
+        of_image = self.train.image.install if self.train.image else ()
+        several = [(each,) if isinstance(each, str) else each for each in (of_image, own)]
+        return [command for each in several for command in each]
+
+    def image(self, version: str | None, packages: list[str]) -> None:
+        image = self.train.image
+        if image:
+            spot, name = self.spot("train", "image"), image.name
+        elif self.is_tensorflow:
+            spot = self.spot("train", "tensorflow", "version")
+            name = _tag(version or "latest", gpus=self.wants_gpus())
+        else:
+            return
+        self.draft.put(("engine", "default"), "local", spot, "`--on kubernetes` runs the same in a cluster.")
+        made = {"base": name, "install": packages} if packages else name
+        self.draft.put(("engine", "kubernetes", "image"), made, spot)
+
+    def wants_gpus(self) -> bool:
+        everyone = self.train.tensorflow.distributed if self.train.tensorflow else None
+        several = [self.train.resources]
+        if isinstance(everyone, Distributed):
+            members = (everyone.worker, everyone.ps, everyone.master)
+            several += [each.resources for each in members if each and each.resources]
+        return any(each.gpus for each in several)
+
+
+def _tag(version: str, *, gpus: bool) -> str:
+    return f"tensorflow/tensorflow:{version}{'-gpu' if gpus and 'gpu' not in version else ''}"
+
+
+def _number(amount: float) -> float:
+    return int(amount) if amount == int(amount) else amount
+
+
+def _pip_lines(command: str) -> list[str] | None:
+    """The lines of requirements that a `pip install` comes to; None for any other command."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    if not words or not _PIP.fullmatch(words[0]):
+        return None
+    if re.search("python[0-9.]*$", words[0]) and words[1:3] == ["-m", "pip"]:
+        words = words[2:]
+    if words[1:2] != ["install"]:
+        return None
+    lines: list[str] = []
+    rest = iter(words[2:])
+    for word in rest:
+        if word in ("-r", "--requirement"):
+            lines.append(f"-r {next(rest, '')}")
+        elif _REQUIREMENT.fullmatch(word):
+            lines.append(word)
+        elif word not in ("-U", "--upgrade", "-q", "--quiet", "--no-cache-dir", "--user"):
+            return None
+    return lines

@@ -1,0 +1,41 @@
+"""Files of older systems, as their guides have them, and what every one of them has to hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drumline.cli.load import check_spec
+from drumline.plan.make import make_plan
+from drumline.plan.types import Plan
+from drumline.spec.dialect import draft_of
+from drumline.spec.dialect.write import write
+
+FILES = Path(__file__).parent / "dialects"
+GUIDE = (FILES / "riseml.yml").read_text()
+ENGINES = ("local", "kubernetes", "jobset", "tfjob")
+
+
+def plan_of(text: str, engine: str = "local") -> Plan:
+    """The plan that a file comes to."""
+    return make_plan(check_spec(text.encode(), "file.yml")[0], engine=engine)
+
+
+def remarks_of(text: str) -> list[str]:
+    """What is said about a file that is fine, without its name."""
+    _, warnings = check_spec(text.encode(), "file.yml")
+    return [str(warning).removeprefix("file.yml:") for warning in warnings]
+
+
+def converted(text: str) -> str:
+    """The drumline.yml that a file becomes."""
+    draft = draft_of(text.encode(), "file.yml")
+    assert draft is not None
+    return write(draft)
+
+
+def assert_same_plan_when_converted(text: str) -> None:
+    """A file and what it is converted to have the same plan wherever they run, and the second has no dialect."""
+    native = converted(text)
+    assert draft_of(native.encode(), "drumline.yml") is None
+    for engine in ENGINES:
+        assert plan_of(native, engine) == plan_of(text, engine)

@@ -1,0 +1,73 @@
+"""``drumline convert``, and files of other systems where a spec is expected, as it is typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dialect import GUIDE
+from drumline.cli import run
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "riseml.yml").write_text(GUIDE)
+    return tmp_path
+
+
+def test_a_riseml_yml_is_read_where_nothing_else_is(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["check"]) == 0
+    assert capfd.readouterr().out.startswith("riseml.yml is fine: ai-toaster, 3 workers and 2 ps, tensorflow, on local")
+    (folder / "drumline.yml").write_text("project: digits\nrun: a\n")
+    assert run(["check"]) == 0
+    assert capfd.readouterr().out.startswith("drumline.yml is fine")
+
+
+def test_what_has_no_value_yet_is_shown_as_it_stands(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "riseml.yml"]) == 0
+    out, err = capfd.readouterr()
+    assert "exec python train_model.py --num-layers '{{ num-layers }}' " in out
+    assert "warning: riseml.yml: `num-layers` and `learning-rate` have no value" in err
+
+
+def test_a_placeholder_that_the_file_does_not_declare_is_given_a_value(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "riseml.yml", "-p", "num-layers=2", "-p", "learning-rate=0.1"]) == 0
+    out, err = capfd.readouterr()
+    assert "exec python train_model.py --num-layers 2 --learning-rate 0.1 --training-data /data/my-project" in out
+    assert "no value" not in err
+
+
+def test_what_is_no_placeholder_is_given_no_value(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "riseml.yml", "-p", "layers=2"]) == 2
+    assert "error: -p layers=2: the spec has no parameter `layers`" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["local", "kubernetes", "jobset", "tfjob"])
+def test_it_is_rendered_for_every_engine(engine: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "riseml.yml", "--on", engine]) == 0
+    assert "train_model.py" in capfd.readouterr().out
+
+
+def test_what_is_converted_passes_its_check(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", "riseml.yml"]) == 0
+    out, err = capfd.readouterr()
+    assert err.startswith("warning: riseml.yml:9: train.tensorflow.version: TensorFlow 1.2.1 runs on no Python")
+    (folder / "drumline.yml").write_text(out)
+    assert run(["check"]) == 0
+    assert capfd.readouterr().out.startswith("drumline.yml is fine: ai-toaster, 3 workers and 2 ps")
+
+
+def test_a_spec_of_ours_is_not_converted(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "drumline.yml").write_text("project: digits\nrun: a\n")
+    assert run(["convert", "drumline.yml"]) == 2
+    assert capfd.readouterr().err.startswith("error: drumline.yml: is in no dialect that is known here\n")
+
+
+def test_a_file_with_mistakes_is_not_converted(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "riseml.yml").write_text("project: digits\ntrain: {run: a, tensorflow: {horovod: {workers: 1}}}\n")
+    assert run(["convert", "riseml.yml"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("riseml.yml:2: train.tensorflow.horovod: drumline starts no MPI")
