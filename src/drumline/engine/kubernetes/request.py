@@ -39,9 +39,7 @@ class Requests:
         patience_seconds: float | None = None,
     ) -> Object:
         """Ask for an object, and return it."""
-        response = await self.patiently(
-            method, path, what, params=params, body=body, patience_seconds=patience_seconds
-        )
+        response = await self.patiently(method, path, what, params=params, body=body, patience_seconds=patience_seconds)
         answer: Object = response.json()
         return answer
 
