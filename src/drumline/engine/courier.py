@@ -15,10 +15,11 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from drumline.engine.protocol import Loop
 
+T = TypeVar("T")
 Errand = Coroutine[Any, Any, None]
 _LEAVING_SECONDS = 5.0
 
@@ -57,6 +58,15 @@ class Courier:
             return True
         done.cancel()
         return False
+
+    def ask(self, errand: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Wait here for what this brings; raise what it raises, and TimeoutError if it takes longer."""
+        done = asyncio.run_coroutine_threadsafe(errand, self._there)
+        try:
+            return done.result(seconds)
+        except TimeoutError:
+            done.cancel()
+            raise
 
     def close(self) -> None:
         """End the thread with all that it does."""

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 MODULES = {
     "local": "drumline.engine.local",
     "fake": "drumline.engine.fake",
+    "ssh": "drumline.engine.ssh",
     **dict.fromkeys(("kubernetes", "jobset", "tfjob"), "drumline.engine.kubernetes"),
 }
 OFFERED = tuple(name for name in MODULES if name != "fake")  # nobody trains on that; a plan made by hand may name it
-PLANNED = ("ssh",)
+PLANNED: tuple[str, ...] = ()
 
 
 def find_doctor(name: str) -> Examine:

@@ -1,1 +1,180 @@
-"""SSH hosts: every replica is a process of a host, kept there by the local engine over there."""
+"""SSH hosts: every replica is a process of a host, kept there by the local engine over there.
+
+Nothing is installed on a host: drumline's own package is carried there once, and a *hand* of it does what it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
+from drumline.errors import EngineError
+from drumline.plan.types import Launch, Placement, Plan, ReplicaId
+
+if TYPE_CHECKING:
+    from drumline.engine.ssh.run import SshRun
+    from drumline.run.quiet import Pulse
+    from drumline.run.rendezvous import Sockets
+    from drumline.run.usage import Usage
+
+
+class SshEngine:
+    """Runs a line as processes of several hosts."""
+
+    capabilities = Capabilities(forms=("shell", "json", "yaml"))
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._watched: SshRun | None = None
+        self._remarks: tuple[str, ...] = ()
+
+    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+        """Spread the line over the hosts; whoever watches has them claim ports and all that is asked for.
+
+        Where an attempt is that is under way was written down when it was placed, so nobody is asked for that.
+        """
+        run = self._watched
+        if run is None:
+            from drumline.engine.ssh.outline import outline  # noqa: PLC0415
+
+            placement, remarks = outline(plan, self._site)
+        elif keep and (placed := run.placed(attempt)):
+            placement, remarks = placed.places, ()
+        else:
+            placement, remarks = run.place(plan, attempt)
+        self._remarks = tuple(remarks)
+        return placement
+
+    def reach(self, plan: Plan) -> Plan:
+        """See that every host answers, knows us and has a Python; the plan then says what they have."""
+        from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads
+
+        return reach(plan)
+
+    def shortages(self, plan: Plan) -> Iterator[str]:
+        """A line that does not fit is refused when it is placed."""
+        del plan
+        return iter(())
+
+    def remarks(self) -> Sequence[str]:
+        """Say which hosts the line goes without, and how they divide their GPUs."""
+        return self._remarks
+
+    def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
+        """Write a script that starts any one replica by hand, on its host."""
+        from drumline.engine.local.render import render  # noqa: PLC0415 - YAML, which no supervisor needs
+
+        return render(plan, launches, form, build=())
+
+    def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
+        """Refuse what no process can be given."""
+        from drumline.engine.strings import too_long  # noqa: PLC0415
+
+        return too_long(launches)
+
+    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+        """Connect to all hosts, and tell of everything that happens there from now on."""
+        from drumline.engine.ssh.project import carrier  # noqa: PLC0415
+        from drumline.engine.ssh.run import SshRun  # noqa: PLC0415 - who only places has no use for it
+        from drumline.plan.codec import plan_from_json  # noqa: PLC0415
+
+        plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
+        self._watched = SshRun(plan, run_dir, carrier(plan, self._site), loop, tell)
+
+    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+        """Have every host of the line build or make it."""
+        del plan, helper, incarnation
+        raise EngineError("`ssh` has nothing of the kind yet")
+
+    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
+        """Nobody asks for it: the output is no folder of this machine."""
+        del incarnation
+        raise EngineError(f"TensorBoard of a run on {plan.engine} is not served")
+
+    def start(self, launches: Sequence[Launch]) -> None:
+        """Have every host start its replicas that have not been."""
+        run = self._run
+        for objection in self.objections(launches):
+            raise EngineError(objection)
+        run.start(launches)
+
+    def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Have these stopped where they are; each end is told."""
+        run = self._run
+        from drumline.engine.local.life import Life  # noqa: PLC0415
+
+        run.stop([Life(each, attempt, incarnations.get(each, 0)) for each in replicas], grace_seconds)
+
+    def close(self) -> None:
+        """Let go of what hosts have claimed and no start took over."""
+        if self._watched:
+            self._watched.close()
+
+    def release(self) -> None:
+        """See that nothing of the run is left on any host, and hang up."""
+        if self._watched:
+            self._watched.release()
+
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        """What hosts measure that answer at once."""
+        return self._run.usage(watched=watched)
+
+    def pulses(self) -> Iterator[Pulse]:
+        """What everybody has done, on hosts that answer at once."""
+        from drumline.plan.codec import from_data  # noqa: PLC0415
+        from drumline.run.quiet import Pulse  # noqa: PLC0415
+
+        return (from_data(Pulse, each) for each in self._run.ask_all("pulses"))  # type: ignore[misc]
+
+    def sockets(self) -> Iterator[Sockets]:
+        """On which ports everybody listens, on hosts that answer at once."""
+        from drumline.run.rendezvous import Sockets  # noqa: PLC0415
+
+        for replica, listening, connected in self._run.ask_all("sockets"):
+            yield Sockets(ReplicaId.parse(replica), frozenset(listening), frozenset(connected))
+
+    def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        then: Callable[[], object],
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Have the hosts save stacks, and bring them here."""
+        run = self._run
+        from drumline.engine.local.life import Life  # noqa: PLC0415
+
+        run.stacks([Life(each, attempt, incarnations.get(each, 0)) for each in replicas], gently=gently, then=then)
+
+    def saboteur(self) -> Saboteur | None:
+        """Who has a hand on the host do it."""
+        from drumline.engine.ssh.sabotage import SshSaboteur  # noqa: PLC0415 - only in a drill
+
+        return SshSaboteur()
+
+    def traces(self) -> Iterator[Path]:
+        """The folders into which logs come."""
+        return self._run.traces()
+
+    @property
+    def _run(self) -> SshRun:
+        if self._watched is None:
+            raise AssertionError("an engine is watched before anything is started")
+        return self._watched
+
+
+def make_engine(site: Site) -> Engine:
+    """Return the engine for hosts."""
+    return SshEngine(site)

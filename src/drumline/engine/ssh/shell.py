@@ -166,10 +166,12 @@ async def connect(
     """
     files = _config_files(config or os.environ.get(CONFIG_VARIABLE))
     given: dict[str, Any] = {"config": files}
+    named, _, place = host.rpartition("@")
+    user = user or named
     given |= {"username": user} if user else {}
     given |= {"port": port} if port else {}
     try:
-        known = await asyncssh.SSHClientConnectionOptions.construct(None, host=host, **given)
+        known = await asyncssh.SSHClientConnectionOptions.construct(None, host=place, **given)
     except (asyncssh.ConfigParseError, asyncssh.KeyImportError, ValueError, OSError) as error:
         raise InputError(
             f"the ssh configuration cannot be used: {error}", hint=f"`ssh -G {host}` reads it too"
@@ -178,7 +180,7 @@ async def connect(
     try:
         connection = await asyncio.wait_for(
             asyncssh.connect(
-                host,
+                place,
                 **given,
                 known_hosts=known_hosts,
                 keepalive_interval=_ALIVE_SECONDS,

@@ -1,0 +1,253 @@
+"""On a host: a supervisor's hand there. It does what it is told with the local engine, and says what happens.
+
+It lives as long as its connection. Keepers outlive it, and the next one takes their replicas up by their traces; that
+is all there is to reconnecting.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from drumline.engine.local import LocalEngine
+from drumline.engine.local.capacity import find_capacity
+from drumline.engine.local.ended import ended_usage
+from drumline.engine.local.life import Life
+from drumline.engine.local.sabotage import LocalSaboteur
+from drumline.engine.local.trace import read_trace
+from drumline.engine.protocol import Capacity, Loop, MustWait, Site
+from drumline.engine.ssh.follower import Follower, Say
+from drumline.engine.ssh.wire import Frame, launch_from_data, life_from_data, life_to_data
+from drumline.errors import DrumlineError
+from drumline.plan.codec import plan_from_json, to_data
+from drumline.plan.types import ReplicaId
+from drumline.run.drill import Harm
+from drumline.run.traces import STACKS, TRACE
+from drumline.runtime import keeper
+from drumline.runtime.lock import is_locked, take_lock
+
+_LOCK_SECONDS = 5.0
+_MOMENT_SECONDS = 0.02
+
+
+class Hand:
+    """One run's hand on this host; owns the local engine, and the lock that keeps a second hand away."""
+
+    def __init__(self, loop: Loop, say: Say, is_busy: Callable[[], bool]) -> None:
+        self._loop = loop
+        self._say = say
+        self._is_busy = is_busy
+        self._lease: Path | None = None
+        self._ended: set[Life] = set()
+
+    def hear(self, frame: Frame) -> None:
+        """Do what a message says, and answer where it asks for that."""
+        if self._lease:
+            with suppress(OSError):
+                os.utime(self._lease)
+        message = frame.message
+        try:
+            answer = getattr(self, f"_do_{message['do']}")(message)
+        except MustWait as wait:
+            answer = {"error": "MustWait", "message": str(wait)}
+        except DrumlineError as error:
+            answer = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+        except OSError as error:
+            answer = {"error": "EngineError", "message": error.strerror or str(error)}
+        if "id" in message and answer is not None:
+            self._say({"do": "answer", "id": message["id"], **answer}, b"")
+        elif answer and "error" in answer:
+            self._say({"do": "failed", **answer, "attempt": message.get("attempt", 0)}, b"")
+
+    def _do_hello(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Open the run's folder; whoever was its hand before is gone, or has lost its connection and does not know."""
+        base = Path(message["folder"]).expanduser().absolute()
+        self._base, self._run_dir = base, base / "runs" / message["run"]
+        for folder in (base, base / "runs", self._run_dir, self._run_dir / "project"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = _take_over(self._run_dir / "hand.lock")
+        log = os.open(self._run_dir / "hand.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        lease = None
+        if message["lease"] is not None:
+            self._lease = self._run_dir / "lease"
+            self._lease.touch(0o600)
+            lease = str(self._lease), message["lease"]
+        environ = dict(os.environ)
+        runtime = os.path.expanduser(message["runtime"])  # noqa: PTH111
+        environ["PYTHONPATH"] = ":".join(filter(None, (environ.get("PYTHONPATH"), runtime)))  # behind the user's own
+        cores = len(os.sched_getaffinity(0))
+        directory = self._run_dir / "project"
+        capacity = _allowed(find_capacity(cores, environ), message["allowed"])
+        self._site = Site(directory, base, cores, _python_dir(self._run_dir), capacity, cache=base / "cache")
+        self._engine = LocalEngine(self._site, environ, lease)
+        self._follower = Follower(self._run_dir, self._loop, self._say, self._is_busy)
+        self._follower.usage_of = self._usage_of
+        self._engine.watch(self._run_dir, self._loop, self._follower.tell)
+        return self._do_facts(message)
+
+    def _do_facts(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What this host is and has; nothing needs to be opened for that."""
+        capacity = find_capacity(len(os.sched_getaffinity(0)), os.environ)
+        return {
+            "base": str(Path(message["folder"]).expanduser().absolute()),
+            "boot": keeper.boot_id(),
+            "python": platform.python_version(),
+            "cpus": capacity.cpus,
+            "memory_bytes": capacity.memory_bytes,
+            "gpus": list(capacity.gpus),
+        }
+
+    def _do_ping(self, message: dict[str, Any]) -> dict[str, Any]:
+        del message
+        return {"now": keeper.now()}
+
+    def _do_place(self, message: dict[str, Any]) -> dict[str, Any]:
+        plan = plan_from_json(message["plan"])
+        (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
+        placement = self._engine.place(plan, attempt=message["attempt"])
+        return {
+            "places": {str(replica): to_data(place) for replica, place in placement.items()},
+            "remarks": list(self._engine.remarks()),
+        }
+
+    def _do_start(self, message: dict[str, Any]) -> None:
+        self._follow(message["offsets"])
+        self._engine.start([launch_from_data(each) for each in message["launches"]])
+
+    def _do_stop(self, message: dict[str, Any]) -> None:
+        self._follow(message["offsets"])
+        lives = _lives(message)
+        self._engine.stop(
+            [life.replica for life in lives],
+            message["attempt"],
+            grace_seconds=message["grace"],
+            incarnations={life.replica: life.incarnation for life in lives},
+        )
+
+    def _do_prepare(self, message: dict[str, Any]) -> None:
+        self._follow(message["offsets"])
+        plan = plan_from_json(message["plan"])
+        self._engine.prepare(plan, ReplicaId.parse(message["helper"]), incarnation=message["incarnation"])
+
+    def _do_usage(self, message: dict[str, Any]) -> dict[str, Any]:
+        found = self._engine.usage(watched=message["watched"])
+        living = [each for each in found if Life(each.replica, each.attempt, each.incarnation) not in self._ended]
+        return {"usage": [to_data(each) for each in living]}
+
+    def _do_pulses(self, message: dict[str, Any]) -> dict[str, Any]:
+        del message
+        return {"pulses": [to_data(each) for each in self._engine.pulses()]}
+
+    def _do_sockets(self, message: dict[str, Any]) -> dict[str, Any]:
+        del message
+        found = self._engine.sockets()
+        return {"sockets": [[str(each.replica), [*each.listening], [*each.connected]] for each in found]}
+
+    def _do_stacks(self, message: dict[str, Any]) -> None:
+        lives = _lives(message)
+
+        def then() -> None:
+            for life in lives:
+                with suppress(OSError):
+                    data = (life.folder(self._run_dir) / STACKS).read_bytes()
+                    self._say({"do": "file", "life": life_to_data(life), "name": STACKS}, data)
+            self._say({"do": "answer", "id": message["id"]}, b"")
+
+        self._engine.stacks(
+            [life.replica for life in lives],
+            message["attempt"],
+            gently=message["gently"],
+            then=then,
+            incarnations={life.replica: life.incarnation for life in lives},
+        )
+
+    def _do_harm(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Hurt a life, or heal it: for whoever is no supervisor, so nothing needs to be opened for that."""
+        run_dir = Path(message["folder"]).expanduser().absolute() / "runs" / message["run"]
+        saboteur = LocalSaboteur()
+        act = saboteur.heal if message["heal"] else saboteur.hurt
+        life = life_from_data(message["life"])
+        act(life.folder(run_dir), life.replica, Harm(message["harm"]))
+        return {}
+
+    def _do_close(self, message: dict[str, Any]) -> None:
+        del message
+        self._engine.close()
+
+    def _do_release(self, message: dict[str, Any]) -> None:
+        """End whoever is left of the run, in whatever attempt; answer when nobody is."""
+        left = [*self._left()]
+        for life in left:
+            self._engine.stop(
+                [life.replica], life.attempt, grace_seconds=0, incarnations={life.replica: life.incarnation}
+            )
+        if left:
+            self._loop.call_later(_MOMENT_SECONDS, lambda: self._do_release(message))
+            return
+        self._engine.release()
+        self._say({"do": "answer", "id": message["id"]}, b"")
+
+    def _left(self) -> Iterator[Life]:
+        """Every life of the run that somebody still keeps."""
+        for trace in self._run_dir.glob(f"attempts/*/*/{TRACE}"):
+            if is_locked(trace):
+                replica, _, incarnation = trace.parent.name.partition("+")
+                attempt = int(trace.parent.parent.name)
+                yield Life(ReplicaId.parse(replica), attempt, int(incarnation or 0))
+
+    def _follow(self, offsets: Mapping[str, int]) -> None:
+        for text, offset in offsets.items():
+            self._follower.follow(life_from_data(text), offset)
+
+    def _usage_of(self, life: Life) -> dict[str, Any] | None:
+        """What a life used that has just ended; it is not measured again."""
+        self._ended.add(life)
+        usage = ended_usage(life, read_trace(life.folder(self._run_dir) / TRACE))
+        return cast("dict[str, Any]", to_data(usage)) if usage else None
+
+
+def _lives(message: Mapping[str, Any]) -> Sequence[Life]:
+    return [life_from_data(each) for each in message["lives"]]
+
+
+def _allowed(found: Capacity, allowed: Mapping[str, Any]) -> Capacity:
+    """What may be used of what there is, where somebody said so."""
+    known = {name: value for name, value in allowed.items() if value is not None}
+    return found._replace(**{**known, "gpus": found.gpus[: known.get("gpus")]})
+
+
+def _python_dir(run_dir: Path) -> str | None:
+    """Where `python` is our own Python, as the spec names it; None if it is that anyway."""
+    own = Path(sys.executable).parent
+    usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
+    if usual == str(own):
+        return None
+    if os.access(own / "python", os.X_OK):
+        return str(own)
+    script = run_dir / "bin" / "python"  # systems that only know `python3`; a link would not find its environment
+    script.parent.mkdir(exist_ok=True, mode=0o700)
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o700)
+    return str(script.parent)
+
+
+def _take_over(path: Path) -> int:
+    """Lock the run's folder, and end the hand that still holds it: nobody can hear it any more."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while (lock := take_lock(path)) is None:
+        with suppress(OSError, ValueError):
+            os.kill(int(path.read_text()), signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise OSError(11, f"{path} stays locked")
+    return lock

@@ -1,0 +1,67 @@
+"""Places on hosts: who goes where, what each host is asked for, and what that makes of the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from drumline.plan.codec import from_data, to_data
+from drumline.plan.hosts import Hosts
+from drumline.plan.types import Place, Placement, Plan, ReplicaId
+
+_FILE = "places"  # beside the lives of an attempt
+
+
+class Placed(NamedTuple):
+    """Where each replica of an attempt is: its host, as ssh knows it, and its place there."""
+
+    hosts: Mapping[ReplicaId, str]
+    places: Placement
+
+
+def hosts_of(plan: Plan) -> Hosts:
+    """The hosts of a plan that runs on such."""
+    if plan.hosts is None:
+        raise AssertionError("a plan for ssh names its hosts")
+    return plan.hosts
+
+
+def part(plan: Plan) -> Plan:
+    """The plan of one host as its own local engine is to know it."""
+    hosts = hosts_of(plan)
+    output = plan.output or (f"{hosts.shared}/runs/{hosts.unique}/output" if hosts.shared else None)
+    return plan._replace(run=hosts.unique, engine="local", hosts=None, output=output, warm=None)
+
+
+def merge(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> Placed:
+    """The line as all its hosts have placed it."""
+    hosts = {replica: host for host, places in parts.items() for replica in places}
+    found = {replica: place for places in parts.values() for replica, place in places.items()}
+    return Placed(hosts, {each: place._replace(host=addresses[hosts[each]]) for each, place in found.items()})
+
+
+def places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
+    """Places as a host has written them."""
+    return {ReplicaId.parse(name): cast("Place", from_data(Place, place)) for name, place in data.items()}
+
+
+def write_placed(run_dir: Path, attempt: int, placed: Placed) -> None:
+    """Keep where an attempt is, for whoever takes the run up while a host does not answer."""
+    path = run_dir / "attempts" / str(attempt) / _FILE
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    data = {str(name): [placed.hosts[name], to_data(place)] for name, place in placed.places.items()}
+    new = path.with_name(f"{_FILE}.new")
+    new.write_text(json.dumps(data))
+    new.replace(path)
+
+
+def read_placed(run_dir: Path, attempt: int) -> Placed | None:
+    """Where an attempt is; None if nobody has placed it."""
+    with suppress(FileNotFoundError, ValueError):
+        data = json.loads((run_dir / "attempts" / str(attempt) / _FILE).read_text())
+        hosts = {ReplicaId.parse(name): str(host) for name, (host, _) in data.items()}
+        return Placed(hosts, places_from_data({name: place for name, (_, place) in data.items()}))
+    return None

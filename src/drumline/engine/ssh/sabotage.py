@@ -1,0 +1,56 @@
+"""Hurting a replica on its host, on purpose: a hand there does it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from drumline.engine.local.life import Life
+from drumline.engine.notes import read_notes
+from drumline.engine.ssh.link import FOLDER, open_hand
+from drumline.engine.ssh.place import hosts_of
+from drumline.engine.ssh.shell import connect
+from drumline.engine.ssh.wire import Frame, life_to_data
+from drumline.errors import EngineError
+from drumline.plan.codec import plan_from_json
+from drumline.plan.types import Plan, ReplicaId
+from drumline.run.drill import Harm
+
+
+class SshSaboteur:
+    """Sends signals to processes of hosts."""
+
+    def objection(self, plan: Plan, harm: Harm) -> str | None:
+        """Nobody's network is cut from here."""
+        del plan
+        return "a host's network cannot be cut from here; pull its cable" if harm is Harm.CUT else None
+
+    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Do this to the life with these traces; raise EngineError if it does not live."""
+        asyncio.run(_harm(traces, replica, harm, heal=False))
+
+    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Undo that."""
+        asyncio.run(_harm(traces, replica, harm, heal=True))
+
+
+async def _harm(traces: Path, replica: ReplicaId, harm: Harm, *, heal: bool) -> None:
+    hosts = hosts_of(plan_from_json((traces.parents[2] / "plan.json").read_text("utf-8")))
+    host = read_notes(traces).get("host")
+    if host is None:
+        raise EngineError(f"{replica} has no process that could be hurt")
+    attempt, incarnation = int(traces.parent.name), int(traces.name.partition("+")[2] or 0)
+    life = life_to_data(Life(replica, attempt, incarnation))
+    message = {"do": "harm", "id": 0, "life": life, "harm": harm.value, "heal": heal}
+    message |= {"folder": hosts.folder or FOLDER, "run": hosts.unique}
+    shell = await connect(host, config=hosts.config)
+    try:
+        talk = await open_hand(shell, hosts)
+        await talk.write(Frame(message).encode())
+        answer: dict[str, Any] = json.loads(await talk.readline())
+    finally:
+        await shell.close()
+    if "error" in answer:
+        raise EngineError(answer["message"])
