@@ -93,8 +93,9 @@ def command(
         return
     show_warnings(loaded)
     engine = open_engine(loaded.plan.engine, loaded.site)
-    require_launchable(engine, loaded.plan, oversubscribe=oversubscribe)
-    reached = engine.reach(loaded.plan)
+    wanted = loaded.plan._replace(oversubscribe=oversubscribe)
+    require_launchable(engine, wanted, oversubscribe=oversubscribe)
+    reached = engine.reach(wanted)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named

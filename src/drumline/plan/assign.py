@@ -1,0 +1,193 @@
+"""Who runs on which host: spread evenly, in blocks, within what each host has to give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from drumline.errors import InputError
+from drumline.plan.hosts import Host
+from drumline.plan.types import COMPUTING, Plan, Replica, ReplicaId, Resources
+from drumline.words import count, listed, size
+
+_MOST_NAMED = 5  # hosts, where people read of them
+_MOST_PACKED = 500  # replicas, and how often one is tried on a host, before a line counts as one that does not fit
+_MOST_TRIED = 20_000
+
+
+class Room(NamedTuple):
+    """What a host has to give; None is as much as anybody asks for."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: int | None = None
+
+
+def room_of(host: Host, found: Room | None = None) -> Room:
+    """What may be used of a host: as the spec says, else what there is."""
+    found = found or Room()
+    return Room(
+        found.cpus if host.cpus is None else host.cpus,
+        found.memory_bytes if host.memory_bytes is None else host.memory_bytes,
+        found.gpus if host.gpus is None else host.gpus,
+    )
+
+
+def assign(plan: Plan, rooms: Mapping[str, Room]) -> dict[ReplicaId, str]:
+    """Give every replica one of these hosts, the same each time; raise InputError that says what is missing.
+
+    Those who compute are spread evenly, and neighbours in the line are neighbours on a host as far as they ask for the
+    same; who coordinates comes first. Parameter servers and the evaluator go beside them. A line that may claim more
+    than there is always fits.
+    """
+    if not rooms:
+        raise InputError("there is no host that it could run on")
+    left = [_amount(room) for room in rooms.values()]
+    spread = _spread(plan.replicas, left)
+    found = _pack(plan.replicas, left) if spread.stuck else spread.found
+    if found is None and plan.oversubscribe:
+        found = _spread(plan.replicas, [(inf, inf, inf)] * len(left)).found
+    if found is None:
+        hint = "ask for less, name more hosts, or insist with `--oversubscribe`"
+        raise InputError(_missing(plan, tuple(rooms), left, spread), hint=hint)
+    names = tuple(rooms)
+    dealt = _in_blocks(plan.replicas, found)
+    return {replica.id: names[dealt[replica.id]] for replica in plan.replicas}
+
+
+def part_of(plan: Plan, host: Host, assigned: Mapping[ReplicaId, str]) -> Plan:
+    """The plan of one host alone: those who run there, with ports counted up from the host's where it has one."""
+    there = [replica for replica in plan.replicas if assigned[replica.id] == host.name]
+    if host.port is not None:
+        there = [each if each.port_fixed else each._replace(port=host.port) for each in there]
+    return plan._replace(replicas=tuple(there))
+
+
+_Amount = tuple[float, float, float]  # of gpus, memory and cpus: what is dearest first
+_Hosts = dict[ReplicaId, int]
+
+
+class _Spread(NamedTuple):
+    """Who found a host, who was the first that did not, and what the others leave."""
+
+    found: _Hosts
+    stuck: Replica | None
+    left: list[_Amount]
+
+
+def _amount(room: Room) -> _Amount:
+    gpus, memory, cpus = (inf if each is None else float(each) for each in (room.gpus, room.memory_bytes, room.cpus))
+    return gpus, memory, cpus
+
+
+def _asked(replica: Replica) -> _Amount:
+    resources = replica.resources
+    return float(resources.gpus or 0), float(resources.memory_bytes or 0), resources.cpus or 0.0
+
+
+def _fits(asked: _Amount, left: _Amount) -> bool:
+    # Tenths of a core do not add up exactly.
+    return asked[0] <= left[0] and asked[1] <= left[1] and asked[2] <= left[2] + 1e-9
+
+
+def _less(left: _Amount, asked: _Amount) -> _Amount:
+    return left[0] - asked[0], left[1] - asked[1], left[2] - asked[2]
+
+
+def _kind(replica: Replica) -> str:
+    return "computing" if replica.id.role in COMPUTING else replica.id.role
+
+
+_ORDER = {"computing": 0, "evaluator": 1, "ps": 2}
+
+
+def _spread(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Spread:
+    """Each to the host with the fewest of its kind, and of all; those who compute choose first."""
+    left, everybody = list(rooms), [0] * len(rooms)
+    kin: dict[str, list[int]] = {}
+    found: _Hosts = {}
+    for replica in sorted(replicas, key=lambda each: _ORDER[_kind(each)]):
+        asked, same = _asked(replica), kin.setdefault(_kind(replica), [0] * len(rooms))
+        chosen = min(
+            ((same[host], everybody[host], host) for host, room in enumerate(left) if _fits(asked, room)), default=None
+        )
+        if chosen is None:
+            return _Spread(found, replica, left)
+        host = chosen[-1]
+        left[host] = _less(left[host], asked)
+        same[host] += 1
+        everybody[host] += 1
+        found[replica.id] = host
+    return _Spread(found, None, left)
+
+
+def _pack(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Hosts | None:
+    """The largest first, each where it leaves least over; if that fails, otherwise, for as long as it is worth it."""
+    if len(replicas) > _MOST_PACKED:
+        return None
+    ordered = sorted(replicas, key=_asked, reverse=True)
+    found = _search([_asked(each) for each in ordered], list(rooms), iter(range(_MOST_TRIED)))
+    return None if found is None else {replica.id: host for replica, host in zip(ordered, found, strict=True)}
+
+
+def _search(asked: Sequence[_Amount], left: list[_Amount], tries: Iterator[int]) -> list[int] | None:
+    if not asked:
+        return []
+    # Of hosts that have the same left, the first stands for all.
+    hosts = {room: host for host, room in reversed(list(enumerate(left))) if _fits(asked[0], room)}
+    for room, host in sorted(hosts.items()):
+        if next(tries, None) is None:
+            return None
+        left[host] = _less(room, asked[0])
+        rest = _search(asked[1:], left, tries)
+        left[host] = room
+        if rest is not None:
+            return [host, *rest]
+    return None
+
+
+def _in_blocks(replicas: Sequence[Replica], found: _Hosts) -> _Hosts:
+    """The same shares of every host, so dealt out that neighbours who ask for the same sit together."""
+    alike: dict[tuple[str, Resources], list[ReplicaId]] = {}
+    for replica in replicas:
+        alike.setdefault((_kind(replica), replica.resources), []).append(replica.id)
+    dealt: _Hosts = {}
+    for ids in alike.values():
+        dealt |= zip(ids, sorted(found[each] for each in ids), strict=True)
+    return dealt
+
+
+def _missing(plan: Plan, names: Sequence[str], rooms: Sequence[_Amount], spread: _Spread) -> str:
+    """Why a line does not fit: somebody is too large for every host, all are too many, or what is left is in pieces."""
+    asked = [_asked(replica) for replica in plan.replicas]
+    for what in range(3):
+        most, there = max(each[what] for each in asked), max(room[what] for room in rooms)
+        if most > there:
+            who = next(replica.id for replica, each in zip(plan.replicas, asked, strict=True) if each[what] == most)
+            return f"{who} asks for {_spell(what, most)}, and no host has more than {_spell(what, there)}"
+    for what in range(3):
+        wanted, there = sum(each[what] for each in asked), sum(room[what] for room in rooms)
+        if wanted > there + 1e-9:
+            has = f"{count(len(names), 'host')} have {_spell(what, there)}"
+            each_has = _each([what] * len(names), names, rooms)
+            missing = f"{_spell(what, wanted - there)} are missing"
+            return f"the line asks for {_spell(what, wanted)}, and {has}: {each_has}; {missing}"
+    assert spread.stuck
+    wants = _asked(spread.stuck)
+    short = [next(what for what in range(3) if not wants[what] <= left[what]) for left in spread.left]
+    wanted_words = listed([_spell(what, wants[what]) for what in range(3) if wants[what]])
+    return f"{spread.stuck.id} asks for {wanted_words}, and the others leave only {_each(short, names, spread.left)}"
+
+
+def _each(whats: Sequence[int], names: Sequence[str], amounts: Sequence[_Amount]) -> str:
+    words = [f"{_spell(what, each[what])} on {name}" for what, name, each in zip(whats, names, amounts, strict=True)]
+    more = len(words) - _MOST_NAMED
+    return ", ".join([*words[:_MOST_NAMED], f"and so on, on {count(more, 'host')} more"] if more > 0 else words)
+
+
+def _spell(what: int, amount: float) -> str:
+    if what == 1:
+        return f"{size(round(amount))} of memory"
+    noun = "gpu" if what == 0 else "cpu"
+    return f"{round(amount, 3):g} {noun}{'' if amount == 1 else 's'}"
