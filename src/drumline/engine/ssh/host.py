@@ -64,8 +64,6 @@ class Hand:
             answer = {"error": "EngineError", "message": error.strerror or str(error)}
         if "id" in message and answer is not None:
             self._say({"do": "answer", "id": message["id"], **answer}, b"")
-        elif answer and "error" in answer:
-            self._say({"do": "failed", **answer, "attempt": message.get("attempt", 0)}, b"")
 
     def _do_hello(self, message: dict[str, Any]) -> dict[str, Any]:
         """Open the run's folder; whoever was its hand before is gone, or has lost its connection and does not know."""
@@ -121,11 +119,12 @@ class Hand:
             "remarks": list(self._engine.remarks()),
         }
 
-    def _do_start(self, message: dict[str, Any]) -> None:
+    def _do_start(self, message: dict[str, Any]) -> dict[str, Any]:
         self._follow(message["offsets"])
         self._engine.start([launch_from_data(each) for each in message["launches"]])
+        return {}
 
-    def _do_stop(self, message: dict[str, Any]) -> None:
+    def _do_stop(self, message: dict[str, Any]) -> dict[str, Any]:
         self._follow(message["offsets"])
         lives = _lives(message)
         self._engine.stop(
@@ -134,11 +133,13 @@ class Hand:
             grace_seconds=message["grace"],
             incarnations={life.replica: life.incarnation for life in lives},
         )
+        return {}
 
-    def _do_prepare(self, message: dict[str, Any]) -> None:
+    def _do_prepare(self, message: dict[str, Any]) -> dict[str, Any]:
         self._follow(message["offsets"])
         plan = plan_from_json(message["plan"])
         self._engine.prepare(plan, ReplicaId.parse(message["helper"]), incarnation=message["incarnation"])
+        return {}
 
     def _do_usage(self, message: dict[str, Any]) -> dict[str, Any]:
         found = self._engine.usage(watched=message["watched"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from drumline.engine.local.life import Life
-from drumline.engine.notes import End, note, note_end, read_end
+from drumline.engine.notes import End, note, note_end, read_end, read_notes
 from drumline.engine.protocol import Loop, Tell
 from drumline.engine.ssh.wire import Frame, life_from_data
 from drumline.plan.codec import from_data
@@ -34,7 +34,7 @@ class Kept:
         self.folder = folder
         self.host = host
         self.launch: Launch | None = None
-        self.may_begin = False  # all that it needs is there
+        self.is_ordered = False  # its host was told of it, or is about to be, by us or by an earlier supervisor
         self.kill_at: float | None = None  # it is stopped, and killed by then
         self.told_start = False
         self.end: End | None = None
@@ -83,6 +83,7 @@ class Lives:
                 continue
             kept = self._kept[life] = Kept(life, life.folder(self._run_dir), host)
             found.append(kept)
+            kept.is_ordered = read_notes(kept.folder).get("ordered", False)
             if end := read_end(kept.folder):
                 kept.end = end
                 kept.is_lost = end.exit.reason == HOST_LOST
@@ -92,11 +93,11 @@ class Lives:
                 self._tell_end(kept, kept.end)
         return found
 
-    def begin(self, kept: Kept, launch: Launch | None) -> None:
-        """Write down where a life is to be, before anybody is told to begin it."""
-        kept.launch = launch
-        if not (kept.folder / LOG).exists():
-            note(kept.folder, {"host": kept.host})
+    def order(self, kept: Kept) -> None:
+        """Write down where a life is to be, before its host is told of it."""
+        if not kept.is_ordered:
+            kept.is_ordered = True
+            note(kept.folder, {"host": kept.host, "ordered": True})
 
     def started(self, event: ReplicaStarted) -> None:
         """A host says that a life has begun."""

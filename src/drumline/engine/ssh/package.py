@@ -20,13 +20,18 @@ PARTS = (
     "__init__.py",
     "errors.py",
     "words.py",
-    "plan",
+    "plan/__init__.py",
+    "plan/bind.py",
+    "plan/codec.py",
+    "plan/hosts.py",
+    "plan/parameters.py",
+    "plan/rendezvous",
+    "plan/types.py",
     "run",
     "runtime",
     "engine/__init__.py",
     "engine/protocol.py",
     "engine/strings.py",
-    "engine/output.py",
     "engine/local",
     "engine/ssh/__init__.py",
     "engine/ssh/follower.py",
@@ -37,6 +42,7 @@ PARTS = (
     "supervise/loop.py",
 )
 _ALONE = ("__init__.py", "runtime")
+_WITHOUT = ("engine/local/doctor.py", "engine/local/output.py", "engine/local/render.py")  # for who sits at a terminal
 
 # What the host's Python is first told: to say which it is, to take the package if it has none, and to become the hand.
 # Any Python of the last fifteen years can read it.
@@ -112,4 +118,6 @@ def _files() -> Iterator[tuple[str, bytes]]:
         for part in parts:
             path = package / part
             for each in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
-                yield f"{folder}/drumline/{each.relative_to(package)}", each.read_bytes()
+                name = str(each.relative_to(package))
+                if name not in _WITHOUT:
+                    yield f"{folder}/drumline/{name}", each.read_bytes()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from drumline.engine.protocol import Loop, MustWait, Tell
 from drumline.engine.ssh.link import Facts, Link
 from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives, usage_from_data
 from drumline.engine.ssh.place import Placed, hosts_of, merge, part, places_from_data, read_placed, write_placed
+from drumline.engine.ssh.refusal import AwayError
 from drumline.engine.ssh.wire import Frame, launch_to_data, life_to_data
 from drumline.errors import DrumlineError, EngineError, InputError
 from drumline.plan.assign import Room, assign, part_of, room_of
@@ -69,7 +71,10 @@ class SshRun:
         self._attempt = 0
         self._secrets: dict[str, str] = {}
         self._placed: dict[int, Placed] = {}
+        self._last: Placed | None = None
         self._carried: set[str] = set()
+        self._awaited: dict[str, float] = {}  # hosts that have not done yet what they were told
+        self._ends: list[tuple[ReplicaExited, Usage | None]] = []  # that are not told before
         self._is_looking = False
 
     def _link(self, name: str) -> Link:
@@ -88,9 +93,12 @@ class SshRun:
         """Ask the hosts that answer for a place for everybody; raise MustWait if one has no room yet."""
         self._attempt = attempt
         placed, remarks = self._courier.ask(self._place(plan, attempt), _CONNECT_SECONDS + _PLACE_SECONDS)
-        write_placed(self._run_dir, attempt, placed)
-        self._placed[attempt] = placed
+        self._keep(attempt, placed)
         return placed.places, remarks
+
+    def _keep(self, attempt: int, placed: Placed) -> None:
+        write_placed(self._run_dir, attempt, placed)
+        self._placed[attempt] = self._last = placed
 
     def placed(self, attempt: int) -> Placed | None:
         """Where an attempt was placed, by us or by an earlier supervisor."""
@@ -137,19 +145,21 @@ class SshRun:
         if not launches:
             return
         self._attempt = launches[0].attempt
-        placed = self.placed(self._attempt)
+        placed = self.placed(self._attempt) or self._last
         if placed is None:
             raise AssertionError("a line is placed before it is started")
+        if self._attempt not in self._placed:
+            self._keep(self._attempt, placed)
         self._secrets = _secrets(launches)
         lives = [Life(each.replica.id, each.attempt, each.incarnation) for each in launches]
         kept = self._lives.ask_for([(life, placed.hosts[life.replica]) for life in lives])
         new = []
         for each, launch in zip(kept, launches, strict=True):
             if each.end is None and each.launch is None:
-                self._lives.begin(each, launch)
+                each.launch = launch
                 new.append(each)
         for host, theirs in _grouped(new).items():
-            if host in self._carried:
+            if host in self._carried or all(each.is_ordered for each in theirs):
                 self._begin(host, theirs)
             else:
                 self._courier.send(self._prepare(host, theirs))
@@ -179,7 +189,7 @@ class SshRun:
 
     def _begin(self, host: str, lives: Iterable[Kept]) -> None:
         for each in lives:
-            each.may_begin = True
+            self._lives.order(each)
         self._order(host)
 
     def _failed(self, lives: Sequence[Kept], message: str) -> None:
@@ -202,7 +212,7 @@ class SshRun:
         for kept in self._lives.ask_for(wanted):
             if kept.end is not None:
                 continue
-            if not kept.host or (kept.launch is not None and not kept.may_begin):
+            if not kept.host or not kept.is_ordered:
                 self._lives.end(kept, NEVER_STARTED, self._loop.now())
                 continue
             kill_at = self._loop.now() + max(0.0, grace_seconds)
@@ -215,23 +225,50 @@ class SshRun:
     def _order(self, host: str) -> None:
         """Tell a host everything that is wanted of it; if it does not answer, it is told when it does."""
         link = self._links[host]
+        self._await(host)
         if not link.is_up:
             return
-        starts = [each for each in self._lives.of(host) if each.launch and each.may_begin and each.kill_at is None]
-        if starts:
-            launches = [launch_to_data(each.launch, self._secrets) for each in starts if each.launch]
-            self._say(link, {"do": "start", "launches": launches, "offsets": _offsets(starts)})
+        messages = []
+        starts = [each for each in self._lives.of(host) if each.launch and each.is_ordered and each.kill_at is None]
+        for attempt, theirs in _by_attempt(starts).items():
+            launches = [launch_to_data(each.launch, self._secrets) for each in theirs if each.launch]
+            messages.append({"do": "start", "attempt": attempt, "launches": launches, "offsets": _offsets(theirs)})
         for (attempt, kill_at), stops in _stops(self._lives.of(host)).items():
-            self._say(link, _stop(stops, attempt, max(0.0, kill_at - self._loop.now())))
+            messages.append(_stop(stops, attempt, max(0.0, kill_at - self._loop.now())))
         for attempt, lost in _by_attempt(self._lives.lost_on(host)).items():
-            self._say(link, _stop(lost, attempt, 0.0))
+            messages.append(_stop(lost, attempt, 0.0))
+        if not messages:
+            self._done(host)
+        for message in messages:
+            self._say(link, message)
 
     def _say(self, link: Link, message: dict[str, Any]) -> None:
+        """Tell a host something, and note when it has done it."""
+        attempt, host = message.get("attempt", self._attempt), link.host.name
+
         async def say() -> None:
-            with suppress(EngineError):  # it is told again when it answers
-                await link.say(message)
+            try:
+                await link.ask(message)
+            except AwayError:
+                return  # it is told again when it answers
+            except DrumlineError as error:
+                self._courier.bring(self._tell, EngineFailed(attempt, error.message))
+            self._courier.bring(self._done, host)
 
         self._courier.send(say())
+
+    def _await(self, host: str) -> None:
+        """Tell no end before this host has done what it is told: it may know of one that came before."""
+        if host not in self._awaited:
+            self._awaited[host] = self._loop.now()
+            self._loop.call_later(_WORRY_SECONDS, partial(self._done, host))
+
+    def _done(self, host: str) -> None:
+        self._awaited.pop(host, None)
+        if not self._awaited:
+            ends, self._ends = sorted(self._ends, key=lambda each: each[0].at_seconds), []
+            for event, usage in ends:
+                self._lives.ended(event, usage)
 
     # ---------------------------------------------------------------- news
 
@@ -253,8 +290,6 @@ class SshRun:
                 self._lives.write(frame)
             case "event":
                 self._happen(host, event_from_data(message["event"]), message.get("usage"))
-            case "failed":
-                self._tell(EngineFailed(message["attempt"], f"{host}: {message['message']}"))
 
     def _happen(self, host: str, event: Event, usage: Any) -> None:
         facts = self._links[host].facts
@@ -264,7 +299,9 @@ class SshRun:
                 self._lives.started(event)
             case ReplicaExited():
                 used = usage_from_data(usage, skew) if usage else None
-                self._lives.ended(event._replace(at_seconds=event.at_seconds - skew), used)
+                self._ends.append((event._replace(at_seconds=event.at_seconds - skew), used))
+                if not self._awaited:
+                    self._done(host)
             case RoomFound() | AttemptDelayed():
                 if isinstance(event, RoomFound):
                     self._waits_at = None
@@ -303,6 +340,7 @@ class SshRun:
         lease = self._hosts.lease_seconds
         ends = f"; whatever runs there ends by itself within {span(lease)}" if lease else ""
         self._worried.add(host)
+        self._done(host)
         self._lives.lose(host, f"the host {host} has not answered for {span(silent)}{ends}")
 
     # ---------------------------------------------------------------- questions
@@ -360,7 +398,7 @@ class SshRun:
         """Have every host give back what was claimed and not started."""
         for link in self._links.values():
             if link.is_up:
-                self._say(link, {"do": "close"})
+                self._courier.send(_quietly(link.say({"do": "close"})))
 
     def release(self) -> None:
         """See that nothing of the run is left on any host that was ever used, and hang up."""
@@ -394,6 +432,11 @@ class SshRun:
         for link in self._links.values():
             if link.shell:
                 await link.shell.close()
+
+
+async def _quietly(errand: Coroutine[Any, Any, None]) -> None:
+    with suppress(EngineError):  # who does not hear it has let go already
+        await errand
 
 
 def _grouped(lives: Iterable[Kept]) -> dict[str, list[Kept]]:

@@ -23,9 +23,10 @@ class SshSaboteur:
     """Sends signals to processes of hosts."""
 
     def objection(self, plan: Plan, harm: Harm) -> str | None:
-        """Nobody's network is cut from here."""
-        del plan
-        return "a host's network cannot be cut from here; pull its cable" if harm is Harm.CUT else None
+        """A host's network is not the line's own."""
+        if harm is Harm.CUT and not plan.private_network:
+            return "the network of a host is not cut from here: others may use it"
+        return None
 
     def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
         """Do this to the life with these traces; raise EngineError if it does not live."""
@@ -37,10 +38,10 @@ class SshSaboteur:
 
 
 async def _harm(traces: Path, replica: ReplicaId, harm: Harm, *, heal: bool) -> None:
-    hosts = hosts_of(plan_from_json((traces.parents[2] / "plan.json").read_text("utf-8")))
     host = read_notes(traces).get("host")
     if host is None:
         raise EngineError(f"{replica} has no process that could be hurt")
+    hosts = hosts_of(plan_from_json((traces.parents[2] / "plan.json").read_text("utf-8")))
     attempt, incarnation = int(traces.parent.name), int(traces.name.partition("+")[2] or 0)
     life = life_to_data(Life(replica, attempt, incarnation))
     message = {"do": "harm", "id": 0, "life": life, "harm": harm.value, "heal": heal}

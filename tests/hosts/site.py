@@ -1,0 +1,97 @@
+"""A site of the contract on real hosts: replicas are processes there, and gates are files in the folder they share."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from pathlib import Path
+
+from contract.sites import Deed, LocalSite, Rendered, read_json, wait_until
+from drumline.engine import protocol
+from drumline.engine.local.trace import read_trace
+from drumline.engine.ssh import SshEngine
+from drumline.engine.strings import LONGEST_STRING_BYTES
+from drumline.plan.hosts import Host, Hosts
+from drumline.plan.types import Environment, Launch, Plan, ReplicaId
+from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.lock import is_locked
+from drumline.supervise.loop import EventLoop
+from hosts.world import HOME, SHARED, World
+
+
+class SshSite:
+    """Processes of two hosts."""
+
+    refused: tuple[str, ...] = ("echo", "x" * (LONGEST_STRING_BYTES + 1))
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self._world = world
+        self._names = world.names[:2]
+        self._unique = secrets.token_hex(4)
+        project = folder / "project"
+        project.mkdir()
+        self._site = protocol.Site(project, folder / "home", cores=2)
+        self._engines: list[SshEngine] = []
+
+    def make_engine(self) -> protocol.Engine:
+        for engine in self._engines:
+            self._end(engine)  # that of a supervisor that is gone has no thread any more
+        self._engines.append(SshEngine(self._site))
+        return self._engines[-1]
+
+    def make_loop(self) -> EventLoop:
+        return EventLoop()
+
+    def of(self, plan: Plan) -> Plan:
+        hosts = Hosts(tuple(map(Host, self._names)), self._unique, "tester", str(self._world.config))
+        return plan._replace(engine="ssh", hosts=hosts)
+
+    def command(self, *deeds: Deed) -> tuple[str, ...]:
+        return LocalSite.command(self, *deeds)  # type: ignore[arg-type]
+
+    def _script(self, deed: Deed) -> str:
+        return LocalSite._script(self, deed)  # type: ignore[arg-type]
+
+    def _gate(self, number: int) -> str:
+        return f"{SHARED}/{self._unique}-{number}"
+
+    def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
+        return read_json(engine.render(plan, launches, "json"))
+
+    def rest(self, engine: protocol.Engine) -> None:
+        engine.release()
+
+    def have_environment(self, environment: Environment) -> None:
+        raise AssertionError("nobody asks for it here")
+
+    def open(self, gate: int) -> None:
+        (self._world.shared / f"{self._unique}-{gate}").touch()
+
+    def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
+        traces = self._traces(replica, attempt)
+        return any(is_locked(each) or read_trace(each).keeper is not None for each in traces)
+
+    def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
+        wait_until(lambda: any(read_trace(each).over for each in self._traces(replica, 0)))
+
+    def _traces(self, replica: ReplicaId, attempt: int) -> list[Path]:
+        inner = f"{HOME}/.local/share/drumline/runs/{self._unique}/{trace_dir(replica, attempt)}/{TRACE}"
+        return [self._world.path(name, inner) for name in self._names]
+
+    def left(self) -> list[str]:
+        mark = f"runs/{self._unique}/"
+        found = []
+        for name in self._names:
+            lines = self._world.run(
+                name, "sh", "-c", f"grep -lzs {shlex.quote(mark)} /proc/[0-9]*/environ", check=False
+            )
+            found += [f"{line} on {name}" for line in lines.splitlines()]
+        return found
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.release()
+
+    def _end(self, engine: SshEngine) -> None:
+        if engine._watched:
+            engine._watched._courier.close()

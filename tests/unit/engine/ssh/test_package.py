@@ -1,0 +1,60 @@
+"""What is carried to a host: complete, and content with the standard library."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from drumline.engine.ssh.package import package_data, package_name
+
+_IMPORT_ALL = """
+import importlib, pkgutil, sys
+sys.path[:] = [each for each in sys.path if "site-packages" not in each]
+sys.path.insert(0, sys.argv[1])
+import drumline
+assert drumline.__file__.startswith(sys.argv[1])
+scripts = ("drumline.runtime.backup", "drumline.runtime.keras", "drumline.runtime.tensorflow")
+for module in pkgutil.walk_packages(drumline.__path__, "drumline."):
+    if module.name not in scripts:
+        importlib.import_module(module.name)
+print(len([name for name in sys.modules if name.startswith("drumline")]))
+"""
+
+
+def _unpack(folder: Path) -> Path:
+    with tarfile.open(fileobj=io.BytesIO(package_data())) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def test_the_hand_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    lib = _unpack(tmp_path) / "lib"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _IMPORT_ALL, str(lib)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50
+
+
+def test_the_runtime_alone_lies_beside_it_for_training_scripts(tmp_path: Path) -> None:
+    runtime = _unpack(tmp_path) / "runtime"
+    assert sorted(each.name for each in (runtime / "drumline").iterdir()) == ["__init__.py", "runtime"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(runtime)!r}); import drumline.runtime",
+        ],
+        check=False,
+    )
+    assert done.returncode == 0
+
+
+def test_its_name_is_that_of_its_content() -> None:
+    assert package_name() == package_name()
+    assert len(package_name()) == 16

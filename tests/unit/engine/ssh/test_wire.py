@@ -1,0 +1,53 @@
+"""Frames come through in whatever pieces they arrive, and launches as they were, secrets said."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.wire import (
+    Frame,
+    Frames,
+    launch_from_data,
+    launch_to_data,
+    life_from_data,
+    life_to_data,
+)
+from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
+
+_FRAMES = st.lists(st.builds(lambda text, data: Frame({"do": text}, data), st.text(), st.binary(max_size=50)))
+
+
+@given(frames=_FRAMES, cuts=st.lists(st.integers(1, 40)))
+def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int]) -> None:
+    data = b"".join(frame.encode() for frame in frames)
+    heard, reader = [], Frames()
+    for cut in [*cuts, len(data)]:
+        heard += list(reader.feed(data[:cut]))
+        data = data[cut:]
+    assert [({"do": each.message["do"]}, each.data) for each in heard] == [tuple(frame) for frame in frames]
+
+
+def test_a_life_is_a_word() -> None:
+    life = Life(ReplicaId("worker", 3), 2, 1)
+    assert life_from_data(life_to_data(life)) == life
+
+
+def test_a_launch_is_the_same_over_there_but_its_secrets_are_said() -> None:
+    replica = Replica(ReplicaId("worker", 0), "w", ("python", "train.py"), {}, Resources(cpus=2.0))
+    place = Place("10.0.0.1", 2222, "/w", "/o", "/o/c", cores=2, data_dirs=("/d",), gpus=("0",))
+    env: dict[str, LaunchValue] = {
+        "A": "b",
+        "KEY": Secret("TOKEN"),
+        "TF_CONFIG": Shared("{", "cluster", "x", "}"),
+        "PATH": Extended("/bin", ":", ("PATH",)),
+    }
+    found = launch_from_data(launch_to_data(Launch(replica, 1, place, env, 2), {"TOKEN": "abc"}))
+    said: dict[str, LaunchValue] = {
+        "A": "b",
+        "KEY": "abc",
+        "TF_CONFIG": "{x}",
+        "PATH": Extended("/bin", ":", ("PATH",)),
+    }
+    assert found == Launch(replica, 1, place, said, 2)
