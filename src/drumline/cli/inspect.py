@@ -24,8 +24,8 @@ from drumline.view.run import run_details
 def command(ctx: click.Context, run: str, argv: tuple[str, ...]) -> None:
     """Open a shell where a run has written, or run COMMAND there; its exit code is this one's.
 
-    On this machine that is the run's output folder. In a cluster, a small pod of the run's image is started on its
-    volumes, at the paths that they have in training, and removed afterwards.
+    On this machine that is the run's output folder; on hosts the chief's, until it is fetched. In a cluster, a small
+    pod of the run's image is started on its volumes, at the paths that they have in training, and removed afterwards.
     """
     ctx.exit(find_output(run).visit(argv))
 
@@ -37,4 +37,4 @@ def find_output(run: str) -> Output:
         raise InputError(f"{run}: all replicas of a run write to one place", hint=f"say `{target.run}`")
     folder = find_folder(home_of(os.environ), target.run)
     details = run_details(folder, read_clock())
-    return open_output(Written(details.plan, Path(details.output_dir)))
+    return open_output(Written(details.plan, Path(details.output_dir), folder.path))

@@ -30,9 +30,10 @@ _PATIENCE_SECONDS = 5.0
 @click.option("--volumes", is_flag=True, help="Also delete the volumes that were made for them in a cluster.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before volumes are deleted.")
 def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
-    """Forget runs that are over: their logs, their journal, and what they wrote into their own folder.
+    """Forget runs that are over: their logs, their journal, and what they wrote into folders of their own.
 
-    All ids are looked up before anything is removed. An `output` folder or a claim that the spec names is left alone.
+    All ids are looked up before anything is removed. On hosts their folders go too. An `output` folder or a claim that
+    the spec names is left alone.
     """
     home = home_of(os.environ)
     doomed = {folder.id: (folder, _check(folder)) for folder in [_folder(home, text) for text in ids]}
@@ -41,6 +42,11 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
 
         remove_volumes([details for _, details in doomed.values()], yes=yes)
     for folder, details in doomed.values():
+        if details.plan.hosts:
+            from drumline.cli.volumes import remove_on_hosts  # noqa: PLC0415 - a client, which few need
+
+            for words in remove_on_hosts(details):
+                click.echo(words, err=True)
         _remove(home, folder)
         click.echo(f"removed run {folder.id}")
         if details.plan.cluster and not volumes:
@@ -48,7 +54,9 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
 
             for words in left_behind(details):
                 click.echo(words, err=True)
-        elif details.plan.output and not details.plan.cluster:
+        elif details.origin and details.origin.is_shared:
+            click.echo(f"its output stays in {details.origin.output_dir} on {details.origin.host}", err=True)
+        elif details.plan.output and not details.plan.cluster and not details.output_dir.startswith(details.folder):
             click.echo(f"its output stays in {details.output_dir}", err=True)
 
 

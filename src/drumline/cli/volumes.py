@@ -10,7 +10,7 @@ import click
 
 from drumline.engine.output import Written
 from drumline.engine.registry import open_output
-from drumline.errors import InputError
+from drumline.errors import EngineError, InputError
 from drumline.plan.types import Plan
 from drumline.view.run import RunDetails
 
@@ -19,7 +19,7 @@ def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
     """Say what will be deleted, ask unless that is answered already, and delete it."""
     doomed = []
     for details in runs:
-        output = open_output(Written(details.plan, Path(details.output_dir)))
+        output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
         found = output.volumes()
         for volume in found:
             click.echo(f"run {details.plan.run}: {volume.words}", err=True)
@@ -56,3 +56,12 @@ def left_behind(details: RunDetails) -> Iterator[str]:
     where = details.plan.cluster.namespace if details.plan.cluster else None
     for name in made_claims(details.plan):
         yield f"its claim {name} stays{f' in {where}' if where else ''}: `kubectl delete pvc {name}` deletes it"
+
+
+def remove_on_hosts(details: RunDetails) -> Iterator[str]:
+    """Remove the folders that a run has on hosts; say where that cannot be."""
+    output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
+    try:
+        output.remove(details.plan.hosts.names if details.plan.hosts else ())
+    except EngineError as error:
+        yield from error.message.splitlines()

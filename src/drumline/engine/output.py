@@ -45,3 +45,4 @@ class Written(NamedTuple):
 
     plan: Plan
     folder: Path  # the run's OUTPUT_DIR, if it ran here
+    run_dir: Path = Path()  # drumline's own folder of the run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
@@ -22,6 +22,9 @@ from drumline.view.life import Life
 from drumline.view.progress import Standing, read_standings
 from drumline.view.runs import RunRow, make_row
 from drumline.view.scalars import output_dir
+
+if TYPE_CHECKING:
+    from drumline.run.origin import Origin
 
 
 class ReplicaRow(NamedTuple):
@@ -68,6 +71,7 @@ class RunDetails(NamedTuple):
     tensorboard: TensorBoardRow | None = None  # None if there was none
     goodput: Goodput | None = None  # None before anybody looks after it
     card: Card | None = None  # why it failed, if it did
+    origin: Origin | None = None  # where its output comes from, if that is another machine
 
 
 class TensorBoardRow(NamedTuple):
@@ -115,8 +119,18 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
         goodput=read_goodput(folder, history, now),
+        origin=_origin(folder) if plan.hosts else None,
         card=make_card(folder, history.records, state, {row.id: row.standing for row in rows}, plan.chief),
     )
+
+
+def _origin(folder: RunFolder) -> Origin | None:
+    from drumline.run.origin import ORIGIN, origin_from_json  # noqa: PLC0415 - only for such runs
+
+    try:
+        return origin_from_json((folder.path / ORIGIN).read_text("utf-8"))
+    except OSError:
+        return None  # nothing was placed so far
 
 
 def _lives(records: list[Record], state: RunState) -> dict[ReplicaId, _Life]:

@@ -18,8 +18,14 @@ _MOST_FILES = 4  # of each replica
 
 
 def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
-    """Where the run writes: as its spec says, seen from the project; else in its own folder."""
-    return os.path.normpath(os.path.join(directory, plan.output)) if plan.output else str(folder.output_dir)  # noqa: PTH118
+    """Where the run writes: as its spec says, seen from the project; else in its own folder.
+
+    Of a run on hosts that is where their output comes: what is a path of theirs alone comes into its own folder.
+    """
+    output = plan.output
+    if output is None or (plan.hosts and (os.path.isabs(output) or os.path.normpath(output) == ".")):  # noqa: PTH117
+        return str(folder.output_dir)
+    return os.path.normpath(os.path.join(directory, output))  # noqa: PTH118
 
 
 def read_written(

@@ -71,10 +71,11 @@ async def carry(
 
 
 async def lay_out(
-    shell: Shell, snapshot: Snapshot, folder: str, *, python: str = "python3", what: str = "the output"
+    shell: Shell, snapshot: Snapshot, folder: str, *, python: str = "python3", exactly: bool = True
 ) -> Carried:
-    """Have a folder there exactly like this one, whatever was in it; nothing is kept beside it."""
-    return await _Errand(shell, snapshot, folder, f"{folder}.incoming", python, what).go(mirror=True)
+    """Have a folder there like this one, `exactly` so or with what was never carried into it; no contents are kept."""
+    errand = _Errand(shell, snapshot, folder, f"{folder}.incoming", python, "the output", expendable=True)
+    return await errand.go(mirror=exactly)
 
 
 async def ask(shell: Shell, python: str, script: str, request: object, rest: bytes = b"") -> tuple[Any, bytes]:
@@ -103,13 +104,24 @@ async def ask(shell: Shell, python: str, script: str, request: object, rest: byt
 class _Errand:
     """One folder on its way to one host."""
 
-    def __init__(self, shell: Shell, snapshot: Snapshot, folder: str, store: str, python: str, what: str) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        snapshot: Snapshot,
+        folder: str,
+        store: str,
+        python: str,
+        what: str,
+        *,
+        expendable: bool = False,
+    ) -> None:
         self._shell = shell
         self._snapshot = snapshot
         self._folder = folder
         self._store = store
         self._python = python
         self._what = what
+        self._expendable = expendable
         self._sender = secrets.token_hex(4)
         self._sent = 0
 
@@ -174,7 +186,7 @@ class _Errand:
             "pieces": pieces,
             "manifest_bytes": len(manifest),
             "mirror": mirror,
-            "expendable": mirror,
+            "expendable": self._expendable,
             "keep_seconds": KEEP_SECONDS,
             "keep_bytes": KEEP_BYTES,
         }

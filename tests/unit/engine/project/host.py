@@ -23,10 +23,9 @@ class Answer(NamedTuple):
 class Host:
     """Runs commands; whoever tests may meddle with what is given to them."""
 
-    host = "gpu1"
-
-    def __init__(self, home: Path, *, greeting: bytes = b"") -> None:
+    def __init__(self, home: Path, *, host: str = "gpu1", greeting: bytes = b"") -> None:
         home.mkdir(exist_ok=True)
+        self.host = host
         self.home = home
         self.given: list[bytes] = []
         self.meddle: Callable[[bytes], bytes] = lambda given: given
@@ -50,7 +49,7 @@ class Host:
         )
         out, err = await process.communicate(given)
         if cut:
-            raise EngineError("the connection to gpu1 broke")
+            raise EngineError(f"the connection to {self.host} broke")
         return Answer(process.returncode or 0, self._greeting + out, err.decode())
 
 

@@ -1,0 +1,41 @@
+"""Where a run's output comes from, if it is not written on this machine: a note in the run's folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+from drumline.plan.codec import from_data, to_data
+
+ORIGIN = "origin.json"
+
+
+class Origin(NamedTuple):
+    """Whose output it is, and how much of it is here."""
+
+    host: str  # of the chief of the last attempt
+    output_dir: str  # over there
+    folders: Mapping[str, str] = MappingProxyType({})  # what is fetched: folders there, by those here
+    paths: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # what has come into each of these
+    chiefs: tuple[str, ...] = ()  # hosts on which there has been a chief, so that an output of its own may be left
+    fetched_at: float | None = None  # UTC
+    is_whole: bool = False  # the chief has ended, and all that it wrote is here
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all hosts have it, and nothing of it is fetched."""
+        return not self.folders
+
+    def to_json(self) -> str:
+        """As it is written down."""
+        return json.dumps(to_data(self))
+
+
+def origin_from_json(text: str) -> Origin | None:
+    """The note again; None for what this version cannot read."""
+    try:
+        return cast("Origin", from_data(Origin, cast("Any", json.loads(text))))
+    except (TypeError, ValueError):
+        return None

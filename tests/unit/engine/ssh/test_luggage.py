@@ -1,0 +1,213 @@
+"""What a run takes along to its hosts and brings back, as its attempts go from host to host."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.protocol import Site
+from drumline.engine.ssh import luggage as carrying
+from drumline.engine.ssh.luggage import Luggage, Way, local_folders, read_origin, remarks
+from drumline.errors import EngineError
+from drumline.plan.types import Place, Plan
+from drumline.run.event import ProjectCarried
+from drumline.run.origin import origin_from_json
+from plans import plan_of
+from unit.engine.project.host import Host, listing
+
+NAMES = ("a", "b", "c")
+
+
+class Trip:
+    """A run on three hosts, without replicas."""
+
+    def __init__(self, folder: Path, more: str = "", shared: str = "") -> None:
+        self.run_dir = folder / "run"
+        self.project = folder / "project"
+        for each in (self.run_dir, self.project):
+            each.mkdir()
+        (self.project / "train.py").write_text("print('hello')\n")
+        self.hosts = {name: Host(folder / name, host=name) for name in NAMES}
+        options = f"{{hosts: [a, b, c]{shared}}}"
+        plan = plan_of(f"roles: {{worker: 3}}\nengine: {{default: ssh, ssh: {options}}}\n{more}")
+        assert plan.hosts
+        self.plan: Plan = plan._replace(hosts=plan.hosts._replace(unique="u"))
+        self.site = Site(self.project, folder / "home", 1)
+        self.luggage = Luggage(self.plan, self.site, self.run_dir)
+
+    def output(self, host: str) -> Path:
+        return self.hosts[host].home / "runs/u/output"
+
+    def ways(self, names: Sequence[str] = NAMES) -> dict[str, Way]:
+        return {name: Way(self.hosts[name], str(self.hosts[name].home)) for name in names}
+
+    def place(self, host: str) -> Place:
+        output = str(self.output(host))
+        return Place(host, 1, str(self.project), output, f"{output}/checkpoint")
+
+    def begin(self, chief: str, among: Sequence[str] = NAMES, reached: Sequence[str] = NAMES) -> None:
+        places = {name: self.place(name) for name in among}
+        asyncio.run(self.luggage.begin(chief, places, self.ways(reached)))
+
+    def collect(self) -> None:
+        origin = read_origin(self.run_dir)
+        assert origin
+        asyncio.run(self.luggage.collect(self.hosts[origin.host]))
+
+    def write(self, host: str, name: str, text: str) -> None:
+        path = self.output(host) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    @property
+    def here(self) -> Path:
+        return self.run_dir / "output"
+
+
+@pytest.fixture
+def trip(tmp_path: Path) -> Trip:
+    return Trip(tmp_path)
+
+
+def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(trip: Trip) -> None:
+    (trip.project / "data").write_text("x" * 1000)
+    first = asyncio.run(trip.luggage.deliver(trip.ways()))
+    assert first == ProjectCarried(2, 1015, 3)
+    assert listing(trip.hosts["c"].home / "runs/u/project") == listing(trip.project)
+    assert asyncio.run(trip.luggage.deliver(trip.ways())) is None
+    (trip.project / "train.py").write_text("print('hallo')\n")
+    assert asyncio.run(trip.luggage.deliver(trip.ways())) == ProjectCarried(2, 1015, 3, 15)
+
+
+def test_a_host_that_cannot_have_the_project_is_named_when_the_others_have_it(trip: Trip) -> None:
+    (trip.hosts["b"].home / "blobs").write_text("in the way")
+    with pytest.raises(EngineError, match="on b: "):
+        asyncio.run(trip.luggage.deliver(trip.ways()))
+    assert (trip.hosts["c"].home / "runs/u/project/train.py").exists()
+
+
+def test_what_runs_have_written_into_the_project_is_not_carried(tmp_path: Path) -> None:
+    trip = Trip(tmp_path, more="output: results")
+    (trip.project / "results").mkdir()
+    (trip.project / "results/model").write_text("large")
+    asyncio.run(trip.luggage.deliver(trip.ways(("a",))))
+    assert listing(trip.hosts["a"].home / "runs/u/project") == {"train.py": (b"print('hello')\n", False)}
+
+
+def test_the_next_attempt_finds_the_checkpoint_wherever_its_chief_is(trip: Trip) -> None:
+    trip.begin("a")
+    trip.write("a", "checkpoint/ckpt-1", "one")
+    trip.write("b", "worker.log", "of b alone")
+    trip.begin("b")
+    assert (trip.output("b") / "checkpoint/ckpt-1").read_text() == "one"
+    assert (trip.output("c") / "checkpoint/ckpt-1").read_text() == "one"  # workers read it too
+    trip.write("b", "checkpoint/ckpt-2", "two")
+    (trip.output("b") / "checkpoint/ckpt-1").unlink()
+    trip.write("a", "checkpoint/ckpt-9", "that nobody ever saw, since the host was lost")
+    trip.begin("a")
+    assert listing(trip.output("a")) == listing(trip.here)
+    assert sorted(path.name for path in (trip.here / "checkpoint").iterdir()) == ["ckpt-2"]
+    assert not (trip.output("c") / "checkpoint/ckpt-1").exists()
+    assert (trip.output("b") / "worker.log").exists()
+
+
+def test_the_output_of_a_lost_host_is_what_was_fetched_before(trip: Trip) -> None:
+    trip.begin("a")
+    trip.write("a", "ckpt", "fetched")
+    os.utime(trip.output("a") / "ckpt", (1, 1))
+    trip.collect()
+    trip.write("a", "ckpt", "lost")
+    trip.begin("b", among=("b", "c"), reached=("b", "c"))
+    assert (trip.output("b") / "ckpt").read_text() == "fetched"
+    assert (trip.output("c") / "ckpt").read_text() == "fetched"
+    trip.write("b", "ckpt", "newer")
+    trip.begin("a")
+    assert (trip.output("a") / "ckpt").read_text() == "newer"
+
+
+def test_what_the_chief_leaves_is_here_when_it_has_ended(trip: Trip) -> None:
+    trip.begin("b")
+    origin = read_origin(trip.run_dir)
+    assert origin
+    assert (origin.host, origin.is_whole, origin.fetched_at) == ("b", False, None)
+    trip.write("b", "model", "trained")
+    trip.collect()
+    assert listing(trip.here) == {"model": (b"trained", False)}
+    origin = read_origin(trip.run_dir)
+    assert origin
+    assert origin.is_whole
+    assert origin_from_json(origin.to_json()) == origin
+
+
+def test_while_the_chief_writes_its_output_comes_again_and_again(trip: Trip, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carrying, "FETCH_SECONDS", 0.0)
+    trip.begin("a")
+    trip.write("a", "old", "x")
+    os.utime(trip.output("a") / "old", (1, 1))
+
+    async def follow() -> None:
+        warned: list[str] = []
+        going = asyncio.create_task(trip.luggage.follow(lambda name: trip.hosts[name], warned.append))
+        while not (trip.here / "old").exists():
+            await asyncio.sleep(0.01)
+        (trip.output("a") / "old").write_text("y")
+        os.utime(trip.output("a") / "old", (2, 2))
+        while (trip.here / "old").read_text() != "y":
+            await asyncio.sleep(0.01)
+        trip.hosts["a"].cut_after = 0
+        while not warned:
+            await asyncio.sleep(0.01)
+        going.cancel()
+        assert warned == ["the output is not fetched: the connection to a broke"]
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
+def test_hosts_that_share_a_folder_are_left_alone(tmp_path: Path) -> None:
+    trip = Trip(tmp_path, shared=", shared: /mnt/models")
+    trip.begin("a")
+    trip.write("a", "model", "x")
+    trip.collect()
+    trip.begin("b")
+    assert not trip.here.exists()
+    assert not (trip.output("b") / "model").exists()
+    origin = read_origin(trip.run_dir)
+    assert origin
+    assert origin.is_shared
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", {"output": "run/output"}),
+        ("output: results", {"output": "project/results"}),
+        ("output: /data/out", {"output": "run/output"}),
+        ("output: .", {"output": "run/output"}),
+        ("output: results\ncheckpoint: results/ckpt", {"output": "project/results"}),
+        ("checkpoint: ckpt", {"output": "run/output", "checkpoint": "project/ckpt"}),
+        ("checkpoint: /data/ckpt", {"output": "run/output", "checkpoint": "run/checkpoint"}),
+    ],
+)
+def test_what_is_fetched_comes_where_this_machine_would_have_it(
+    tmp_path: Path, more: str, expected: dict[str, str]
+) -> None:
+    trip = Trip(tmp_path, more=more)
+    found = local_folders(trip.plan, trip.project, trip.run_dir)
+    assert {kind: str(path.relative_to(tmp_path)) for kind, path in found.items()} == expected
+
+
+def test_a_project_with_gigabytes_is_remarked(trip: Trip) -> None:
+    assert remarks(trip.plan, trip.site) == ()
+    with (trip.project / "images.tar").open("wb") as file:
+        file.truncate(3 << 30)
+    assert [each.splitlines() for each in remarks(trip.plan, trip.site)] == [
+        [
+            "the project is 3.2 GB for every host; .drumlineignore leaves out what they do not need. The largest are",
+            "  images.tar  3.2 GB",
+            "  train.py  15 bytes",
+        ]
+    ]
