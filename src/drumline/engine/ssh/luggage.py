@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from drumline.engine.project.carry import Carried, Shell, carry, lay_out
 from drumline.engine.project.fetch import fetch
@@ -28,8 +28,6 @@ from drumline.run.event import ProjectCarried
 from drumline.run.origin import ORIGIN, Origin, origin_from_json
 from drumline.words import bulk
 
-T = TypeVar("T")
-
 FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another
 FETCH_SECONDS = 15.0  # between two looks at what the chief has written
 _LARGE_BYTES = 1 << 30
@@ -43,81 +41,117 @@ class Way(NamedTuple):
     base: str
 
 
-class Luggage:
-    """What one run takes along and brings back; lives in the courier's thread."""
+class Stage(NamedTuple):
+    """An attempt before it begins: its chief's host, a place of each host, and whose output there was before."""
 
-    def __init__(self, plan: Plan, site: Site, run_dir: Path) -> None:
+    attempt: int
+    chief: str
+    places: Mapping[str, Place]
+    before: Origin | None
+
+
+class Luggage:
+    """What one run takes along and brings back; lives in the courier's thread.
+
+    `way` is how hosts are reached that answer just now.
+    """
+
+    def __init__(self, plan: Plan, site: Site, run_dir: Path, way: Callable[[str], Way | None]) -> None:
         self._plan = plan
         self._site = site
         self._run_dir = run_dir
+        self._way = way
         self._origin = read_origin(run_dir)
+        self._snapshot: Snapshot | None = None
+        self._carried: list[Carried] = []
+        self._stage: Stage | None = None
+        self._staging = asyncio.Lock()
         self._fetching = asyncio.Lock()
 
-    async def deliver(self, ways: Mapping[str, Way]) -> ProjectCarried | None:
-        """Have the project on these hosts as it is here; None if it was. Raise EngineError if one has no room."""
-        snapshot = await asyncio.to_thread(self._snapshot)
-        found = await _all([self._deliver(snapshot, way) for way in ways.values()])
+    async def deliver(self, host: str) -> None:
+        """Have the project on this host as it is here; raise EngineError if it has no room for it."""
+        shell, base = self._reached(host)
+        async with self._staging:
+            if self._snapshot is None:
+                self._snapshot = await asyncio.to_thread(self._look)
+        folder = f"{base}/runs/{self._hosts.unique}/project"
+        carried = await carry(shell, self._snapshot, folder, store=f"{base}/blobs", python=self._hosts.python)
+        self._carried.append(carried)
+
+    async def supply(self, host: str, attempt: int, chief: str, places: Mapping[str, Place]) -> None:
+        """Have on this host all that an attempt needs: the project, and what chiefs have written so far.
+
+        `places` has one place of each host of the attempt; `chief` is one of them.
+        """
+        async with self._staging:
+            if self._stage is None or self._stage.attempt != attempt:
+                self._snapshot = None if self._stage else self._snapshot  # it may have changed since
+                self._stage = Stage(attempt, chief, places, await self._settle())
+        stage = self._stage
+        await self.deliver(host)
+        local = {} if self._hosts.shared else local_folders(self._plan, self._site.directory, self._run_dir)
+        before = stage.before
+        there = _folders(places[host])
+        if before is None or host != before.host:  # who wrote it has it
+            for kind, here in local.items():
+                was_chief = before is not None and host in before.chiefs
+                await self._lay_out(self._reached(host).shell, here, there[kind], exactly=was_chief)
+        if host == chief:
+            folders = {str(here): there[kind] for kind, here in local.items()}
+            chiefs = tuple(dict.fromkeys((*(before.chiefs if before else ()), chief)))
+            self._note(Origin(chief, there["output"], folders, before.paths if before else {}, chiefs))
+
+    def carried(self) -> ProjectCarried | None:
+        """What came to hosts since this was asked last; None if they had it all."""
+        found, self._carried = self._carried, []
         if not any(each.written for each in found):
             return None
-        sent = max(each.sent_bytes for each in found)
-        known = None if sent >= snapshot.size_bytes else sent
-        return ProjectCarried(snapshot.files, snapshot.size_bytes, len(found), known)
+        sent, size = max(each.sent_bytes for each in found), found[-1].size_bytes
+        return ProjectCarried(found[-1].files, size, len(found), None if sent >= size else sent)
 
-    async def begin(self, chief: str, places: Mapping[str, Place], ways: Mapping[str, Way]) -> None:
-        """Before an attempt with its chief on this host: have what was written so far on every host of it.
+    async def _settle(self) -> Origin | None:
+        """Fetch what the last chief has left, as far as its host answers; what is here then has to do."""
+        origin = self._origin
+        way = self._way(origin.host) if origin else None
+        if origin and way and not origin.is_whole:
+            with suppress(EngineError):
+                await self.collect()
+        return self._origin
 
-        `places` has one place of each host of the attempt, `ways` all hosts that can be reached.
-        """
-        before = self._origin
-        if before and not before.is_whole and before.host in ways:
-            with suppress(EngineError):  # what is here then has to do
-                await self.collect(ways[before.host].shell)
-            before = self._origin
-        local = {} if self._hosts.shared else local_folders(self._plan, self._site.directory, self._run_dir)
-        chiefs = before.chiefs if before else ()
-        await _all(
-            [
-                self._lay_out(ways[host].shell, here, _folders(place)[kind], exactly=host in chiefs)
-                for host, place in places.items()
-                if before is None or host != before.host  # who wrote it has it
-                for kind, here in local.items()
-            ]
-        )
-        there = _folders(places[chief])
-        folders = {str(here): there[kind] for kind, here in local.items()}
-        paths = before.paths if before else {}
-        self._note(Origin(chief, there["output"], folders, paths, tuple(dict.fromkeys((*chiefs, chief)))))
-
-    async def collect(self, shell: Shell) -> None:
+    async def collect(self) -> None:
         """Fetch all that the chief has written, which has ended; raise EngineError if it cannot be."""
         for _ in range(_TRIES):
-            if await self._fetch(shell, settled=True):
+            if self._origin is None or self._origin.is_shared or self._origin.is_whole:
                 return
+            await self._fetch(self._reached(self._origin.host).shell, settled=True)
 
-    async def follow(self, way: Callable[[str], Shell | None], warn: Callable[[str], object]) -> None:
+    async def follow(self, warn: Callable[[str], object]) -> None:
         """Fetch what the chief writes, again and again, until this is cancelled; say once why that is not possible."""
         warned = ""
         pause = FETCH_SECONDS
         while True:
             await asyncio.sleep(pause)
             began = time.monotonic()
-            shell = way(self._origin.host) if self._origin else None
-            if shell is None or self._origin is None or self._origin.is_shared or self._origin.is_whole:
+            origin = self._origin
+            way = self._way(origin.host) if origin else None
+            if origin is None or way is None or origin.is_shared or origin.is_whole:
                 continue
             try:
-                await self._fetch(shell, settled=False)
+                await self._fetch(way.shell, settled=False)
             except EngineError as error:
-                if way(self._origin.host) and error.message != warned:  # else its host is gone, which others tell
+                if self._way(origin.host) and error.message != warned:  # else the host is gone, which others tell
                     warned = error.message
                     warn(f"the output is not fetched: {warned}")
             pause = max(FETCH_SECONDS, 4 * (time.monotonic() - began))
 
-    def _snapshot(self) -> Snapshot:
+    def _look(self) -> Snapshot:
         return take(self._site.directory, without=own_folders(self._plan, self._site))
 
-    async def _deliver(self, snapshot: Snapshot, way: Way) -> Carried:
-        folder = f"{way.base}/runs/{self._hosts.unique}/project"
-        return await carry(way.shell, snapshot, folder, store=f"{way.base}/blobs", python=self._hosts.python)
+    def _reached(self, host: str) -> Way:
+        way = self._way(host)
+        if way is None:
+            raise EngineError(f"{host} does not answer")
+        return way
 
     async def _lay_out(self, shell: Shell, here: Path, there: str, *, exactly: bool) -> None:
         if not here.is_dir() or not any(here.iterdir()):
@@ -126,12 +160,12 @@ class Luggage:
         exactly = exactly and not _is_project(self._plan)
         await lay_out(shell, snapshot, there, python=self._hosts.python, exactly=exactly)
 
-    async def _fetch(self, shell: Shell, *, settled: bool) -> bool:
-        """Fetch what is new; whether all is here."""
+    async def _fetch(self, shell: Shell, *, settled: bool) -> None:
+        """Fetch what is new, and note how far it is here."""
         async with self._fetching:
             origin = self._origin
-            if origin is None or origin.is_shared:
-                return True
+            if origin is None:
+                return
             is_whole, paths = True, dict(origin.paths)
             for here, there in origin.folders.items():
                 with suppress(NotFoundError):  # nothing was written so far
@@ -148,7 +182,6 @@ class Luggage:
                     paths[here] = tuple(sorted(kept))
             if self._origin is origin:  # else another attempt has begun
                 self._note(origin._replace(paths=paths, fetched_at=time.time(), is_whole=is_whole and settled))
-            return is_whole
 
     def _note(self, origin: Origin) -> None:
         self._origin = origin
@@ -203,12 +236,3 @@ def _folders(place: Place) -> dict[str, str]:
 def _is_project(plan: Plan) -> bool:
     """Whether it writes among its own code."""
     return plan.output is not None and os.path.normpath(plan.output) == "."
-
-
-async def _all(errands: Sequence[Awaitable[T]]) -> list[T]:
-    """What came of these, all at once; raise what went wrong first, when all are over."""
-    found = await asyncio.gather(*errands, return_exceptions=True)
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return [each for each in found if not isinstance(each, BaseException)]

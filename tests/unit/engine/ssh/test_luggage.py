@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,26 +37,39 @@ class Trip:
         assert plan.hosts
         self.plan: Plan = plan._replace(hosts=plan.hosts._replace(unique="u"))
         self.site = Site(self.project, folder / "home", 1)
-        self.luggage = Luggage(self.plan, self.site, self.run_dir)
+        self.reached = set(NAMES)
+        self.luggage = Luggage(self.plan, self.site, self.run_dir, self.way)
+        self.runner = asyncio.Runner()  # one loop for all, as the courier has
+        self._attempt = -1
 
     def output(self, host: str) -> Path:
         return self.hosts[host].home / "runs/u/output"
 
-    def ways(self, names: Sequence[str] = NAMES) -> dict[str, Way]:
-        return {name: Way(self.hosts[name], str(self.hosts[name].home)) for name in names}
+    def way(self, name: str) -> Way | None:
+        return Way(self.hosts[name], str(self.hosts[name].home)) if name in self.reached else None
 
     def place(self, host: str) -> Place:
         output = str(self.output(host))
         return Place(host, 1, str(self.project), output, f"{output}/checkpoint")
 
-    def begin(self, chief: str, among: Sequence[str] = NAMES, reached: Sequence[str] = NAMES) -> None:
+    def begin(self, chief: str, among: Sequence[str] = NAMES) -> None:
         places = {name: self.place(name) for name in among}
-        asyncio.run(self.luggage.begin(chief, places, self.ways(reached)))
+        self._attempt += 1
+
+        async def begin() -> None:
+            await asyncio.gather(*(self.luggage.supply(name, self._attempt, chief, places) for name in among))
+
+        self.runner.run(begin())
+
+    def deliver(self, names: Sequence[str] = NAMES) -> ProjectCarried | None:
+        async def deliver() -> None:
+            await asyncio.gather(*map(self.luggage.deliver, names))
+
+        self.runner.run(deliver())
+        return self.luggage.carried()
 
     def collect(self) -> None:
-        origin = read_origin(self.run_dir)
-        assert origin
-        asyncio.run(self.luggage.collect(self.hosts[origin.host]))
+        self.runner.run(self.luggage.collect())
 
     def write(self, host: str, name: str, text: str) -> None:
         path = self.output(host) / name
@@ -69,24 +82,29 @@ class Trip:
 
 
 @pytest.fixture
-def trip(tmp_path: Path) -> Trip:
-    return Trip(tmp_path)
+def trip(tmp_path: Path) -> Iterator[Trip]:
+    trip = Trip(tmp_path)
+    yield trip
+    trip.runner.close()
 
 
 def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(trip: Trip) -> None:
     (trip.project / "data").write_text("x" * 1000)
-    first = asyncio.run(trip.luggage.deliver(trip.ways()))
-    assert first == ProjectCarried(2, 1015, 3)
+    trip.begin("a")
+    assert trip.luggage.carried() == ProjectCarried(2, 1015, 3)
     assert listing(trip.hosts["c"].home / "runs/u/project") == listing(trip.project)
-    assert asyncio.run(trip.luggage.deliver(trip.ways())) is None
+    trip.begin("a")
+    assert trip.luggage.carried() is None
     (trip.project / "train.py").write_text("print('hallo')\n")
-    assert asyncio.run(trip.luggage.deliver(trip.ways())) == ProjectCarried(2, 1015, 3, 15)
+    trip.begin("b", among=("a", "b"))
+    assert trip.luggage.carried() == ProjectCarried(2, 1015, 2, 15)
 
 
-def test_a_host_that_cannot_have_the_project_is_named_when_the_others_have_it(trip: Trip) -> None:
+def test_a_host_that_cannot_have_the_project_is_named(trip: Trip) -> None:
     (trip.hosts["b"].home / "blobs").write_text("in the way")
     with pytest.raises(EngineError, match="on b: "):
-        asyncio.run(trip.luggage.deliver(trip.ways()))
+        trip.deliver(("a", "c", "b"))
+    trip.deliver(("c",))
     assert (trip.hosts["c"].home / "runs/u/project/train.py").exists()
 
 
@@ -94,7 +112,7 @@ def test_what_runs_have_written_into_the_project_is_not_carried(tmp_path: Path) 
     trip = Trip(tmp_path, more="output: results")
     (trip.project / "results").mkdir()
     (trip.project / "results/model").write_text("large")
-    asyncio.run(trip.luggage.deliver(trip.ways(("a",))))
+    trip.deliver(("a",))
     assert listing(trip.hosts["a"].home / "runs/u/project") == {"train.py": (b"print('hello')\n", False)}
 
 
@@ -121,10 +139,12 @@ def test_the_output_of_a_lost_host_is_what_was_fetched_before(trip: Trip) -> Non
     os.utime(trip.output("a") / "ckpt", (1, 1))
     trip.collect()
     trip.write("a", "ckpt", "lost")
-    trip.begin("b", among=("b", "c"), reached=("b", "c"))
+    trip.reached.remove("a")
+    trip.begin("b", among=("b", "c"))
     assert (trip.output("b") / "ckpt").read_text() == "fetched"
     assert (trip.output("c") / "ckpt").read_text() == "fetched"
     trip.write("b", "ckpt", "newer")
+    trip.reached.add("a")
     trip.begin("a")
     assert (trip.output("a") / "ckpt").read_text() == "newer"
 
@@ -151,7 +171,7 @@ def test_while_the_chief_writes_its_output_comes_again_and_again(trip: Trip, mon
 
     async def follow() -> None:
         warned: list[str] = []
-        going = asyncio.create_task(trip.luggage.follow(lambda name: trip.hosts[name], warned.append))
+        going = asyncio.create_task(trip.luggage.follow(warned.append))
         while not (trip.here / "old").exists():
             await asyncio.sleep(0.01)
         (trip.output("a") / "old").write_text("y")
@@ -164,7 +184,7 @@ def test_while_the_chief_writes_its_output_comes_again_and_again(trip: Trip, mon
         going.cancel()
         assert warned == ["the output is not fetched: the connection to a broke"]
 
-    asyncio.run(asyncio.wait_for(follow(), 60))
+    trip.runner.run(asyncio.wait_for(follow(), 60))
 
 
 def test_hosts_that_share_a_folder_are_left_alone(tmp_path: Path) -> None:
