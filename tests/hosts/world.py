@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -209,6 +211,16 @@ class World:
     def processes(self, name: str) -> list[Process]:
         """What runs on a host, but for its first process, sshd's, and the dead."""
         return [process for process in self._all(name) if not is_sshd(process)]
+
+    def wait_idle(self, name: str, seconds: float = 30.0) -> None:
+        """Return when nothing runs on a host any more; raise AssertionError that says who does, if it takes longer."""
+        ends = time.monotonic() + seconds
+        while left := self.processes(name):
+            with suppress(ProcessLookupError):
+                gone = os.pidfd_open(left[0].pid)
+                select.select([gone], [], [], max(0.0, ends - time.monotonic()))
+                os.close(gone)
+            assert time.monotonic() < ends, f"on {name} there still is {left}"
 
     def _all(self, name: str) -> list[Process]:
         first = self.hosts[name].first

@@ -8,7 +8,7 @@ import time
 import click
 
 from drumline.cli.drilled import Bounds, show_report
-from drumline.cli.load import ON_OPTION, PARAMETER_OPTION, load, show_warnings
+from drumline.cli.load import HOSTS_OPTION, ON_OPTION, PARAMETER_OPTION, Loaded, load, show_warnings
 from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.text import warn
 from drumline.cli.train import require_launchable
@@ -60,6 +60,7 @@ SECONDS = _Seconds()
 @click.option("--steps-lost", type=click.IntRange(min=0), metavar="N", help="Fail if more steps are lost than these.")
 @PARAMETER_OPTION
 @ON_OPTION
+@HOSTS_OPTION
 @click.option("--keep", is_flag=True, help="Let a run go on that was started for the drill.")
 @click.option("--yes", is_flag=True, help="Hurt a run that goes on.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
@@ -76,6 +77,7 @@ def command(
     steps_lost: int | None,
     given: tuple[str, ...],
     on: str | None,
+    hosts: str | None,
     keep: bool,
     yes: bool,
     form: str,
@@ -94,7 +96,9 @@ def command(
     if target:
         folder, victim, saboteur = _take_running(target, who, harm, yes=yes)
     else:
-        folder, victim, saboteur = _start(what, given, on, who, harm, spare=spare)
+        folder, victim, saboteur = _start(
+            load(what, given=given, on=on, hosts=hosts, unique=True, complete=True), who, harm, spare
+        )
     is_own = target is None
     rehearsal = Rehearsal(folder, victim, harm, saboteur)
     passed = False
@@ -151,18 +155,16 @@ def _take_running(target: Target, who: str | None, harm: Harm, *, yes: bool) -> 
     return folder, victim, saboteur
 
 
-def _start(
-    file: str | None, given: tuple[str, ...], on: str | None, who: str | None, harm: Harm, *, spare: Spare | None
-) -> tuple[RunFolder, ReplicaId, Saboteur]:
+def _start(loaded: Loaded, who: str | None, harm: Harm, spare: Spare | None) -> tuple[RunFolder, ReplicaId, Saboteur]:
     """Start a spec as a run of its own, with a restart to prove if it has none."""
-    loaded = load(file, given=given, on=on, complete=True)
     engine = open_engine(loaded.plan.engine, loaded.site)
     victim, saboteur = _prepare(loaded.plan, who, harm, engine.saboteur())
     show_warnings(loaded)
     require_launchable(engine, loaded.plan)
+    reached = engine.reach(loaded.plan)
     with held_interrupts():
         folder = create_folder(loaded.site.home)
-        plan = loaded.plan_as(folder.id)
+        plan = loaded.plan_as(folder.id)._replace(cluster=reached.cluster, hosts=reached.hosts)
         write_launch(folder, _restarting(plan), spec=loaded.data, directory=loaded.site.directory, at=time.time())
         take_up(folder, spare=spare)
     if plan.restart != _restarting(plan).restart:

@@ -64,6 +64,8 @@ def complaints(options: blocks.SshOptions) -> Iterator[tuple[Path, str]]:
     for key, folder in (("shared", options.shared), ("folder", options.folder)):
         if folder is not None and not folder.startswith("/") and not (key == "folder" and folder.startswith("~/")):
             yield (*path, key), f"is a folder of the hosts: write the path in full, not `{folder}`"
+    if options.python.startswith("~"):
+        yield (*path, "python"), "`~` is not expanded, for no shell reads it; write the path in full"
     for key in ("lost", "lease"):
         if getattr(options, key) == 0:
             yield (*path, key), "a limit of 0 is over before anything began; give more, or leave it out"

@@ -1,0 +1,197 @@
+"""What a line needs of its hosts and what they have, weighed: pure, from what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from drumline.engine.health import FINE, MISSING, UNSURE, Health
+from drumline.errors import InputError
+from drumline.plan.assign import Room, assign, room_of
+from drumline.plan.hosts import Host, Hosts
+from drumline.plan.types import Plan
+from drumline.words import count, listed, size, span
+
+OLDEST = (3, 11)
+# By framework: the names under which it is installed.
+PACKAGES = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"),
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "plain": (),
+}
+_LITTLE_BYTES = 1 << 30
+_TOO_LITTLE_BYTES = 16 << 20
+_SKEW_SECONDS = 1.0
+_MOST_NAMED = 5
+
+
+class Found(NamedTuple):
+    """What is known of a host; where it could not be asked, only why."""
+
+    host: Host
+    error: str = ""
+    hint: str = ""
+    address: str = ""
+    version: str = ""  # of its Python
+    python: str = ""
+    packages: Mapping[str, str] = MappingProxyType({})
+    folder: str = ""
+    free_bytes: int = 0
+    is_writable: bool = True
+    room: Room = Room()
+    skew_seconds: float = 0.0  # by which its clock is before ours
+
+    @property
+    def name(self) -> str:
+        """As ssh knows it."""
+        return self.host.name
+
+
+def is_new_enough(version: str) -> bool:
+    """Whether drumline runs on this Python."""
+    return tuple(int(part) for part in version.split(".")[:2]) >= OLDEST
+
+
+def judge_host(found: Found) -> Health:
+    """Whether a host can be reached and used, and what it is."""
+    if found.error:
+        return Health(found.name, MISSING, found.error, found.hint)
+    room = found.room
+    gpus = count(room.gpus, "GPU") if room.gpus else "no GPU"
+    words = f"{found.address}, Python {found.version}, {room.cpus:g} cores, {size(room.memory_bytes or 0)} of memory"
+    return Health(found.name, FINE, f"{words}, {gpus}")
+
+
+def judge_pythons(hosts: Sequence[Found]) -> Health:
+    """Whether the same Python is everywhere; which patch of it is nobody's concern."""
+    by_version = _grouped({each.name: ".".join(each.version.split(".")[:2]) for each in hosts})
+    if len(by_version) == 1:
+        return Health("python", FINE, f"{next(iter(by_version))} on every host")
+    hint = "name one that all of them have: `ssh: {python: PATH}`"
+    return Health("python", UNSURE, f"not the same everywhere: {_told(by_version)}", hint)
+
+
+def judge_packages(hosts: Sequence[Found], plan: Plan) -> Health | None:
+    """Whether the framework is everywhere, in one version; None if none is needed."""
+    if not PACKAGES[plan.framework]:
+        return None
+    if plan.environment:
+        return Health(plan.framework, FINE, f"in an environment of the run: {plan.environment}")
+    without = [each.name for each in hosts if not each.packages]
+    own = "`tensorflow: {version: …}`" if plan.framework == "tensorflow" else "`environment: [LINES]`"
+    if without:
+        words = f"it is not installed for the Python of {_some(without)}"
+        return Health(plan.framework, MISSING, words, f"install it there, or let {own} do it for the run")
+    by_version = _grouped({each.name: ", ".join(each.packages.values()) for each in hosts})
+    if len(by_version) == 1:
+        return Health(plan.framework, FINE, f"{next(iter(by_version))} on every host")
+    words = f"not the same everywhere: {_told(by_version)}"
+    return Health(plan.framework, MISSING, words, f"install one version, or let {own} do it for the run")
+
+
+def judge_clocks(hosts: Sequence[Found]) -> Health:
+    """Whether clocks are alike, ours among them."""
+    wrong = [each for each in hosts if abs(each.skew_seconds) >= _SKEW_SECONDS]
+    if not wrong:
+        return Health("clocks", FINE, f"within {span(_SKEW_SECONDS, parts=1)} of this machine's")
+    words = [
+        f"{each.name} is {span(abs(each.skew_seconds))} {'fast' if each.skew_seconds > 0 else 'slow'}" for each in wrong
+    ]
+    return Health("clocks", UNSURE, f"against this machine's: {_some(words)}", "`timedatectl set-ntp true` there")
+
+
+def judge_disks(hosts: Sequence[Found]) -> Health:
+    """Whether runs can have their folders there."""
+    hint = "make room there, or name another folder: `ssh: {folder: PATH}`"
+    closed = [f"{each.folder} on {each.name}" for each in hosts if not each.is_writable]
+    if closed:
+        return Health("disk", MISSING, f"cannot be written: {_some(closed)}", hint)
+    least = min(hosts, key=lambda each: each.free_bytes)
+    words = f"{size(least.free_bytes)} free in {least.folder} on {least.name}"
+    if least.free_bytes < _TOO_LITTLE_BYTES:
+        return Health("disk", MISSING, words, hint)
+    if least.free_bytes < _LITTLE_BYTES:
+        return Health("disk", UNSURE, words, hint)
+    return Health("disk", FINE, f"at least {words}" if len(hosts) > 1 else words)
+
+
+def judge_gpus(hosts: Sequence[Found], plan: Plan | None) -> Health:
+    """Whether those GPUs are seen that are counted on."""
+    fewer = [
+        f"{each.host.gpus} are said to be on {each.name}, {each.room.gpus} are seen"
+        for each in hosts
+        if (each.host.gpus or 0) > (each.room.gpus or 0)
+    ]
+    hint = "`nvidia-smi` shows on a host what its driver sees"
+    if fewer:
+        return Health("gpus", MISSING, _some(fewer), hint)
+    asked = sum(replica.resources.gpus or 0 for replica in plan.replicas) if plan else 0
+    by_number = _grouped({each.name: str(each.room.gpus or "none") for each in hosts})
+    words = f"{next(iter(by_number))} on every host" if len(by_number) == 1 else _told(by_number)
+    if asked and list(by_number) == ["none"]:
+        return Health("gpus", MISSING, f"none on any host, and the line asks for {asked}", hint)
+    return Health("gpus", FINE, words)
+
+
+def judge_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], ways: int) -> Health:
+    """Whether everybody reaches everybody: ports that were taken by host, and troubles by who has them."""
+    busy = [f"{port} on {name}" for name, ports in taken.items() for port in ports]
+    if busy:
+        hint = "end who has them, or give the hosts another `port`"
+        return Health("ports", MISSING, f"taken by somebody else: {_some(busy)}", hint)
+    deaf = [f"from {name} to {trouble}" for name, several in troubles.items() for trouble in several]
+    if deaf:
+        hint = (
+            "let them pass between the hosts, or give each a `port` that passes; if that is not where its peers find"
+            " it, give it an `address`"
+        )
+        return Health("ports", MISSING, f"{count(len(deaf), 'way')} of {ways} closed: {_some(deaf)}", hint)
+    if ways == 1:
+        return Health("ports", FINE, "the host reaches itself at its address")
+    return Health("ports", FINE, f"every host reaches every other, {ways} ways tried")
+
+
+def judge_shared(hosts: Hosts, troubles: Sequence[str]) -> Health:
+    """Whether the folder that they have in common is one."""
+    if hosts.shared is None:
+        if len(hosts.all) == 1:
+            return Health("shared folder", FINE, "none is needed by one host")
+        words = "none is named: each host has an OUTPUT_DIR of its own, and the chief's is fetched back"
+        return Health("shared folder", UNSURE, words, "if they have one, name it: `ssh: {shared: PATH}`")
+    if troubles:
+        return Health(
+            "shared folder",
+            MISSING,
+            f"{hosts.shared} is not one: {_some(troubles)}",
+            "mount it on every host, or leave out `shared`",
+        )
+    return Health("shared folder", FINE, f"{hosts.shared}: what one host writes, every other reads")
+
+
+def judge_room(hosts: Sequence[Found], plan: Plan) -> Health:
+    """Whether the line fits, and how it would be spread."""
+    try:
+        assigned = assign(plan, {each.name: room_of(each.host, each.room) for each in hosts})
+    except InputError as error:
+        return Health("room", MISSING, error.message, error.hint)
+    shares = [(name, list(assigned.values()).count(name)) for name in dict.fromkeys(assigned.values())]
+    return Health("room", FINE, _some([f"{count(number, 'replica')} on {name}" for name, number in shares]))
+
+
+def _grouped(values: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of each value, what most have first."""
+    groups: dict[str, list[str]] = {}
+    for name, value in values.items():
+        groups.setdefault(value, []).append(name)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def _told(groups: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{value} on {_some(names)}" for value, names in groups.items())
+
+
+def _some(words: Sequence[str]) -> str:
+    more = len(words) - _MOST_NAMED
+    return listed([*words[:_MOST_NAMED], f"{more} more"] if more > 0 else words)
