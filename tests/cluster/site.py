@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,10 @@ class KubernetesSite:
         return bool(self._pods(replica, attempt))
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
+        """Wait until it and its second are over: of two ends in one, a cluster does not say which came first."""
         wait_until(lambda: any(_is_over(pod) for pod in self._pods(replica, 0)))
+        second = int(time.time())
+        wait_until(lambda: time.time() >= second + 1)
 
     def left(self) -> list[str]:
         found = self._ground.kubectl.items("pods", names.selector(self._plan)) if self._plan else []

@@ -88,6 +88,7 @@ STEADY_SAYS = [f"line {n:05d} " + "x" * (40000 if n % 200 == 7 else n % 90) for 
 
 def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     chance = random.Random(9)
+    bad: list[dict[str, Any]]
     bad = [{"status": 429, "headers": ("Retry-After: 1",)}, {"status": 500}, {"status": 503}, {"delay_seconds": 1.0}]
     bad += [{"cut_bytes": chance.randrange(20_000)} for _ in range(10)]
 

@@ -260,6 +260,7 @@ def test_a_node_that_has_not_heard_of_a_pod_yet_may_be_asked_again(at: Callable[
             _ = [chunk async for chunk in chunks]
 
     by_node = status(404, "NotFound", "the server could not find the requested resource ( pods/log a)", kind="pods/log")
+    assert by_node.body
     by_node.body["details"]["causes"] = [{"reason": "UnexpectedServerResponse", "message": "pod does not exist"}]
     with pytest.raises(AwayError, match="could not find the requested resource"):
         run(read(by_node))

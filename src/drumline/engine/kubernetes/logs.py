@@ -91,14 +91,15 @@ class Collector:
         complaints = 0
         while True:
             is_last = source.over.is_set()  # what is read after this is all there is
+            is_followed = not is_last and self._free > 0
             try:
-                if is_last or not self._free:
+                if not is_followed:
                     async with self._asking:
                         complaint = await self._read(source, follow=False)
                 else:
                     complaint = await self._follow(source)
             except AwayError as trouble:
-                source.is_whole, source.trouble = False, str(trouble)
+                source.is_whole, source.trouble = source.is_whole and is_last, str(trouble)
                 await source.pause(at_least=min(trouble.after_seconds or 0.0, _LONGEST_ASKED_SECONDS))
             except RefusedError as error:
                 source.trouble = error.message
@@ -111,9 +112,10 @@ class Collector:
                 await source.pause(at_least=1.0)
             else:
                 source.trouble = complaint
-                source.is_whole = not complaint
+                # Who has followed it to where it ended has all of it, even if it is gone when it is looked at again.
+                source.is_whole = not complaint if is_followed else is_last and (source.is_whole or not complaint)
                 complaints += is_last
-                if is_last and (source.is_whole or complaints >= _MOST_COMPLAINTS):
+                if is_last and (not complaint or complaints >= _MOST_COMPLAINTS):
                     return
                 # Cut off by who does not say so, or ended, which will be heard in a moment.
                 await source.pause(at_least=self._tempo.ask_seconds if not self._free else 0.0)

@@ -204,7 +204,8 @@ class ClusterRun:
 
     def _drain(self, kept: Kept, container: str, then: Callable[[], None]) -> None:
         def drained(missing: str) -> None:
-            if missing and kept.pod and has_run(kept.pod, container):
+            # Of who was stopped so early that nobody came to follow it, nobody expects anything.
+            if missing and not kept.is_stopped and kept.pod and has_run(kept.pod, container):
                 self._warn(f"the end of what {kept.life.replica} said may be missing: {missing}")
             then()
 

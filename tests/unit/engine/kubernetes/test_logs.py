@@ -13,6 +13,7 @@ import pytest
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.logs import Collector, Tempo
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from drumline.run.traces import CURSOR
 from kubelet import BEGAN_NS, Kubelet
 
 LONG_SECONDS = 30.0
@@ -183,6 +184,26 @@ def test_nobody_is_given_up_while_it_may_still_say_something(tmp_path: Path) -> 
         await until(path, b"one\n")
 
     assert collect(Server, path, act)[1] == ""
+
+
+def test_who_was_followed_to_the_end_is_whole_though_it_is_gone_when_it_is_looked_at_again(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    async def run(*troubles: Exception | int) -> str:
+        server = Server()
+        collector = Collector(cast("Api", server), tempo=QUICK)
+        server.write(b"one")
+        server.troubles = [*troubles]
+        collector.follow("pod", "replica", path)
+        await until(path, b"one\n")
+        server.troubles = [RefusedError("no such pod", status=404)] * 1000
+        server.is_over.set()
+        return await collector.finish("pod", "replica", path, LONG_SECONDS)
+
+    assert asyncio.run(run()) == ""
+    path.unlink()
+    (path.parent / CURSOR).unlink()
+    assert asyncio.run(run(35, *[AwayError("restarting")] * 1000)) == "no such pod"
 
 
 def test_a_kubelet_that_has_just_begun_is_asked_again_for_the_end(tmp_path: Path) -> None:
