@@ -23,10 +23,11 @@ class Kubectl(NamedTuple):
     """kubectl, in a namespace."""
 
     namespace: str
+    program: tuple[str, ...] = ("kubectl",)
 
     def __call__(self, *words: str, given: str | None = None, check: bool = True) -> str:
         """What it prints; that it fails is an error that says why, unless that is allowed."""
-        command = ("kubectl", "-n", self.namespace, *words)
+        command = (*self.program, "-n", self.namespace, *words)
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
         if check and done.returncode:
             raise AssertionError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")

@@ -86,6 +86,7 @@ class Cluster(NamedTuple):
     annotations: Mapping[str, str] = MappingProxyType({})
     shm_bytes: int | None = None
     run_as: int | None = None  # None: whoever the image says
+    lost_seconds: float = 60.0  # that a node may be silent, as the cluster sees it, before its pods count as lost
     network_policy: bool = True
     pod: Mapping[str, object] = MappingProxyType({})
 
@@ -115,6 +116,7 @@ def cluster_of(spec: Spec, engine: str) -> Cluster:
         annotations=options.annotations,
         shm_bytes=options.shm,
         run_as=options.user,
+        lost_seconds=options.lost,
         network_policy=options.network_policy,
         pod=options.pod,
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from drumline.spec.block import Block, Bytes, Path, Scalar, Text
+from drumline.spec.block import Block, Bytes, Path, Scalar, Seconds, Text
 
 # What a cluster calls things: its API refuses every other name.
 Label = Annotated[
@@ -106,5 +106,8 @@ class KubernetesOptions(Block, frozen=True):
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None,
         Meta(description="The number of the user that the pods run as; that of the image unless said"),
     ] = None
+    lost: Annotated[Seconds, Meta(description="How long a node that the cluster does not hear from keeps its pods")] = (
+        60.0
+    )
     network_policy: Annotated[bool, Meta(description="Only the run's own pods reach its ports")] = True
     pod: Annotated[dict[str, Any], Meta(description="A merge patch for the spec of every pod")] = {}

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
+from drumline.engine.kubernetes.pods import is_silent, is_to_go
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.plan.types import Plan
 
@@ -117,6 +118,8 @@ class Orders:
                 for each in found:
                     if not each["metadata"].get("ownerReferences"):  # nobody else deletes it
                         await self._api.delete(kind, name_of(each))
+                    elif kind == "Pod" and is_silent(each) and is_to_go(each):  # its node never says so
+                        await self._api.delete(kind, name_of(each), grace_seconds=0)
                 return len(found) - number * _MANY
         return 0
 

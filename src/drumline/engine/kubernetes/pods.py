@@ -94,6 +94,17 @@ def has_run(pod: Pod, container: str) -> bool:
     return container != main_container(pod) or started_at(pod) is not None
 
 
+def is_silent(pod: Pod) -> bool:
+    """Whether its node does not answer, as the cluster finds: it takes back that the pod is ready, and nothing else."""
+    conditions = {each["type"]: each["status"] for each in (pod.get("status") or {}).get("conditions") or ()}
+    return conditions.get("Ready") == "False" and conditions.get("ContainersReady") == "True"
+
+
+def is_to_go(pod: Pod) -> bool:
+    """Whether somebody has deleted it."""
+    return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+
+
 def seconds_of(moment: str | None) -> float | None:
     """A time of the API's as UTC seconds; its zero is none."""
     if not moment:
@@ -227,6 +238,8 @@ def _was_deleted_first(pod: Pod, ended_at: float, code: int | None) -> bool:
 
 
 def _overdue_at(pod: Pod) -> float | None:
-    """When a pod that is to go has been waited for long enough: its node does not answer."""
+    """When a pod that is to go has been waited for long enough: its node does not answer, as may be known already."""
     gone_by = seconds_of((pod.get("metadata") or {}).get("deletionTimestamp"))
-    return None if gone_by is None else gone_by + CONFIRM_SECONDS
+    if gone_by is None:
+        return None
+    return 0.0 if is_silent(pod) else gone_by + CONFIRM_SECONDS

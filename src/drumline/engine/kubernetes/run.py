@@ -18,7 +18,7 @@ from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.orders import OPERATED
-from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run
+from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Loop, Tell
@@ -28,7 +28,7 @@ from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
-from drumline.words import listed
+from drumline.words import listed, span
 
 _REMOVE_SECONDS = 600.0
 _LEAST_GRACE_SECONDS = 1.0  # with none at all, a pod is forgotten while it may still run
@@ -213,6 +213,10 @@ class ClusterRun:
 
     def _see(self, change: Change) -> None:
         self._lives.see(change)
+        for pod in change.objects:
+            if is_silent(pod) and not is_to_go(pod):
+                lost = span(names.cluster(self._plan).lost_seconds)
+                self._warn(f"{pod['spec'].get('nodeName')} does not answer; in {lost}, its pods count as lost")
         later, self._later = self._later, []
         for call in later:
             call()

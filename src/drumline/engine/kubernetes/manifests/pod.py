@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drumline.engine.kubernetes import names
@@ -13,6 +13,7 @@ from drumline.engine.kubernetes.manifests.variables import Variables, escape
 from drumline.engine.kubernetes.manifests.volumes import Mounts
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME
 from drumline.engine.kubernetes.quantity import cores, quantity
+from drumline.plan.cluster import Cluster, Toleration
 from drumline.plan.types import Place, Plan, Resources
 
 Json = dict[str, Any]
@@ -22,6 +23,8 @@ EXEC = 'exec "$@"'
 GPU = "nvidia.com/gpu"
 # Whoever an image's user is, this group may write to its volumes.
 _GROUP = 1000
+# The taints of a node that says that it is not well, and of one that says nothing any more.
+_SILENCE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class Content(NamedTuple):
@@ -61,7 +64,7 @@ def template(plan: Plan, content: Content) -> Json:
         "hostname": content.hostname,
         "subdomain": content.subdomain,
         "nodeSelector": dict(cluster.node_selector) or None,
-        "tolerations": [_toleration(each._asdict()) for each in cluster.tolerations] or None,
+        "tolerations": [_toleration(each) for each in _tolerations(cluster)] or None,
         "priorityClassName": cluster.priority_class,
         "serviceAccountName": cluster.service_account,
         "imagePullSecrets": [{"name": name} for name in cluster.pull_secrets] or None,
@@ -157,7 +160,16 @@ def _security() -> Json:
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def _toleration(each: Mapping[str, object]) -> Json:
-    spelled = {**each, "tolerationSeconds": each["seconds"]}
+def _tolerations(cluster: Cluster) -> Iterator[Toleration]:
+    """Those of the spec; and how long a node may be silent, where it does not say so: else that is five minutes."""
+    yield from cluster.tolerations
+    known = {each.key for each in cluster.tolerations if each.effect in (None, "NoExecute")}
+    for key in _SILENCE:
+        if key not in known and None not in known:
+            yield Toleration(key, effect="NoExecute", seconds=math.ceil(cluster.lost_seconds))
+
+
+def _toleration(each: Toleration) -> Json:
+    spelled = {**each._asdict(), "tolerationSeconds": each.seconds}
     del spelled["seconds"]
     return {key: value for key, value in spelled.items() if value is not None}

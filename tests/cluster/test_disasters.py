@@ -1,0 +1,101 @@
+"""A minute without an API server, and then a node that dies: for real, in a cluster of the test's own."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cluster.conftest import Kubectl
+from cluster.own import OwnCluster, own_cluster
+from drumline.run.event import AttemptPlaced, EngineWarned, ReplicaExited, ReplicaStarted
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+
+LONG_SECONDS = 240.0
+PER_SECOND = 4
+SPEC = """
+run: python3 train.py
+roles: {worker: 2}
+restart: {budget: 0, lost: 1}
+engine:
+  kubernetes:
+    namespace: default
+    image: python:local
+    lost: 20s
+    pod:
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector: {matchLabels: {drumline.dev/role: worker}}
+"""
+# As long as it may take in the first attempt, and a moment in the second.
+SCRIPT = f"""
+import os, time
+for number in range([100000, 8][int(os.environ["DRUMLINE_ATTEMPT"])]):
+    print(f"line {{number}}", flush=True)
+    time.sleep({1 / PER_SECOND})
+"""
+
+
+def lines(text: bytes) -> list[bytes]:
+    return [line for line in text.split(b"\n") if line]
+
+
+def numbered(number: int) -> list[bytes]:
+    return [b"line %d" % each for each in range(number)]
+
+
+def nodes(run: Run, attempt: int) -> dict[str, str]:
+    """Where everybody of an attempt was started."""
+    starts = [each for each in run.events if isinstance(each, ReplicaStarted) and each.attempt == attempt]
+    return {str(each.replica): each.note.removeprefix("on ") for each in starts}
+
+
+def be_without_a_server_for_a_minute(cluster: OwnCluster, run: Run) -> None:
+    """The line goes on, nobody is taken for lost, and what was written meanwhile comes when it is back."""
+    before = len(lines(run.log("worker.0")))
+    cluster.kill("apiserver")
+    there = f"{before + 60 * PER_SECOND}\n".encode()
+    wait_until(lambda: any(b"line " + there in cluster.node_log(node, "worker-0") for node in (1, 2)), LONG_SECONDS)
+    assert len(run.log("worker.0").split(b"\n")) < before + 30 * PER_SECOND
+    cluster.begin_again("apiserver")
+    wait_until(lambda: b"line " + there in run.log("worker.0"), LONG_SECONDS)
+    assert not any(isinstance(event, ReplicaExited) for event in run.events)
+
+
+def test_a_minute_without_an_api_server_and_then_a_node_that_dies(house: House) -> None:
+    if "DRUMLINE_CLUSTER" not in os.environ:
+        pytest.skip("a cluster of its own is brought up where the one for all tests was, by scripts/cluster/run")
+    with own_cluster() as cluster:
+        house.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        house.before = cluster.beside
+        house.write("train.py", SCRIPT)
+        run = house.train(SPEC, "--on", "kubernetes")
+        wait_until(lambda: all(b"line 4\n" in run.log(f"worker.{index}") for index in (0, 1)), LONG_SECONDS)
+        at = nodes(run, 0)
+        assert sorted(at.values()) == ["node1", "node2"]
+        be_without_a_server_for_a_minute(cluster, run)
+
+        (dead,) = (worker for worker, node in at.items() if node == "node2")
+        cluster.kill_node(2)
+        written = len(lines(cluster.node_log(2, dead.replace(".", "-"))))
+        run.wait_for(Phase.FINISHED, LONG_SECONDS)
+
+        (cause,) = run.state.causes
+        assert (str(cause.replica), cause.reason, cause.failure) == (dead, "NodeLost", "lost")
+        assert "node2 does not answer" in cause.exit.message
+        warnings = [event.message for event in run.events if isinstance(event, EngineWarned)]
+        assert "node2 does not answer; in 20s, its pods count as lost" in warnings
+        assert nodes(run, 1) == {"worker.0": "node1", "worker.1": "node1"}
+        for worker in at:
+            assert lines(run.log(worker, 1)) == numbered(8)
+            kept = lines(run.log(worker, 0))
+            assert kept == numbered(len(kept))
+        assert len(lines(run.log(dead, 0))) >= written - 1  # but for what nobody could ask for any more
+        assert [event.attempt for event in run.events if isinstance(event, AttemptPlaced)] == [0, 1]
+        kubectl = Kubectl("default", (*cluster.beside, "kubectl", "--kubeconfig", str(cluster.kubeconfig)))
+        assert kubectl.items("pods,jobs,services,configmaps", "drumline.dev/run") == []
