@@ -12,6 +12,9 @@ from drumline.spec.dialect.write import write
 
 FILES = Path(__file__).parent / "dialects"
 GUIDE = (FILES / "riseml.yml").read_text()
+TFJOB = (FILES / "tfjob.yaml").read_text()
+TFJOB_V1 = (FILES / "tfjob-v1.yaml").read_text()
+TRIO = f"{(FILES / 'storage.yaml').read_text()}---\n{TFJOB}"
 ENGINES = ("local", "kubernetes", "jobset", "tfjob")
 
 
@@ -28,7 +31,7 @@ def remarks_of(text: str) -> list[str]:
 
 def converted(text: str) -> str:
     """The drumline.yml that a file becomes."""
-    draft = draft_of(text.encode(), "file.yml")
+    draft = draft_of((text.encode(), "file.yml"))
     assert draft is not None
     return write(draft)
 
@@ -36,6 +39,6 @@ def converted(text: str) -> str:
 def assert_same_plan_when_converted(text: str) -> None:
     """A file and what it is converted to have the same plan wherever they run, and the second has no dialect."""
     native = converted(text)
-    assert draft_of(native.encode(), "drumline.yml") is None
+    assert draft_of((native.encode(), "drumline.yml")) is None
     for engine in ENGINES:
         assert plan_of(native, engine) == plan_of(text, engine)

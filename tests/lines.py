@@ -12,7 +12,7 @@ def line(text: str) -> Plan:
     environment: Environment | None = None
     preparations: list[Preparation] = []
     counts: dict[str, int] = {}
-    restart: dict[str, float] = {}
+    restart: dict[str, object] = {}
     timeouts: dict[str, float] = {}
     success, framework = None, "tensorflow"
     tensorboard: bool | None = False
@@ -31,6 +31,8 @@ def line(text: str) -> Plan:
             success = value
         elif name == "framework":
             framework = value
+        elif name == "permanent":
+            restart["permanent_codes"] = tuple(value.split(","))
         elif name in BUDGETS:
             restart[name] = float(value) if name.endswith(("seconds", "factor")) else int(value)
         else:

@@ -136,7 +136,14 @@ values = st.one_of(
 )
 envs = st.dictionaries(variables, values, max_size=2)
 firsts = _some({"run": runs, "env": envs, "resources": resources}).map(lambda fields: types.First(**fields))
-_of_its_own = _some({"run": runs, "env": envs, "resources": resources, "first": firsts})
+label_keys = st.sampled_from(("team", "example.com/team", "nvidia.com/gpu", "A_b.c"))
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.sampled_from(("", "a", "it's", "a: b", "$(X)")),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(label_keys, inner, max_size=2),
+    max_leaves=4,
+)
+patches = st.dictionaries(label_keys, anything, max_size=2)
+_of_its_own = _some({"run": runs, "env": envs, "resources": resources, "first": firsts, "pod": patches})
 
 
 @st.composite
@@ -177,6 +184,7 @@ restarts = _some(
             st.integers(0, 1000),
         ),
         "backoff": backoffs,
+        "permanent": st.lists(st.sampled_from(("1", "1-127", "255")), max_size=2).map(tuple),
     }
 ).map(lambda fields: types.Restart(**fields))
 timeouts = _some(dict.fromkeys(("start", "rendezvous", "grace", "run", "progress"), seconds)).map(
@@ -201,7 +209,6 @@ several_hosts = _some(
     }
 ).map(lambda fields: SshOptions(**fields))
 labels = st.from_regex(r"\A[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?\Z")
-label_keys = st.sampled_from(("team", "example.com/team", "nvidia.com/gpu", "A_b.c"))
 label_values = st.sampled_from(("", "a", "A-b_c.d", "1", "true"))
 images = st.one_of(
     names.map(lambda name: blocks.Image(name=name)),
@@ -232,11 +239,6 @@ tolerations = st.one_of(
     ),
     st.just(blocks.Toleration(operator="Exists", effect="NoExecute", seconds=300)),
 )
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.sampled_from(("", "a", "it's", "a: b", "$(X)")),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(label_keys, inner, max_size=2),
-    max_leaves=4,
-)
 clusters = _some(
     {
         "context": names,
@@ -256,7 +258,7 @@ clusters = _some(
         "shm": amounts,
         "user": st.integers(0, 2**31 - 1),
         "network_policy": st.booleans(),
-        "pod": st.dictionaries(label_keys, anything, max_size=2),
+        "pod": patches,
     }
 ).map(lambda fields: blocks.KubernetesOptions(**fields))
 networks: SearchStrategy[Literal["shared", "private"] | types.Network] = st.one_of(

@@ -9,24 +9,27 @@ from drumline.cli.text import warn
 from drumline.errors import InputError
 from drumline.spec.dialect import draft_of, reading_of
 from drumline.spec.dialect.write import write
+from drumline.words import listed
 
 EPILOG = """
 \b
 Examples:
   drumline convert riseml.yml > drumline.yml
-  drumline convert tfjob.yaml > drumline.yml
+  drumline convert storage.yaml tfjob.yaml > drumline.yml
 """
 
 
 @click.command(epilog=EPILOG)
-@click.argument("file", type=click.Path(allow_dash=True))
-def command(file: str) -> None:
+@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
+def command(files: tuple[str, ...]) -> None:
     """Print FILE, which is another system's, as a drumline.yml that runs the same.
 
-    It has comments where something was decided. What could not be carried over is said on stderr, too.
+    It has comments where something was decided. What could not be carried over is said on stderr, too. A TFJob may come
+    with the claims that it uses and the Job that fills one of them, in its own file or in others.
     """
-    source, data, _ = read_file(file)
-    draft = draft_of(data, source)
+    read = [read_file(file) for file in files]
+    draft = draft_of(*((data, source) for source, data, _ in read))
+    source = listed([source for source, _, _ in read])
     if draft is None:
         raise InputError(f"{source}: is in no dialect that is known here", hint="`drumline check` reads a drumline.yml")
     reading = reading_of(draft)

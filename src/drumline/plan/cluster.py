@@ -89,6 +89,7 @@ class Cluster(NamedTuple):
     lost_seconds: float = 60.0  # that a node may be silent, as the cluster sees it, before its pods count as lost
     network_policy: bool = True
     pod: Mapping[str, object] = MappingProxyType({})
+    pods: Mapping[str, Mapping[str, object]] = MappingProxyType({})  # the same for the pods of a role, and after it
 
 
 def cluster_of(spec: Spec, engine: str) -> Cluster:
@@ -119,6 +120,7 @@ def cluster_of(spec: Spec, engine: str) -> Cluster:
         lost_seconds=options.lost,
         network_policy=options.network_policy,
         pod=options.pod,
+        pods=_pods(spec),
     )
 
 
@@ -195,6 +197,17 @@ def _data(spec: Spec) -> Iterator[tuple[Path, types.Data]]:
         yield ("data",), spec.data
     else:
         yield from ((("data", index), data) for index, data in enumerate(spec.data or ()))
+
+
+def _pods(spec: Spec) -> dict[str, Mapping[str, object]]:
+    roles = spec.roles
+    written = {
+        "chief": roles.chief or roles.master,
+        "worker": roles.worker,
+        "ps": roles.ps,
+        "evaluator": roles.evaluator,
+    }
+    return {name: role.pod for name, role in written.items() if role and role.pod}
 
 
 def _variable(data: types.Data) -> str:

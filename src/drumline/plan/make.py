@@ -218,4 +218,5 @@ def _restart(spec: Spec) -> types.Restart:
         backoff_initial_seconds=asked.backoff.initial,
         backoff_factor=asked.backoff.factor,
         backoff_maximum_seconds=asked.backoff.maximum,
+        permanent_codes=asked.permanent,
     )

@@ -46,6 +46,7 @@ def findings(spec: Spec) -> Iterator[Finding]:
     yield from _about_variables(spec)
     yield from _about_folders(spec)
     yield from _about_time(spec)
+    yield from _about_codes(spec)
     yield from _about_success(spec)
     yield from _about_network(spec)
     yield from _about_places(spec)
@@ -200,6 +201,15 @@ def _about_time(spec: Spec) -> Iterator[Finding]:
     if spec.restart.backoff.maximum < spec.restart.backoff.initial:
         written = (("restart", "backoff", "initial"), ("restart", "backoff", "maximum"))
         yield Finding(("restart", "backoff"), "`maximum` is less than `initial`", follows_from=written)
+
+
+def _about_codes(spec: Spec) -> Iterator[Finding]:
+    for index, each in enumerate(spec.restart.permanent):
+        first, _, last = each.partition("-")
+        if not 1 <= int(first) <= int(last or first) <= 255:
+            yield Finding(
+                ("restart", "permanent", index), "exit codes of failures are 1 to 255, a range begins with less"
+            )
 
 
 def _about_success(spec: Spec) -> Iterator[Finding]:

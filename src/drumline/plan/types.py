@@ -180,6 +180,7 @@ class Restart(NamedTuple):
     backoff_initial_seconds: float = 1.0
     backoff_factor: float = 2.0
     backoff_maximum_seconds: float = 300.0
+    permanent_codes: tuple[str, ...] = ()  # `2`, `1-127`: after these nothing starts again
 
 
 class Timeouts(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drumline.plan.types import Plan, Restart
+from drumline.run.event import Exit
 from drumline.run.failure import gave_up
 from drumline.run.state import Phase, RunState
 
@@ -27,6 +28,15 @@ def budget_of(budgets: Restart, failure: str) -> int:
     return int(getattr(budgets, failure, 0))
 
 
+def is_permanent(budgets: Restart, exit_: Exit | None) -> bool:
+    """Whether nothing starts again after such an end, whatever is left of a budget."""
+    code = exit_ and (exit_.code if exit_.signal is None else 128 + exit_.signal)
+    if not code:
+        return False
+    ranges = (each.partition("-") for each in budgets.permanent_codes)
+    return any(int(first) <= code <= int(last or first) for first, _, last in ranges)
+
+
 def could_be_early(plan: Plan) -> bool:
     """Whether it matters that user code fails before its first step; a plain command has no steps."""
     return plan.framework != "plain" and plan.restart.crash > plan.restart.early
@@ -35,10 +45,13 @@ def could_be_early(plan: Plan) -> bool:
 def with_class(plan: Plan, state: RunState) -> RunState:
     """The same run, its failure charged to `early` if user code failed by itself and nobody had taken a step.
 
+    An exit code that was said to be permanent has no budget.
     What fails before the first step would fail again: a wrong import, a wrong path, a wrong shape.
     """
     ending = state.ending
     cause = ending.cause if ending and ending.phase is Phase.FAILED else None
+    if ending and cause and is_permanent(plan.restart, cause.exit):
+        return state._replace(ending=ending._replace(cause=cause._replace(failure="permanent")))
     if not (ending and cause and cause.replica) or cause.failure != "crash" or plan.framework == "plain":
         return state
     if state.stepped or state.is_old or not (gave_up(cause.exit, plan.framework) or cause.said):

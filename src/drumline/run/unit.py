@@ -14,7 +14,7 @@ from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, SetTimer, Start, Stop
 from drumline.run.event import ReplicaExited
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
-from drumline.run.restart import budget_of, delay_before, may_restart
+from drumline.run.restart import budget_of, delay_before, is_permanent, may_restart
 from drumline.run.state import Cause, Phase, ReplicaState, Revival, RunState
 from drumline.run.verdict import ended
 from drumline.words import listed
@@ -39,6 +39,8 @@ def forgive(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bo
     if not (lives_apart(plan) and state.stepped and state.phase is Phase.RUNNING):
         return None
     name, exit_ = event.replica, event.exit
+    if is_permanent(plan.restart, exit_):
+        return None
     failure = failure_class(exit_, plan.framework)
     if may_return and may_restart(plan.restart, state.restarts, failure):
         return _bring_back(plan, state, event, failure)

@@ -16,6 +16,10 @@ from drumline.spec.quantity import (
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Budget = Annotated[int, Meta(ge=0, le=1000)]
+ExitCodes = Annotated[
+    str,
+    Meta(pattern=r"^[0-9]{1,3}(-[0-9]{1,3})?$", extra={"words": "an exit code such as 2, or a range such as 1-127"}),
+]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Scalar = Annotated[str, Meta(extra={"words": "a value"})]
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"

@@ -98,8 +98,22 @@ class Document(NamedTuple):
 
 def parse(data: bytes, source: str) -> Document:
     """Read one YAML document; raise SpecError for whatever is not one."""
+    builder = _build(data, source, several=False)
+    if builder.root is None or _says_nothing(builder.root):
+        raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes one to begin with")])
+    return Document(builder.root, tuple(builder.repeats))
+
+
+def parse_several(data: bytes, source: str) -> tuple[Document, ...]:
+    """Read a file of one or more YAML documents, without those that say nothing; raise SpecError as `parse` does."""
+    builder = _build(data, source, several=True)
+    builder.begin_anew()
+    return tuple(each for each in builder.documents if not _says_nothing(each.root))
+
+
+def _build(data: bytes, source: str, *, several: bool) -> _Builder:
     text = _decode(data, source)
-    builder = _Builder(source)
+    builder = _Builder(source, several=several)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
@@ -109,9 +123,7 @@ def parse(data: bytes, source: str) -> Document:
         raise builder.error(*explain_syntax(trouble, noticed=noticed or Spot(0, 0), began=began, text=text)) from None
     except (yaml.YAMLError, ValueError) as error:  # the loader without libyaml passes some of Python's own on
         raise builder.error(None, f"not valid YAML: {error}") from None
-    if builder.root is None or (isinstance(builder.root, Scalar) and builder.root.value is None):
-        raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes one to begin with")])
-    return Document(builder.root, tuple(builder.repeats))
+    return builder
 
 
 def dump(value: object) -> str:
@@ -147,6 +159,10 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
+
+
+def _says_nothing(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
 
 
 def _spot(mark: yaml.Mark | None) -> Spot | None:
@@ -194,8 +210,10 @@ class _Open:
 class _Builder:
     """Puts the parser's events together, without recursion."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, several: bool) -> None:
         self.source = source
+        self.documents: list[Document] = []
+        self._several = several
         self.root: Node | None = None
         self.repeats: list[Repeat] = []
         self._open: list[_Open] = []
@@ -204,6 +222,13 @@ class _Builder:
 
     def error(self, line: int | None, message: str) -> SpecError:
         return SpecError([Problem(self.source, line, "", printable(message))])
+
+    def begin_anew(self) -> None:
+        """Put away the document that is there, if one is."""
+        if self.root is not None:
+            self.documents.append(Document(self.root, tuple(self.repeats)))
+        self.root, self.repeats = None, []
+        self._anchors = {}
 
     def take(self, event: yaml.Event) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 0
@@ -239,6 +264,8 @@ class _Builder:
                     raise self.error(line, f"{missing}; a text that begins with `*` needs quotes")
                 node, size = self._anchors[event.anchor]
                 self._add(node, line, None, added=size, size=size)
+            case yaml.DocumentStartEvent() if self._several:
+                self.begin_anew()
             case yaml.DocumentStartEvent() if self.root is not None:
                 raise self.error(line, "a second document begins here; a spec is one document")
             case _:

@@ -5,7 +5,7 @@ A type that names a ``short`` field may be written as that field's value alone: 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from msgspec import Meta, field, structs
 
@@ -14,6 +14,7 @@ from drumline.spec.block import (
     Budget,
     Bytes,
     Count,
+    ExitCodes,
     ModuleName,
     Name,
     ParameterName,
@@ -79,6 +80,9 @@ class Role(Block, frozen=True):
     resources: Annotated[Resources | None, Meta(description="Instead of the spec's resources, as a whole")] = None
     port: Port | Annotated[tuple[Port, ...], Meta(min_length=1, description="One per replica")] | None = None
     first: First = First()
+    pod: Annotated[
+        dict[str, Any], Meta(description="In a cluster, a merge patch for the spec of this role's pods")
+    ] = {}
 
 
 class Roles(Block, frozen=True):
@@ -126,6 +130,10 @@ class Restart(Block, frozen=True):
     hang: Annotated[Budget | None, Meta(description="Nobody made progress")] = None
     rendezvous: Annotated[Budget | None, Meta(description="The replicas never found each other")] = None
     out_of_memory: Annotated[Budget, Meta(description="Not retried unless asked")] = 0
+    permanent: Annotated[
+        tuple[ExitCodes, ...],
+        Meta(description="Exit codes after which nothing starts again; 128 and the signal's number for who is killed"),
+    ] = ()
     backoff: Backoff = Backoff()
 
 

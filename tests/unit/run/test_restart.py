@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.types import Restart
-from drumline.run.restart import delay_before, may_restart
+from drumline.run.event import Exit
+from drumline.run.restart import delay_before, is_permanent, may_restart
 
 
 def test_a_class_of_failure_is_charged_to_its_own_budget() -> None:
@@ -45,3 +46,11 @@ def test_no_delay_is_shorter_than_the_one_before_or_longer_than_the_limit(
     budgets = Restart(backoff_initial_seconds=initial, backoff_factor=factor, backoff_maximum_seconds=initial + more)
     first, second = delay_before(budgets, restarts), delay_before(budgets, restarts + 1)
     assert 0 <= first <= second <= initial + more
+
+
+def test_codes_are_numbers_and_ranges_and_nobody_who_ended_well_has_one() -> None:
+    budgets = Restart(permanent_codes=("2", "64-78"))
+    ends = [Exit(code=code) for code in (0, 1, 2, 63, 64, 78, 79)]
+    assert [is_permanent(budgets, end) for end in ends] == [False, False, True, False, True, True, False]
+    assert not is_permanent(budgets, Exit(message="nobody saw it"))
+    assert is_permanent(Restart(permanent_codes=("137",)), Exit(signal=9))

@@ -78,5 +78,10 @@ def _about_restarts(plan: Plan) -> Iterator[str]:
     """What somebody else than drumline counts."""
     budget = plan.restart
     kinds = {budget.crash, budget.lost, budget.preempted} - {0}
+    codes = budget.permanent_codes
+    if plan.engine == "jobset" and codes and kinds:
+        yield "a JobSet starts again after any exit code; `restart.permanent` is not looked at"
+    if plan.engine == "tfjob" and codes and budget.crash and codes != ("1-127",):
+        yield "a TFJob takes exit codes from 1 to 127 for permanent, and no others, whatever `restart.permanent` says"
     if plan.engine == "jobset" and len(kinds) > 1:
         yield f"a JobSet has one number for restarts: {max(kinds)}, whatever the failures are"

@@ -9,13 +9,14 @@ from __future__ import annotations
 from drumline.errors import SpecError
 from drumline.spec import document
 from drumline.spec.dialect.draft import Draft
+from drumline.spec.document import Node
 from drumline.spec.read import Reading, read_as, read_tree
 from drumline.spec.words import spell
 
 
 def read_dialect(data: bytes, source: str) -> Reading | None:
     """Read a file in a dialect; None if it is in none of them. Raise SpecError as `read_spec` does."""
-    draft = draft_of(data, source)
+    draft = draft_of((data, source))
     return None if draft is None else reading_of(draft)
 
 
@@ -30,16 +31,21 @@ def reading_of(draft: Draft) -> Reading:
         spelled[problem.path].problem(problem.message) if problem.path in spelled else problem
         for problem in reading.problems
     )
-    return reading._replace(problems=tuple(problems), spots=spots, remarks=tuple(draft.remarks))
+    return reading._replace(problems=tuple(problems), spots=spots, remarks=draft.remarks)
 
 
-def draft_of(data: bytes, source: str) -> Draft | None:
-    """The draft that a file comes to; None if it is in no dialect."""
-    root, repeats = document.parse(data, source)
-    if not isinstance(root, document.Mapping):
+def draft_of(*files: tuple[bytes, str]) -> Draft | None:
+    """The draft that a file comes to, or several that belong together, each with its name; None if in no dialect."""
+    documents = [(each, source) for data, source in files for each in document.parse_several(data, source)]
+    objects = [(each.root, source) for each, source in documents if {"apiVersion", "kind"} <= _keys(each.root)]
+    if objects and len(objects) == len(documents):
+        from drumline.spec.dialect import part, tfjob  # noqa: PLC0415 - one dialect does not load another
+
+        return tfjob.translate([each for root, source in objects for each in part.objects(root, source)])
+    if len(documents) != 1:
         return None
-    keys = {entry.key for entry in root.entries}
-    if "train" in keys and "run" not in keys:
+    (root, repeats), source = documents[0]
+    if "train" in _keys(root) and "run" not in _keys(root):
         from drumline.spec.dialect import riseml  # noqa: PLC0415 - one dialect does not load another
 
         file, problems, lines, _ = read_as(riseml.File, root, source, repeats)
@@ -47,3 +53,7 @@ def draft_of(data: bytes, source: str) -> Draft | None:
             raise SpecError(problems)
         return riseml.translate(file, source, lines)
     return None
+
+
+def _keys(node: Node) -> set[str]:
+    return {entry.key for entry in node.entries} if isinstance(node, document.Mapping) else set()

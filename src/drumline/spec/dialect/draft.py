@@ -39,7 +39,7 @@ class Draft:
         self.spots: dict[Path, Spot] = {}
         self.notes: dict[Path, list[str]] = {}
         self.problems: list[Problem] = []
-        self.remarks: list[Problem] = []
+        self._remarks: list[Problem] = []
 
     def put(self, path: Path, value: object, spot: Spot, note: str = "") -> None:
         """Say this at a path of the spec, because of what stands at the spot; a note says why, if one would ask."""
@@ -61,7 +61,12 @@ class Draft:
 
     def lose(self, spot: Spot, message: str) -> None:
         """Note what is not carried over, or otherwise than it was: it is said whenever the file is read."""
-        self.remarks.append(spot.problem(message))
+        self._remarks.append(spot.problem(message))
+
+    @property
+    def remarks(self) -> tuple[Problem, ...]:
+        """What was noted so, in the order of the lines."""
+        return tuple(sorted(self._remarks, key=lambda remark: (remark.source, remark.line or 0)))
 
     def tree(self) -> document.Mapping:
         """The spec as if it had been read, its lines those of the dialect's file."""

@@ -346,3 +346,24 @@ def test_ports_are_those_of_the_spec() -> None:
 def test_a_namespace_is_written_down_only_if_somebody_named_it() -> None:
     assert all(each["metadata"].get("namespace") == "ml" for each in rendered("", options="namespace: ml").values())
     assert not any("namespace" in each["metadata"] for each in rendered("").values())
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_a_role_has_a_patch_of_its_own_after_that_of_all(engine: str) -> None:
+    worker = 'worker: {replicas: 2, pod: {hostIPC: null, containers: [{name: replica, image: "other:1"}]}}'
+    text = f"roles:\n  chief: 1\n  {worker}"
+    plan = plan_of(text, engine=engine, options="pod: {hostIPC: true, nodeSelector: {a: b}}")
+    pods = [template["spec"] for each in objects_of(plan) for template in templates(each)]
+    assert {pod["nodeSelector"]["a"] for pod in pods} == {"b"}
+    chief, *workers = pods
+    assert ("hostIPC" in chief, {"hostIPC" in pod for pod in workers}) == (True, {False})
+    assert {pod["containers"][0]["image"] for pod in workers} == {"other:1"} != {chief["containers"][0]["image"]}
+
+
+@pytest.mark.parametrize(
+    ("restart", "policy"),
+    [("0", "Never"), ("2", "OnFailure"), ("{budget: 2, permanent: [1-127]}", "ExitCode"), ("{lost: 1}", "ExitCode")],
+)
+def test_what_starts_again_is_told_to_the_operator_in_its_own_words(restart: str, policy: str) -> None:
+    (job,) = [each for each in objects_of(plan_of(f"restart: {restart}", engine="tfjob")) if each["kind"] == "TFJob"]
+    assert job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] == policy

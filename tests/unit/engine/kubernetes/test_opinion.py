@@ -49,6 +49,8 @@ def test_one_replica_alone_may_have_a_volume_for_one() -> None:
     ("engine", "text", "remark"),
     [
         ("jobset", "roles: {worker: 2}\nrestart: {crash: 1, preempted: 9}", "one number for restarts: 9"),
+        ("jobset", "restart: {budget: 1, permanent: [2]}", "a JobSet starts again after any exit code"),
+        ("tfjob", "restart: {budget: 1, permanent: [2]}", "a TFJob takes exit codes from 1 to 127 for permanent"),
         ("tfjob", "roles: {worker: 2, evaluator: 1}", "lists the evaluator in everyone's TF_CONFIG"),
     ],
 )

@@ -73,7 +73,9 @@ def template(plan: Plan, content: Content) -> Json:
     metadata: Json = {"labels": dict(content.labels)}
     if cluster.annotations:
         metadata["annotations"] = dict(cluster.annotations)
-    return {"metadata": metadata, "spec": merge(said, cluster.pod, {REPLICA: content.container})}
+    aliases = {REPLICA: content.container}
+    patched = merge(said, cluster.pod, aliases)
+    return {"metadata": metadata, "spec": merge(patched, cluster.pods.get(content.labels[names.ROLE], {}), aliases)}
 
 
 def _container(plan: Plan, content: Content) -> Json:

@@ -91,6 +91,8 @@ def _replicas(plan: Plan, line: Line, role: str, launches: Sequence[Launch]) -> 
 
 def _restart_policy(plan: Plan, role: str) -> str:
     """As the budget says: after any failure, only when it had to leave, or never. An evaluator never decides."""
+    if plan.restart.permanent_codes and plan.restart.crash and role != "evaluator":
+        return "ExitCode"
     if plan.restart.crash or role == "evaluator":
         return "OnFailure"
     return "ExitCode" if max(plan.restart.lost, plan.restart.preempted) else "Never"

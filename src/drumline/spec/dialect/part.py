@@ -1,0 +1,124 @@
+"""Objects of a cluster, read key by key: whatever nobody has taken in the end is known with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from drumline.errors import SpecError
+from drumline.spec import document
+from drumline.spec.dialect.draft import Spot, plain
+from drumline.spec.document import Node, Scalar, Sequence
+from drumline.spec.words import found
+
+_SUFFIXES = {
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "": 1,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+}
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][0-9]{1,2})|([numkMGTP]|[KMGTP]i)?)")
+
+
+def objects(root: Node, source: str) -> Iterator[Part]:
+    """The objects of a document: itself, or those of a list, as `kubectl get -o yaml` prints several."""
+    whole = Part(root, Spot(source, root.line))
+    if whole.need("kind").text() == "List":
+        yield from whole.need("items").items()
+    else:
+        yield whole
+
+
+class Part:
+    """A value and where it stands; of a mapping, it knows which keys were asked for."""
+
+    def __init__(self, node: Node, spot: Spot) -> None:
+        self.node = node
+        self.spot = spot
+        self._taken: set[str] = set()
+
+    def refuse(self, message: str) -> SpecError:
+        """The error that says this about it."""
+        return SpecError([self.spot.problem(message)])
+
+    @property
+    def value(self) -> Any:
+        """As plain data."""
+        return plain(self.node)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of a mapping, in the order of the file."""
+        return [entry.key for entry in self._mapping().entries]
+
+    def take(self, key: str) -> Part | None:
+        """What stands at a key, which counts as carried over from now on; None for nothing."""
+        self._taken.add(key)
+        for name, line, node in self._mapping().entries:
+            if name == key:
+                is_null = isinstance(node, Scalar) and node.value is None
+                return None if is_null else Part(node, Spot(self.spot.source, line, (*self.spot.path, key)))
+        return None
+
+    def need(self, key: str) -> Part:
+        """What stands at a key that has to be there."""
+        part = self.take(key)
+        if part is None:
+            raise Part(self.node, Spot(self.spot.source, self.spot.line, (*self.spot.path, key))).refuse("is missing")
+        return part
+
+    def left(self) -> Iterator[Part]:
+        """What nobody has taken yet, which is taken by it."""
+        for key in self.keys:
+            if key not in self._taken and (part := self.take(key)):
+                yield part
+
+    def items(self) -> list[Part]:
+        """The items of a list."""
+        if not isinstance(self.node, Sequence):
+            raise self.refuse(f"expected a list, got {found(self.node)}")
+        return [
+            Part(item, Spot(self.spot.source, item.line, (*self.spot.path, index)))
+            for index, item in enumerate(self.node.items)
+        ]
+
+    def text(self) -> str:
+        """A word, a number or a line, as it was typed."""
+        if not isinstance(self.node, Scalar):
+            raise self.refuse(f"expected text, got {found(self.node)}")
+        return self.node.text
+
+    def whole(self) -> int:
+        """A whole number that is not negative."""
+        if not isinstance(self.node, Scalar) or not self.node.text.isdecimal() or len(self.node.text) > 10:
+            raise self.refuse(f"expected a whole number, got {found(self.node)}")
+        return int(self.node.text)
+
+    def is_true(self) -> bool:
+        """Whether it says true."""
+        if not isinstance(self.node, Scalar) or not isinstance(self.node.value, bool):
+            raise self.refuse(f"expected true or false, got {found(self.node)}")
+        return self.node.value
+
+    def quantity(self) -> float:
+        """An amount as clusters write it: `500m`, `16Gi`, `1e9`."""
+        match = _QUANTITY.fullmatch(self.node.text) if isinstance(self.node, Scalar) else None
+        if not match:
+            raise self.refuse(f"expected an amount such as 2, 500m or 16Gi, got {found(self.node)}")
+        return float(match[1] + (match[2] or "")) * _SUFFIXES[match[3] or ""]
+
+    def _mapping(self) -> document.Mapping:
+        if not isinstance(self.node, document.Mapping):
+            raise self.refuse(f"expected a mapping, got {found(self.node)}")
+        return self.node

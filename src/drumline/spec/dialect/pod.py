@@ -1,0 +1,230 @@
+"""A pod's template: what a role of ours can say of it, and a patch with all the rest."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from drumline.spec.dialect.draft import Draft, Spot, node_of, plain
+from drumline.spec.dialect.part import Part
+from drumline.spec.quantity import format_bytes
+
+MAIN = "tensorflow"
+REPLICA = "replica"  # what our own pods call it
+PORT = "tfjob-port"
+GPU = "nvidia.com/gpu"
+
+_OWN_VOLUMES = re.compile(r"output|parts|code|shm|data-\d+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][\w.-]*)\))")
+_OURS = re.compile(r"OUTPUT_DIR|CHECKPOINT_DIR|DATA_DIR(_\w+)?|DRUMLINE_\w+")
+# On this machine there is no image whose command could be run.
+IMAGE_COMMAND = "echo 'drumline: it has no command, and only a cluster knows that of its image' >&2; exit 126"
+
+Json = dict[str, Any]
+
+
+class Mount(NamedTuple):
+    """A claim, and where a container has it."""
+
+    claim: str
+    path: str
+    volume: str
+    spot: Spot
+
+
+class Pod(NamedTuple):
+    """What a template comes to: what roles have keys for, each with its place, and a patch for the rest."""
+
+    image: Part
+    said: dict[str, tuple[object, Spot]]  # run, env, resources, port
+    patch: Json
+    mounts: tuple[Mount, ...]
+    has_sidecars: bool
+    spot: Spot
+
+
+def read_pod(template: Part, draft: Draft) -> Pod:
+    """Read the spec of a pod; what a container of ours cannot be told is in the patch, or is a remark."""
+    spec = template.need("spec")
+    containers = spec.need("containers").items()
+    named = {each.need("name").text(): each for each in containers}
+    for each in containers:
+        each.need("image")
+    if MAIN not in named:
+        raise spec.need("containers").refuse(f"has no container called `{MAIN}`, which would be the one that trains")
+    main = named.pop(MAIN)
+    said, own = _Container(main, draft).read()
+    patch: Json = {}
+    if policy := spec.take("restartPolicy"):
+        draft.lose(policy.spot, "is not heeded here, nor was it by the operator: that of the replicas counts")
+    patch |= {str(part.spot.path[-1]): part.node for part in spec.left()}
+    mounts = _mounts(spec, main)
+    if own or named:
+        patch["containers"] = [{"name": REPLICA, **own}] if own else []
+        patch["containers"] += [each.node for each in named.values()]
+    for each in named.values():
+        draft.lose(each.spot, "runs beside the replica in a cluster, and not on this machine")
+    return Pod(main.need("image"), said, _without_clashes(patch), mounts, bool(named), spec.spot)
+
+
+def without_mount(patch: Json, mount: Mount) -> Json:
+    """The patch without a volume that somebody else mounts."""
+    patched = {**patch}
+    kept = [each for each in _plain(patch.get("volumes")) or [] if each.get("name") != mount.volume]
+    patched["volumes"] = kept
+    containers = []
+    for each in _plain(patch.get("containers")) or []:
+        inside = [place for place in each.get("volumeMounts") or [] if place.get("name") != mount.volume]
+        rest = {key: value for key, value in each.items() if key != "volumeMounts"}
+        containers.append({**rest, "volumeMounts": inside} if inside else rest)
+    patched["containers"] = [each for each in containers if len(each) > 1]
+    return {key: value for key, value in patched.items() if value or key not in ("volumes", "containers")}
+
+
+class _Container:
+    """The container that trains, on its way to a role."""
+
+    def __init__(self, part: Part, draft: Draft) -> None:
+        self.part = part
+        self.draft = draft
+        self.said: dict[str, tuple[object, Spot]] = {}
+        self.own: Json = {}
+        self.known: dict[str, str] = {}
+
+    def read(self) -> tuple[dict[str, tuple[object, Spot]], Json]:
+        self.variables()
+        self.command()
+        self.ports()
+        self.resources()
+        self.own |= {str(part.spot.path[-1]): part.node for part in self.part.left()}
+        return self.said, self.own
+
+    def command(self) -> None:
+        command, arguments = self.part.take("command"), self.part.take("args")
+        words = [self.expand(word) for each in (command, arguments) if each for word in each.items()]
+        if command:
+            self.said["run"] = {"argv": words}, command.spot
+            return
+        spot = arguments.spot if arguments else self.part.spot
+        self.draft.lose(spot, "has no `command`: a cluster runs that of the image, and this machine has none to run")
+        self.said["run"] = IMAGE_COMMAND, spot
+        self.own |= {"command": None, "args": words or None}
+
+    def expand(self, word: Part) -> str:
+        """A word with the variables that a cluster would put into it."""
+
+        def value(match: re.Match[str]) -> str:
+            if match[1] == "$":
+                return "$"
+            if match[2] not in self.known:
+                self.draft.lose(word.spot, f"`{match[0]}` is not known here, and stays as it is")
+            return self.known.get(match[2], match[0])
+
+        return _REFERENCE.sub(value, word.text())
+
+    def variables(self) -> None:
+        variables = self.part.take("env")
+        env: Json = {}
+        elsewhere: list[object] = []
+        for each in variables.items() if variables else ():
+            name, value = each.need("name"), each.take("value")
+            if name.text() == "TF_CONFIG":
+                self.draft.lose(each.spot, "is not carried over: drumline writes TF_CONFIG itself")
+            elif each.take("valueFrom") or not _VARIABLE.fullmatch(name.text()):
+                self.draft.lose(each.spot, f"`{name.text()}` is there in a cluster, and not on this machine")
+                elsewhere.append(each.node)
+            else:
+                text = self.expand(value) if value else ""
+                self.known[name.text()] = text
+                env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
+        if variables and env:
+            self.said["env"] = env, variables.spot
+        if elsewhere:
+            self.own["env"] = elsewhere
+
+    def ports(self) -> None:
+        ports = self.part.take("ports")
+        for each in ports.items() if ports else ():
+            name, port = each.take("name"), each.need("containerPort")
+            if name and name.text() == PORT:
+                self.said["port"] = port.whole(), port.spot
+            else:
+                self.draft.lose(
+                    each.spot, f"port {port.text()} is not declared: whoever can reach the pod can reach it"
+                )
+
+    def resources(self) -> None:
+        """One number for request and limit here; where they differ, the patch says so."""
+        part = self.part.take("resources")
+        if part is None:
+            return
+        limits, requests = part.take("limits"), part.take("requests")
+        own: Json = {}
+        patch: Json = {}
+        for key, ours in (("cpu", "cpus"), ("memory", "memory"), (GPU, "gpus")):
+            limit, request = (each.take(key) if each else None for each in (limits, requests))
+            amount = limit or request
+            if amount is None:
+                continue
+            own[ours] = _amount(ours, amount)
+            if limit and request and limit.quantity() != request.quantity():
+                patch.setdefault("requests", {})[key] = request.node
+            elif limit is None and ours != "gpus":
+                patch.setdefault("limits", {})[key] = None
+        for kind, each in (("limits", limits), ("requests", requests)):
+            for rest in each.left() if each else ():
+                patch.setdefault(kind, {})[str(rest.spot.path[-1])] = rest.node
+        patch |= {str(rest.spot.path[-1]): rest.node for rest in part.left()}
+        if own:
+            self.said["resources"] = own, part.spot
+        if patch:
+            self.own["resources"] = patch
+
+
+def _amount(ours: str, amount: Part) -> object:
+    number = amount.quantity()
+    if ours == "memory":
+        return format_bytes(max(1, int(number)))
+    return int(number) if number == int(number) else round(number, 3)
+
+
+def _mounts(spec: Part, main: Part) -> tuple[Mount, ...]:
+    """The claims that a container mounts."""
+    volumes = spec.take("volumes")
+    claims = {}
+    for each in volumes.items() if volumes else ():
+        if claim := each.take("persistentVolumeClaim"):
+            claims[each.need("name").text()] = claim.need("claimName").text()
+    places = main.take("volumeMounts")
+    return tuple(
+        Mount(claims[name], each.need("mountPath").text(), name, each.spot)
+        for each in (places.items() if places else ())
+        if (name := each.need("name").text()) in claims
+    )
+
+
+def _without_clashes(patch: Json) -> Json:
+    """The patch, its volumes under names that ours do not have."""
+    volumes = _plain(patch.get("volumes")) or []
+    clashing = {each["name"] for each in volumes if _OWN_VOLUMES.fullmatch(str(each.get("name", "")))}
+    if not clashing:
+        return patch
+
+    def renamed(each: Json) -> Json:
+        return {**each, "name": f"own-{each['name']}"} if each.get("name") in clashing else each
+
+    def with_mounts(each: Json) -> Json:
+        mounts = [renamed(place) for place in each.get("volumeMounts") or []]
+        return {**each, "volumeMounts": mounts} if mounts else each
+
+    changed = {**patch, "volumes": [renamed(each) for each in volumes]}
+    for key in ("containers", "initContainers"):
+        if key in patch:
+            changed[key] = [with_mounts(each) for each in _plain(patch[key]) or []]
+    return changed
+
+
+def _plain(value: object) -> Any:
+    """Plain data out of what may have nodes in it."""
+    return None if value is None else plain(node_of(value, 0))

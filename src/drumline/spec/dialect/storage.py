@@ -1,0 +1,161 @@
+"""What comes with a TFJob in one file: claims, and the Job that fills one of them before the training."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from drumline.spec.dialect.draft import Draft
+from drumline.spec.dialect.part import Part
+from drumline.spec.dialect.pod import Mount, Pod
+from drumline.spec.quantity import format_bytes
+
+
+class Storage:
+    """Claims by name, and the Job that prepares."""
+
+    def __init__(self, draft: Draft, objects: Sequence[tuple[Part, str]]) -> None:
+        self._draft = draft
+        self._claims: dict[str, Part] = {}
+        self._job: Part | None = None
+        for each, kind in objects:
+            name = each.need("metadata").need("name").text()
+            version = each.need("apiVersion")
+            wanted = {"PersistentVolumeClaim": "v1", "Job": "batch/v1"}.get(kind)
+            if wanted and version.text() != wanted:
+                draft.lose(version.spot, f"there is no `{version.text()}`; it is read as `{wanted}`")
+            if kind == "PersistentVolumeClaim":
+                self._claims[name] = each
+            elif kind == "Job" and self._job is None:
+                self._job = each
+            else:
+                draft.lose(
+                    each.need("kind").spot, f"the {kind} `{name}` is not carried over: `kubectl create` it yourself"
+                )
+
+    @property
+    def prepares(self) -> bool:
+        """Whether something is made before the training."""
+        return self._job is not None
+
+    def mounts_of(self, pods: Sequence[Pod]) -> set[tuple[str, str]]:
+        """Put down data and output; return the claims, and where they are mounted, that are taken care of by that."""
+        mounts = {(mount.claim, mount.path): mount for pod in pods for mount in pod.mounts}
+        taken: set[tuple[str, str]] = set()
+        if self._job and (made := self._prepare(self._job)):
+            taken.add(made)
+        for (claim, path), mount in mounts.items():
+            if claim in self._claims and (claim, path) not in taken and not self._has_output():
+                self._put_output(claim, mount)
+                taken.add((claim, path))
+        for name, each in self._claims.items():
+            if name not in {claim for claim, _ in taken}:
+                self._draft.lose(each.spot, f"the claim `{name}` is not made here: `kubectl create` it yourself")
+        return taken
+
+    def _has_output(self) -> bool:
+        return "output" in self._draft.values
+
+    def _put_output(self, claim: str, mount: Mount) -> None:
+        self._draft.put(("output",), mount.path, mount.spot, f"The claim `{claim}` there.")
+        self._draft.put(("engine", "kubernetes", "output"), self._volume(claim), self._claims[claim].spot)
+
+    def _volume(self, claim: str) -> dict[str, object]:
+        """The claim as one that is made for the run; or by its name, where somebody else makes it."""
+        part = self._claims.get(claim)
+        if part is None:
+            return {"claim": claim, "access": "ReadWriteMany"}
+        spec = part.need("spec")
+        volume: dict[str, object] = {}
+        volume["size"] = format_bytes(int(spec.need("resources").need("requests").need("storage").quantity()))
+        if kind := spec.take("storageClassName"):
+            volume["class"] = kind.text()
+        modes = [mode.text() for mode in spec.need("accessModes").items()]
+        volume["access"] = "ReadWriteMany" if "ReadWriteMany" in modes else "ReadWriteOnce"
+        for rest in spec.left():
+            self._draft.lose(rest.spot, "is not carried over")
+        return volume
+
+    def _prepare(self, job: Part) -> tuple[str, str] | None:
+        """Put down the data that a Job makes; return its claim, and where it is."""
+        draft, name = self._draft, job.need("metadata").need("name").text()
+        spec = job.need("spec")
+        pod = spec.need("template").need("spec")
+        container = pod.need("containers").items()[0]
+        container.need("name")
+        words = [word.text() for key in ("command", "args") if (part := container.take(key)) for word in part.items()]
+        inside = _claims_of(pod, container)
+        spot = (container.take("command") or container).spot
+        if not words or not inside:
+            draft.lose(
+                job.need("kind").spot, f"the Job `{name}` has no command that fills a claim, and is not carried over"
+            )
+            return None
+        named = [each for each in inside if any(_is_in(word, each.path) for word in words)]
+        mount = (named or inside)[0]
+        there = (mount.claim, mount.path)
+        commands = [f"export {key}={shlex.quote(value)}" for key, value in _env(container).items()]
+        commands.append(" ".join(_word(word, mount.path) for word in words))
+        note = f"The Job `{name}` there. It fills DATA_DIR, which appears when it is whole."
+        draft.put(("data", "path"), mount.path, mount.spot, note)
+        draft.put(("data", "volume"), self._volume(mount.claim), mount.spot)
+        draft.put(("data", "prepare"), commands[0] if len(commands) == 1 else commands, spot)
+        draft.lose(
+            mount.spot,
+            f"in a cluster the line only reads {mount.path}, and DATA_DIR names the data: {mount.path}/prepared",
+        )
+        self._lose_rest(spec, pod, container)
+        return there
+
+    def _lose_rest(self, spec: Part, pod: Part, container: Part) -> None:
+        if container.need("image").text() != self._image():
+            self._draft.lose(
+                container.need("image").spot, "is not carried over: the data are made in the image of the training"
+            )
+        for key in ("restartPolicy", "volumes", "containers"):
+            pod.take(key)
+        container.take("volumeMounts")
+        container.take("env")
+        spec.take("template")
+        for part in (*spec.left(), *pod.left(), *container.left()):
+            self._draft.lose(part.spot, "is not carried over: the data are made once, and by nobody else")
+
+    def _image(self) -> object:
+        node = self._draft.values.get("engine", {}).get("kubernetes", {}).get("image")
+        return node.text if node else None
+
+
+def _claims_of(pod: Part, container: Part) -> list[Mount]:
+    volumes, places = pod.take("volumes"), container.take("volumeMounts")
+    claims = {
+        each.need("name").text(): claim.need("claimName").text()
+        for each in (volumes.items() if volumes else ())
+        if (claim := each.take("persistentVolumeClaim"))
+    }
+    return [
+        Mount(claims[name], each.need("mountPath").text(), name, each.spot)
+        for each in (places.items() if places else ())
+        if (name := each.need("name").text()) in claims
+    ]
+
+
+def _env(container: Part) -> dict[str, str]:
+    part = container.take("env")
+    found = {}
+    for each in part.items() if part else ():
+        value = each.take("value")
+        if value:
+            found[each.need("name").text()] = value.text()
+    return found
+
+
+def _is_in(word: str, path: str) -> bool:
+    return word == path or word.startswith(f"{path.rstrip('/')}/")
+
+
+def _word(word: str, path: str) -> str:
+    """A word of a shell's command, in which the folder that is made is called by its variable."""
+    if not _is_in(word, path):
+        return shlex.quote(word)
+    rest = word[len(path.rstrip("/")) :]
+    return '"$DATA_DIR"' + (shlex.quote(rest) if rest.strip("/") else "")

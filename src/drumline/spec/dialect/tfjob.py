@@ -1,0 +1,289 @@
+"""A TFJob of Kubeflow, in any version of its API since the roles have names, and what comes with it in one file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from drumline.spec.block import NAME_PATTERN
+from drumline.spec.dialect.draft import Draft, node_of, plain
+from drumline.spec.dialect.part import Part
+from drumline.spec.dialect.pod import REPLICA, Json, Pod, read_pod, without_mount
+from drumline.spec.dialect.storage import Storage
+from drumline.spec.quantity import format_seconds
+from drumline.words import nearest
+
+# Without a limit there; here every budget has one.
+MOST_RESTARTS = 10
+_VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1alpha2", "kubeflow.org/v1beta1", "kubeflow.org/v1beta2")
+_ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
+_OF_THE_SERVER = (
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+    "finalizers",
+)
+_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+_QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+class Member(NamedTuple):
+    """A role of a TFJob."""
+
+    part: Part
+    replicas: int
+    policy: Part | None
+    metadata: Part | None
+    pod: Pod
+
+
+def translate(objects: Sequence[Part]) -> Draft:
+    """The spec that a file with a TFJob comes to; raise SpecError where there is none, or not one alone."""
+    kinds = [(each, each.need("kind").text()) for each in objects]
+    jobs = [each for each, kind in kinds if kind == "TFJob"]
+    if len(jobs) != 1:
+        which = jobs[1] if jobs else objects[0]
+        found = "is a second TFJob: a spec is one training" if jobs else "is no TFJob, and there is none in this file"
+        raise which.need("kind").refuse(found)
+    draft = Draft("the TFJob operator of Kubeflow", jobs[0].spot)
+    storage = Storage(draft, [(each, kind) for each, kind in kinds if kind != "TFJob"])
+    _Translation(jobs[0], draft, storage).translate()
+    return draft
+
+
+class _Translation:
+    """One TFJob on its way to a draft."""
+
+    def __init__(self, job: Part, draft: Draft, storage: Storage) -> None:
+        self.job = job
+        self.draft = draft
+        self.storage = storage
+        self.spec = job.need("spec")
+        version = job.need("apiVersion")
+        if version.text() not in _VERSIONS:
+            raise version.refuse(f"expected one of {', '.join(_VERSIONS)}")
+        job.take("status")
+
+    def translate(self) -> None:
+        self.metadata()
+        members = self.members()
+        self.line(members)
+        self.pods(members)
+        self.policies(members)
+        for part in (*self.job.left(), *self.spec.left()):
+            self.draft.lose(part.spot, "is not carried over")
+
+    def metadata(self) -> None:
+        metadata = self.job.need("metadata")
+        name = metadata.take("name") or metadata.need("generateName")
+        project = re.sub(r"[^A-Za-z0-9_-]", "-", name.text())[:63].strip("-_")
+        if not re.fullmatch(NAME_PATTERN, project):
+            raise name.refuse(f"expected a name, got `{name.text()}`")
+        note = "" if project == name.text() else f"`{name.text()}` there."
+        self.draft.put(("project",), project, name.spot, note)
+        kind = self.job.need("kind").spot
+        self.draft.put(("framework",), "tensorflow", kind)
+        self.draft.put(
+            ("engine", "default"), "local", kind, "In a cluster with `--on kubernetes`, `jobset` or `tfjob`."
+        )
+        if namespace := metadata.take("namespace"):
+            self.draft.put(("engine", "kubernetes", "namespace"), namespace.text(), namespace.spot)
+        self.labels(metadata)
+        for key in _OF_THE_SERVER:
+            metadata.take(key)
+        for part in metadata.left():
+            self.draft.lose(part.spot, "is not carried over")
+
+    def labels(self, metadata: Part) -> None:
+        """Labels and annotations of an object, which here are of everything that belongs to a run."""
+        for kind in ("labels", "annotations"):
+            part = metadata.take(kind)
+            for key in part.keys if part else ():
+                value = part.take(key) if part else None
+                if value and key == _QUEUE:
+                    self.draft.put(("engine", "kubernetes", "queue"), value.text(), value.spot)
+                elif value and not key.startswith("kubectl.kubernetes.io/"):
+                    self.draft.put(("engine", "kubernetes", kind, key), value.text(), value.spot)
+
+    def members(self) -> dict[str, Member]:
+        specs = self.spec.need("tfReplicaSpecs")
+        members: dict[str, Member] = {}
+        for key in specs.keys:
+            part = specs.need(key)
+            role = _ROLES.get(key.lower())
+            if role is None:
+                near = nearest(key.lower(), _ROLES)
+                raise part.refuse("is no role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
+            if role in members:
+                raise part.refuse(
+                    f"there is a second {role}: `Master` and `Chief` are the same"
+                    if role == "chief"
+                    else "stands here twice"
+                )
+            replicas = part.take("replicas")
+            count = replicas.whole() if replicas else 1
+            if count == 0:
+                self.draft.lose(part.spot, "has no replicas, and is left out")
+                continue
+            template = part.need("template")
+            member = Member(
+                part, count, part.take("restartPolicy"), template.take("metadata"), read_pod(template, self.draft)
+            )
+            for rest in (*part.left(), *template.left()):
+                self.draft.lose(rest.spot, "is not carried over")
+            members[role] = member
+        if not members:
+            raise specs.refuse("names nobody")
+        return {role: members[role] for role in dict.fromkeys(_ROLES.values()) if role in members}
+
+    def line(self, members: dict[str, Member]) -> None:
+        """Who takes part: what all say alike is said once for all."""
+        for role, member in members.items():
+            note = (
+                "`Master` there: TensorFlow 2 knows it by this name."
+                if member.part.spot.path[-1:] == ("Master",)
+                else ""
+            )
+            self.draft.put(("roles", role, "replicas"), member.replicas, member.part.spot, note)
+        for key in ("run", "env", "resources", "port"):
+            several = [member.pod.said.get(key) for member in members.values()]
+            if several[0] and all(each and each[0] == several[0][0] for each in several):
+                self.draft.put((key,), *several[0])
+                continue
+            for role, said in zip(members, several, strict=True):
+                if said:
+                    self.draft.put(("roles", role, key), *said)
+
+    def pods(self, members: dict[str, Member]) -> None:
+        """What only a cluster is told: the image, and patches with everything that roles have no key for."""
+        draft = self.draft
+        first = members.get("worker") or next(iter(members.values()))
+        image = first.pod.image
+        draft.put(("engine", "kubernetes", "image"), image.text(), image.spot)
+        draft.put(("engine", "kubernetes", "code"), False, image.spot, "The image has the code, as it had.")
+        taken = self.storage.mounts_of([member.pod for member in members.values()])
+        patches: dict[str, Json] = {}
+        for role, member in members.items():
+            patch = member.pod.patch
+            for mount in member.pod.mounts:
+                if (mount.claim, mount.path) in taken:
+                    patch = without_mount(patch, mount)
+            if member.pod.image.text() != image.text():
+                patch = _with_image(patch, member.pod.image)
+            patches[role] = patch
+        shared = [plain(node_of(patch, 0)) for patch in patches.values()]
+        alone = any(member.pod.has_sidecars for member in members.values()) or self.storage.prepares
+        if not alone and all(each == shared[0] for each in shared):
+            if shared[0]:
+                draft.put(("engine", "kubernetes", "pod"), patches[next(iter(members))], first.pod.spot)
+        else:
+            for role, patch in patches.items():
+                if patch:
+                    draft.put(("roles", role, "pod"), patch, members[role].pod.spot)
+        self.template_labels(members)
+
+    def template_labels(self, members: dict[str, Member]) -> None:
+        written = {role: member.metadata for role, member in members.items() if member.metadata}
+        first = next(iter(written.values()), None)
+        for metadata in written.values():
+            metadata.take("creationTimestamp")
+            if first and metadata.value != first.value:
+                self.draft.lose(metadata.spot, "is not carried over: here all pods of a run have the same labels")
+            elif metadata is first:
+                self.labels(metadata)
+                for part in metadata.left():
+                    if part.spot.path[-1] != "name":
+                        self.draft.lose(part.spot, "is not carried over")
+
+    def policies(self, members: dict[str, Member]) -> None:
+        places = [place for place in (self.spec.take("runPolicy"), self.spec) if place]
+
+        def policy(key: str) -> Part | None:
+            return next((part for place in places if (part := place.take(key))), None)
+
+        draft = self.draft
+        limit = policy("backoffLimit")
+        self.restart(members, limit)
+        if deadline := policy("activeDeadlineSeconds"):
+            draft.put(("timeouts", "run"), format_seconds(deadline.whole()), deadline.spot)
+        self.success(members, self.spec.take("successPolicy"))
+        if (clean := policy("cleanPodPolicy")) and clean.text() not in ("All", "Running"):
+            if clean.text() != "None":
+                raise clean.refuse(f"expected one of All, Running, None, got `{clean.text()}`")
+            draft.lose(clean.spot, "nobody is left running when a run is over; all logs are kept in its folder")
+        if ttl := policy("ttlSecondsAfterFinished"):
+            draft.lose(ttl.spot, "a run leaves nothing in a cluster but claims; `drumline rm` forgets it here")
+        if (suspend := policy("suspend")) and suspend.is_true():
+            draft.lose(suspend.spot, "is not carried over: a run begins when it is started")
+        if (dynamic := self.spec.take("enableDynamicWorker")) and dynamic.is_true():
+            draft.lose(dynamic.spot, "is not carried over: everybody has the whole cluster in TF_CONFIG")
+        if scheduling := policy("schedulingPolicy"):
+            self.scheduling(scheduling, sum(member.replicas for member in members.values()))
+        for place in places[:-1]:
+            for part in place.left():
+                draft.lose(part.spot, "is not carried over")
+
+    def scheduling(self, policy: Part, everyone: int) -> None:
+        if (least := policy.take("minAvailable")) and least.whole() != everyone:
+            self.draft.lose(least.spot, "is not carried over: a line starts when all of it can")
+        if priority := policy.take("priorityClass"):
+            self.draft.put(("engine", "kubernetes", "priority_class"), priority.text(), priority.spot)
+        for part in policy.left():
+            self.draft.lose(part.spot, "is of another scheduler, and not carried over")
+
+    def success(self, members: dict[str, Member], policy: Part | None) -> None:
+        said = policy.text() if policy else ""
+        if policy and said not in ("", "AllWorkers"):
+            raise policy.refuse(f"expected AllWorkers, or nothing, got `{said}`")
+        if "chief" in members:
+            if policy and said:
+                self.draft.lose(policy.spot, "the chief decides, as it did")
+        elif "worker" in members:
+            decides = "all-workers" if said else "worker-0"
+            note = "" if said else "Without a chief and a successPolicy, a TFJob is over when its first worker is."
+            self.draft.put(("success",), decides, (policy or members["worker"].part).spot, note)
+
+    def restart(self, members: dict[str, Member], limit: Part | None) -> None:
+        """One policy for the line: that of who computes."""
+        for member in members.values():
+            if member.policy and member.policy.text() not in _POLICIES:
+                raise member.policy.refuse(f"expected one of {', '.join(_POLICIES)}, got `{member.policy.text()}`")
+        first = next(members[role] for role in ("worker", "chief", *members) if role in members)
+        name = first.policy.text() if first.policy else "Never"
+        spot = first.policy.spot if first.policy else first.part.spot
+        for role, member in members.items():
+            own = member.policy.text() if member.policy else "Never"
+            if own != name and role != "evaluator":
+                where = (member.policy or member.part).spot
+                message = f"`{own}` is not carried over: a line has one policy, here `{name}` of {_said(first)}"
+                self.draft.lose(where, message)
+        if name == "Never":
+            if limit:
+                self.draft.lose(limit.spot, "counts nothing: who never starts again has no limit")
+            return
+        budget = min(limit.whole(), 1000) if limit else MOST_RESTARTS
+        note = f"`{name}` there."
+        if limit is None:
+            self.draft.lose(spot, f"`{name}` has no limit there; here {MOST_RESTARTS} restarts are the most")
+        if name == "Always":
+            self.draft.lose(spot, "`Always` starts again even who has ended well; here who leaves with 0 has finished")
+        for key in ("budget", "early", "out_of_memory"):
+            self.draft.put(("restart", key), budget, (limit or Part(first.part.node, spot)).spot)
+        self.draft.note(("restart", "budget"), f"{note} The whole line starts again, unless it has parameter servers.")
+        if name == "ExitCode":
+            self.draft.put(("restart", "permanent"), ["1-127"], spot)
+
+
+def _with_image(patch: Json, image: Part) -> Json:
+    containers = [plain(node_of(each, 0)) for each in patch.get("containers", ())]
+    own = next((each for each in containers if each.get("name") == REPLICA), {"name": REPLICA})
+    others = [each for each in containers if each.get("name") != REPLICA]
+    return {**patch, "containers": [{**own, "image": image.text()}, *others]}
+
+
+def _said(member: Member) -> str:
+    return f"`{member.part.spot.path[-1]}`"

@@ -1,0 +1,333 @@
+"""TFJobs as they stand: what they come to, what is said of each line, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialect import TFJOB, TFJOB_V1, TRIO, assert_same_plan_when_converted, converted, plan_of, remarks_of
+from drumline.cli.load import check_spec
+from drumline.errors import SpecError
+from drumline.plan.cluster import Cluster, Volume
+from drumline.plan.types import Resources
+
+GIB = 1024**3
+WORKER = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "a", "command": ["train"]}]}}}
+
+
+def a_job(roles: Mapping[str, Any] | None = None, *, version: str = "v1", name: str = "digits", **spec: Any) -> str:
+    """A TFJob of one worker, unless other roles are given."""
+    whole = {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "TFJob",
+        "metadata": {"name": name},
+        "spec": {**spec, "tfReplicaSpecs": roles or {"Worker": WORKER}},
+    }
+    return yaml.safe_dump(whole, sort_keys=False)
+
+
+def a_role(policy: str | None = None, replicas: int = 1, **container: Any) -> dict[str, Any]:
+    own = {"name": "tensorflow", "image": "a", "command": ["train"], **container}
+    said = {"replicas": replicas, "template": {"spec": {"containers": [own]}}}
+    return {**said, "restartPolicy": policy} if policy else said
+
+
+def cluster_of(text: str) -> Cluster:
+    cluster = plan_of(text, "kubernetes").cluster
+    assert cluster is not None
+    return cluster
+
+
+def test_the_job_of_the_guide_is_a_chief_five_workers_and_three_ps() -> None:
+    plan = plan_of(TFJOB)
+    assert [str(each.id) for each in plan.replicas] == [
+        "chief.0",
+        *(f"worker.{index}" for index in range(5)),
+        *(f"ps.{index}" for index in range(3)),
+    ]
+    assert {each.argv for each in plan.replicas} == {("python", "/issues/train.py")}
+    assert (plan.name, plan.success, plan.restart.crash) == ("github", "chief", 0)
+
+
+def test_its_claims_are_mounted_where_they_were() -> None:
+    cluster = cluster_of(TFJOB)
+    assert cluster.image.name == "inc0/issues"
+    assert not cluster.code
+    assert cluster.pod == {
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "models", "persistentVolumeClaim": {"claimName": "models"}},
+        ],
+        "containers": [
+            {
+                "name": "replica",
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "models", "mountPath": "/model"}],
+            }
+        ],
+    }
+
+
+def test_storage_download_and_training_are_one_spec_that_prepares_its_data() -> None:
+    plan = plan_of(TRIO, "kubernetes")
+    made = Volume(None, 50 * GIB, None, "ReadWriteMany")
+    assert plan.cluster is not None
+    assert (plan.cluster.data, plan.cluster.output, plan.output) == ({"DATA_DIR": made}, made, "/model")
+    assert (plan.cluster.pod, plan.cluster.pods) == ({}, {})
+    assert [(each.path, each.argv) for each in plan.preparations] == [
+        (
+            "/data",
+            ("sh", "-c", '/issues/download_data.sh https://issues.example/github-issues.zip "$DATA_DIR"'),
+        )
+    ]
+
+
+def test_versions_that_never_were_are_read_and_said() -> None:
+    text = TRIO.replace("apiVersion: v1\n", "apiVersion: v0\n").replace("batch/v1", "batch/v0")
+    assert plan_of(text) == plan_of(TRIO)
+    assert [each for each in remarks_of(text) if "v0" in each] == [
+        "1: apiVersion: there is no `v0`; it is read as `v1`",
+        "12: apiVersion: there is no `v0`; it is read as `v1`",
+        "23: apiVersion: there is no `batch/v0`; it is read as `batch/v1`",
+    ]
+
+
+def test_a_large_job_is_carried_over_or_said_line_by_line() -> None:
+    plan = plan_of(TFJOB_V1, "kubernetes")
+    worker, ps, evaluator = (plan.replicas_of(role)[0] for role in ("worker", "ps", "evaluator"))
+    assert worker.argv == ("python", "/opt/model.py", "--log_dir=/logs", "--cost=$5")
+    assert (worker.env, worker.port, worker.resources) == ({"LOG_DIR": "/logs"}, 3333, Resources(1, 2 * GIB, 1))
+    assert (ps.resources, ps.port) == (Resources(2, 4 * GIB, None), None)
+    assert evaluator.argv[:2] == ("sh", "-c")
+    assert (plan.timeouts.run_seconds, plan.success) == (7200, "all-workers")
+    assert (plan.restart.crash, plan.restart.early, plan.restart.permanent_codes) == (3, 3, ("1-127",))
+    cluster = plan.cluster
+    assert cluster is not None
+    assert (cluster.namespace, cluster.queue, cluster.priority_class) == ("kubeflow", "gpus", "high")
+    assert (cluster.labels, cluster.annotations) == ({"team": "vision"}, {"sidecar.istio.io/inject": "false"})
+    assert cluster.image.name == "registry.example/mnist:gpu"
+    assert cluster.pods["ps"] == {"containers": [{"name": "replica", "image": "registry.example/mnist:cpu"}]}
+    assert [each["name"] for each in cluster.pods["worker"]["containers"]] == ["replica", "sync"]  # type: ignore[attr-defined]
+    assert [line.partition(" ")[0] for line in remarks_of(TFJOB_V1)[:9]] == [
+        *("9:", "12:", "13:", "13:", "18:", "39:", "51:", "60:", "71:"),
+    ]
+
+
+def test_a_volume_of_a_name_that_ours_have_gets_another() -> None:
+    worker = cluster_of(TFJOB_V1).pods["worker"]
+    assert [each["name"] for each in worker["volumes"]] == ["own-output"]  # type: ignore[attr-defined]
+    assert [each["volumeMounts"][0]["name"] for each in worker["containers"]] == ["own-output"] * 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha2", "v1beta1", "v1beta2"])
+def test_every_version_of_the_api_is_read_with_its_policies_where_they_were(version: str) -> None:
+    policies = {"backoffLimit": 2, "activeDeadlineSeconds": 60, "cleanPodPolicy": "All"}
+    spec = {"runPolicy": policies} if version == "v1" else policies
+    plan = plan_of(a_job({"worker": a_role("OnFailure", 2)}, version=version, **spec))
+    assert (plan.restart.crash, plan.timeouts.run_seconds, len(plan.replicas)) == (2, 60, 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "permanent"),
+    [(None, 0, ()), ("Never", 0, ()), ("OnFailure", 10, ()), ("Always", 10, ()), ("ExitCode", 10, ("1-127",))],
+)
+def test_a_restart_policy_is_a_budget_that_ends(policy: str | None, budget: int, permanent: tuple[str, ...]) -> None:
+    restart = plan_of(a_job({"Worker": a_role(policy)})).restart
+    assert (restart.crash, restart.early, restart.out_of_memory) == (budget, budget, budget)
+    assert restart.permanent_codes == permanent
+
+
+@pytest.mark.parametrize(
+    ("roles", "policy", "success"),
+    [
+        (("Chief", "Worker"), None, "chief"),
+        (("Master", "Worker"), "AllWorkers", "chief"),
+        (("Worker",), None, "worker-0"),
+        (("Worker", "PS"), "", "worker-0"),
+        (("Worker",), "AllWorkers", "all-workers"),
+        (("CHIEF",), None, "chief"),
+    ],
+)
+def test_who_decides_is_who_decided_there(roles: tuple[str, ...], policy: str | None, success: str) -> None:
+    said = {} if policy is None else {"successPolicy": policy}
+    assert plan_of(a_job(dict.fromkeys(roles, WORKER), **said)).success == success
+
+
+@pytest.mark.parametrize(
+    ("resources", "own", "patch"),
+    [
+        ({"limits": {"cpu": 2, "memory": "1G"}}, Resources(2, 10**9), None),
+        ({"limits": {"cpu": "250m", "memory": "64Mi"}}, Resources(0.25, 2**26), None),
+        ({"requests": {"memory": 1024}}, Resources(None, 1024), {"limits": {"memory": None}}),
+        (
+            {"requests": {"cpu": 1}, "limits": {"cpu": 2}},
+            Resources(2),
+            {"requests": {"cpu": 1}},
+        ),
+        ({"limits": {"nvidia.com/gpu": 4}}, Resources(None, None, 4), None),
+        ({"limits": {"amd.com/gpu": 4}}, Resources(), {"limits": {"amd.com/gpu": 4}}),
+    ],
+)
+def test_one_amount_is_claimed_and_a_patch_has_what_differs(
+    resources: Mapping[str, Any], own: Resources, patch: Mapping[str, Any] | None
+) -> None:
+    text = a_job({"Worker": a_role(resources=resources)})
+    assert plan_of(text).replicas[0].resources == own
+    assert cluster_of(text).pod == ({} if patch is None else {"containers": [{"name": "replica", "resources": patch}]})
+
+
+def test_a_name_that_is_none_of_ours_is_made_one() -> None:
+    plan = plan_of(a_job(name="my.long-job"))
+    assert plan.name == "my-long-job"
+
+
+def test_what_kubectl_prints_of_a_job_that_is_there_is_read() -> None:
+    job = yaml.safe_load(a_job())
+    job["metadata"] |= {"uid": "1", "creationTimestamp": "2020-01-01T00:00:00Z", "resourceVersion": "7"}
+    job["status"] = {"conditions": []}
+    listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [job]})
+    assert plan_of(listed) == plan_of(a_job())
+    assert remarks_of(listed) == remarks_of(yaml.safe_dump(job)) == []
+
+
+def test_a_job_as_json_is_read() -> None:
+    import json  # noqa: PLC0415
+
+    assert plan_of(json.dumps(yaml.safe_load(a_job()))) == plan_of(a_job())
+
+
+@pytest.mark.parametrize(
+    ("text", "report"),
+    [
+        (a_job({"Worker": {"replicas": 1}}), "file.yml:7: spec.tfReplicaSpecs.Worker.template: is missing"),
+        (a_job({"Boss": WORKER}), "file.yml:7: spec.tfReplicaSpecs.Boss: is no role of a TFJob"),
+        (
+            a_job({"Wroker": WORKER}),
+            "file.yml:7: spec.tfReplicaSpecs.Wroker: is no role of a TFJob; did you mean `worker`?",
+        ),
+        (
+            a_job({"Chief": WORKER, "Master": WORKER}),
+            "spec.tfReplicaSpecs.Master: there is a second chief: `Master` and `Chief` are the same",
+        ),
+        (a_job({"Chief": a_role(replicas=2)}), "spec.tfReplicaSpecs.Chief: there is exactly one chief, not 2"),
+        (a_job({"PS": WORKER}), "nobody trains: add a `worker` or a `chief`"),
+        (a_job({"Worker": a_role("Sometimes")}), "restartPolicy: expected one of Always, OnFailure, Never, ExitCode"),
+        (a_job({"Worker": a_role(name="main")}), "containers: has no container called `tensorflow`"),
+        (a_job({"Worker": a_role(image=None)}), "containers[0].image: is missing"),
+        (a_job({"Worker": a_role(replicas=-1)}), "replicas: expected a whole number, got -1"),
+        (a_job({"Worker": a_role(command="train")}), 'containers[0].command: expected a list, got "train"'),
+        (a_job({"Worker": a_role(resources={"limits": {"cpu": "two"}})}), "limits.cpu: expected an amount such as 2"),
+        (a_job(version="v2"), "apiVersion: expected one of kubeflow.org/v1, kubeflow.org/v1alpha2"),
+        (a_job(cleanPodPolicy="Some"), "cleanPodPolicy: expected one of All, Running, None, got `Some`"),
+        (a_job(successPolicy="First"), "successPolicy: expected AllWorkers, or nothing, got `First`"),
+        (f"{a_job()}---\n{a_job()}", "is a second TFJob: a spec is one training"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "file.yml:2: kind: is no TFJob, and there is none"),
+        (a_job(name="---"), "metadata.name: expected a name, got `---`"),
+    ],
+)
+def test_what_is_no_valid_job_is_refused_with_its_place(text: str, report: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_spec(text.encode(), "file.yml")
+    assert report in str(caught.value)
+    assert str(caught.value).startswith("file.yml:")
+
+
+@pytest.mark.parametrize("text", [TFJOB, TFJOB_V1, TRIO], ids=["guide", "v1", "trio"])
+def test_what_is_converted_has_the_same_plan(text: str) -> None:
+    assert_same_plan_when_converted(text)
+
+
+def test_what_was_decided_stands_where_it_counts() -> None:
+    assert "  chief:\n    # `Master` there: TensorFlow 2 knows it by this name.\n    replicas: 1\n" in converted(TFJOB)
+
+
+words = st.sampled_from(("train", "--lr=1e-6", "it's", "a b", "$(A)", "$$x", "$(", "no", "é", "{{", "-"))
+amounts = st.sampled_from((1, "2", "500m", "1.5", 0.25))
+sizes = st.sampled_from(("16Gi", "512M", 10**9, "1e9", "64Ki"))
+variables = st.one_of(
+    st.builds(lambda name, value: {"name": name, "value": value}, st.sampled_from(("A", "B", "OUTPUT_DIR")), words),
+    st.builds(
+        lambda name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "x"}}}, st.sampled_from(("F", "a.b"))
+    ),
+    st.just({"name": "TF_CONFIG", "value": "{}"}),
+)
+containers = st.fixed_dictionaries(
+    {"name": st.just("tensorflow"), "image": st.sampled_from(("a", "b:1"))},
+    optional={
+        "command": st.lists(words, min_size=1, max_size=2).map(lambda several: ["python", *several]),
+        "args": st.lists(words, max_size=2),
+        "env": st.lists(variables, max_size=3),
+        "ports": st.lists(
+            st.sampled_from(({"name": "tfjob-port", "containerPort": 2222}, {"containerPort": 6006})), max_size=2
+        ),
+        "resources": st.fixed_dictionaries(
+            {},
+            optional={
+                kind: st.fixed_dictionaries(
+                    {},
+                    optional={"cpu": amounts, "memory": sizes, "nvidia.com/gpu": st.integers(0, 8), "x.y/z": amounts},
+                )
+                for kind in ("limits", "requests")
+            },
+        ),
+        "volumeMounts": st.lists(
+            st.builds(lambda name: {"name": name, "mountPath": f"/{name}"}, st.sampled_from(("data", "code"))),
+            max_size=2,
+        ),
+        "workingDir": st.just("/w"),
+        "imagePullPolicy": st.just("Always"),
+    },
+)
+volumes = st.sampled_from(
+    ({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "code", "emptyDir": {}})
+)
+templates = st.builds(
+    lambda container, sidecars, more: {"spec": {"containers": [container, *sidecars], **more}},
+    containers,
+    st.lists(st.just({"name": "side", "image": "s"}), max_size=1),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "volumes": st.lists(volumes, max_size=2),
+            "nodeSelector": st.just({"a": "b"}),
+            "restartPolicy": st.just("Never"),
+            "hostNetwork": st.booleans(),
+        },
+    ),
+)
+replicas = st.fixed_dictionaries(
+    {"template": templates},
+    optional={
+        "replicas": st.integers(0, 3),
+        "restartPolicy": st.sampled_from(("Always", "OnFailure", "Never", "ExitCode")),
+    },
+)
+jobs = st.builds(
+    lambda roles, policies, version: a_job(
+        roles, version=version, **({"runPolicy": policies} if version == "v1" else policies)
+    ),
+    st.fixed_dictionaries({"Worker": replicas}, optional={"Chief": replicas, "PS": replicas, "Evaluator": replicas}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "cleanPodPolicy": st.sampled_from(("All", "Running", "None")),
+            "backoffLimit": st.integers(0, 5),
+            "activeDeadlineSeconds": st.integers(1, 10**6),
+            "ttlSecondsAfterFinished": st.integers(0, 9),
+        },
+    ),
+    st.sampled_from(("v1", "v1alpha2", "v1beta2")),
+)
+
+
+@given(jobs)
+def test_what_is_converted_has_the_same_plan_whatever_it_is(text: str) -> None:
+    try:
+        check_spec(text.encode(), "file.yml")
+    except SpecError:
+        return
+    assert_same_plan_when_converted(text)
