@@ -40,6 +40,7 @@ class Pod(NamedTuple):
     said: dict[str, tuple[object, Spot]]  # run, env, resources, port
     patch: Json
     mounts: tuple[Mount, ...]
+    grace: Part | None
     has_sidecars: bool
     spot: Spot
 
@@ -59,23 +60,23 @@ def read_pod(template: Part, draft: Draft) -> Pod:
     if policy := spec.take("restartPolicy"):
         draft.lose(policy.spot, "is not heeded here, nor was it by the operator: that of the replicas counts")
     patch |= {str(part.spot.path[-1]): part.node for part in spec.left()}
-    mounts = _mounts(spec, main)
+    mounts, grace = _mounts(spec, main), spec.take("terminationGracePeriodSeconds")
     if own or named:
         patch["containers"] = [{"name": REPLICA, **own}] if own else []
         patch["containers"] += [each.node for each in named.values()]
     for each in named.values():
         draft.lose(each.spot, "runs beside the replica in a cluster, and not on this machine")
-    return Pod(main.need("image"), said, _without_clashes(patch), mounts, bool(named), spec.spot)
+    return Pod(main.need("image"), said, _without_clashes(patch), mounts, grace, bool(named), spec.spot)
 
 
 def without_mount(patch: Json, mount: Mount) -> Json:
     """The patch without a volume that somebody else mounts."""
     patched = {**patch}
-    kept = [each for each in _plain(patch.get("volumes")) or [] if each.get("name") != mount.volume]
-    patched["volumes"] = kept
+    names = (mount.volume, f"own-{mount.volume}")
+    patched["volumes"] = [each for each in _plain(patch.get("volumes")) or [] if each.get("name") not in names]
     containers = []
     for each in _plain(patch.get("containers")) or []:
-        inside = [place for place in each.get("volumeMounts") or [] if place.get("name") != mount.volume]
+        inside = [place for place in each.get("volumeMounts") or [] if place.get("name") not in names]
         rest = {key: value for key, value in each.items() if key != "volumeMounts"}
         containers.append({**rest, "volumeMounts": inside} if inside else rest)
     patched["containers"] = [each for each in containers if len(each) > 1]

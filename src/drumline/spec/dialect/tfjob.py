@@ -73,6 +73,7 @@ class _Translation:
         members = self.members()
         self.line(members)
         self.pods(members)
+        self.grace(members)
         self.policies(members)
         for part in (*self.job.left(), *self.spec.left()):
             self.draft.lose(part.spot, "is not carried over")
@@ -157,6 +158,12 @@ class _Translation:
             for role, said in zip(members, several, strict=True):
                 if said:
                     self.draft.put(("roles", role, key), *said)
+
+    def grace(self, members: dict[str, Member]) -> None:
+        graces = [member.pod.grace for member in members.values() if member.pod.grace]
+        if graces:
+            longest = max(graces, key=Part.whole)
+            self.draft.put(("timeouts", "grace"), format_seconds(longest.whole()), longest.spot)
 
     def pods(self, members: dict[str, Member]) -> None:
         """What only a cluster is told: the image, and patches with everything that roles have no key for."""

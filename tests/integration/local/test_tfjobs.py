@@ -1,0 +1,80 @@
+"""What the operator's own suite of behaviour asks of a TFJob, asked of the same file on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drumline.run.state import Phase
+from integration.local.runs import Answer, House, Run
+
+# Only once, as a pod's first container would.
+FIRST = "[ -e went-{0} ] || {{ : > went-{0}; exit {1}; }}"
+WAITS = "sleep 600"
+
+
+def a_role(command: str, policy: str = "Never", replicas: int = 1) -> dict[str, Any]:
+    container = {"name": "tensorflow", "image": "any", "command": ["sh", "-c", command]}
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    return {"replicas": replicas, "restartPolicy": policy, "template": {"spec": pod}}
+
+
+def train(house: House, roles: dict[str, Any], **policies: Any) -> tuple[Answer, Run]:
+    """Run a TFJob to its end."""
+    spec = {"runPolicy": {"backoffLimit": 3, **policies}, "tfReplicaSpecs": roles}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "digits"}, "spec": spec}
+    Path(house.project / "tfjob.yaml").write_text(yaml.safe_dump(job))
+    return house.run("train", "--no-warm", "-f", "tfjob.yaml"), house.runs()[-1]
+
+
+def phases(run: Run) -> dict[str, Phase]:
+    return {str(name): replica.phase for name, replica in run.state.replicas.items()}
+
+
+@pytest.mark.parametrize("policy", ["All", "Running", "None"])
+def test_the_chief_ends_the_job_and_nobody_is_left_whatever_was_to_be_cleaned_up(house: House, policy: str) -> None:
+    roles = {"Chief": a_role("echo done"), "Worker": a_role(WAITS, replicas=2), "PS": a_role(WAITS)}
+    answer, run = train(house, roles, cleanPodPolicy=policy)
+    assert (answer.code, run.state.phase) == (0, Phase.FINISHED)
+    assert ("cleanPodPolicy" in answer.err) == (policy == "None")
+    assert house.processes() == {}
+    assert run.log("chief.0") == b"done\n"  # what was said outlives who said it
+
+
+def test_without_a_chief_the_first_worker_ends_the_job(house: House) -> None:
+    answer, run = train(house, {"Worker": a_role(f"[ $DRUMLINE_INDEX = 0 ] || {WAITS}", replicas=2)})
+    assert (answer.code, phases(run)["worker.0"], house.processes()) == (0, Phase.FINISHED, {})
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "attempts", "phase"),
+    [
+        ("Always", 0, 1, Phase.FINISHED),  # the operator would start it again for ever
+        ("Always", 1, 2, Phase.FINISHED),
+        ("OnFailure", 0, 1, Phase.FINISHED),
+        ("OnFailure", 1, 2, Phase.FINISHED),
+        ("Never", 0, 1, Phase.FINISHED),
+        ("Never", 1, 1, Phase.FAILED),
+        ("ExitCode", 1, 1, Phase.FAILED),  # permanent
+        ("ExitCode", 130, 2, Phase.FINISHED),  # worth another try
+    ],
+)
+def test_who_starts_again_after_what(house: House, policy: str, code: int, attempts: int, phase: Phase) -> None:
+    answer, run = train(house, {"Worker": a_role(FIRST.format("once", code), policy)})
+    assert (run.state.phase, run.state.attempt + 1) == (phase, attempts)
+    assert answer.code == (0 if phase is Phase.FINISHED else 1)
+
+
+def test_a_job_that_goes_on_failing_fails_when_its_limit_is_reached(house: House) -> None:
+    answer, run = train(house, {"Worker": a_role("exit 3", "OnFailure")}, backoffLimit=1)
+    assert (answer.code, run.state.phase, run.state.attempt) == (1, Phase.FAILED, 1)
+
+
+def test_a_job_that_is_not_valid_starts_nothing(house: House) -> None:
+    house.write("tfjob.yaml", "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: a}\nspec: {}\n")
+    answer = house.run("train", "-f", "tfjob.yaml")
+    assert (answer.code, house.runs()) == (2, [])
+    assert answer.err.startswith("tfjob.yaml:4: spec.tfReplicaSpecs: is missing\n")
