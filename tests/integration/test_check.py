@@ -97,13 +97,6 @@ def test_a_bad_spec_is_reported_as_data(folder: Path, capsys: Captured) -> None:
     ]
 
 
-def test_a_spec_for_an_engine_to_come_is_checked_all_the_same(capsys: Captured) -> None:
-    assert run(["check", "--hosts", "a"]) == 0
-    output, errors = capsys.readouterr()
-    assert output.startswith("drumline.yml is fine: digits, 1 chief, 3 workers and 2 ps, tensorflow, on ssh\n")
-    assert errors == f"warning: {SPARE}\nwarning: this version of drumline cannot run on `ssh` yet\n"
-
-
 def test_nothing_in_a_spec_can_steer_the_terminal(folder: Path, capsys: Captured) -> None:
     (folder / "drumline.yml").write_text(
         'project: x\nrun: {argv: ["\\e[31m", "\\u2028"]}\nparameters: {p: "\\e]0;x"}\n'

@@ -19,7 +19,6 @@ MODULES = {
     **dict.fromkeys(("kubernetes", "jobset", "tfjob"), "drumline.engine.kubernetes"),
 }
 OFFERED = tuple(name for name in MODULES if name != "fake")  # nobody trains on that; a plan made by hand may name it
-PLANNED: tuple[str, ...] = ()
 
 
 def find_doctor(name: str) -> Examine:
@@ -54,7 +53,7 @@ def open_engine(name: str, site: Site) -> Engine:
     """Return the engine of this name."""
     if name not in MODULES:
         raise EngineError(
-            f"this version of drumline cannot run on `{name}` yet",
+            f"this version of drumline cannot run on `{name}`",
             hint=f"it can run on: {', '.join(OFFERED)}",
         )
     return cast("Engine", import_module(MODULES[name]).make_engine(site))

@@ -73,13 +73,6 @@ def test_a_spec_with_problems_is_not_rendered(folder: Path, capfd: pytest.Captur
     assert err.startswith("drumline.yml:1: run: is missing")
 
 
-def test_an_engine_that_is_still_to_come_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["render", "--hosts", "a"]) == 3
-    out, err = capfd.readouterr()
-    hint = "hint: it can run on: local, kubernetes, jobset, tfjob\n"
-    assert (out, err) == ("", f"error: this version of drumline cannot run on `ssh` yet\n{hint}")
-
-
 def names_of(text: str) -> list[str]:
     return [each["metadata"]["name"] for each in yaml.safe_load_all(text)]
 

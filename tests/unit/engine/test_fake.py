@@ -230,7 +230,7 @@ def test_a_trace_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
 def test_it_is_there_by_its_name_and_nobody_is_told_to_use_it(tmp_path: Path) -> None:
     assert isinstance(open_engine("fake", Site(tmp_path, tmp_path, 1)), FakeEngine)
     with pytest.raises(EngineError) as refused:
-        open_engine("ssh", Site(tmp_path, tmp_path, 1))
+        open_engine("slurm", Site(tmp_path, tmp_path, 1))
     assert "fake" not in (refused.value.hint or "")
 
 

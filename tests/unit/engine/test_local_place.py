@@ -204,7 +204,7 @@ def test_cores_are_what_is_claimed_else_an_even_share_among_those_who_compute(
         assert [place.cores for place in placement.values()] == expected
 
 
-def test_an_engine_that_is_still_to_come_says_so(tmp_path: Path) -> None:
+def test_an_engine_that_this_version_does_not_have_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as refused:
-        open_engine("ssh", Site(tmp_path, tmp_path, 1))
-    assert refused.value.message == "this version of drumline cannot run on `ssh` yet"
+        open_engine("slurm", Site(tmp_path, tmp_path, 1))
+    assert refused.value.message == "this version of drumline cannot run on `slurm`"
