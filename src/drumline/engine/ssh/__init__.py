@@ -50,8 +50,10 @@ class SshEngine:
 
     def reach(self, plan: Plan) -> Plan:
         """See that every host answers, knows us and has a Python; the plan then says what they have."""
+        from drumline.engine.ssh.luggage import remarks  # noqa: PLC0415
         from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads
 
+        self._remarks = (*self._remarks, *remarks(plan, self._site))
         return reach(plan)
 
     def shortages(self, plan: Plan) -> Iterator[str]:
@@ -77,12 +79,11 @@ class SshEngine:
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Connect to all hosts, and tell of everything that happens there from now on."""
-        from drumline.engine.ssh.project import carrier  # noqa: PLC0415
         from drumline.engine.ssh.run import SshRun  # noqa: PLC0415 - who only places has no use for it
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
         plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
-        self._watched = SshRun(plan, run_dir, carrier(plan, self._site), loop, tell)
+        self._watched = SshRun(plan, run_dir, self._site, loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Have every host of the line build or make it."""

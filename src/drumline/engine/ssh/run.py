@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any
 
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
-from drumline.engine.protocol import Loop, MustWait, Tell
+from drumline.engine.protocol import Loop, MustWait, Site, Tell
 from drumline.engine.ssh.link import Facts, Link
 from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives, usage_from_data
+from drumline.engine.ssh.luggage import Luggage, Way
 from drumline.engine.ssh.place import Placed, hosts_of, merge, part, places_from_data, read_placed, write_placed
 from drumline.engine.ssh.refusal import AwayError
 from drumline.engine.ssh.wire import Frame, launch_to_data, life_to_data
@@ -47,18 +49,17 @@ _PLACE_SECONDS = 60.0
 _ANSWER_SECONDS = 1.0  # that a supervisor may be kept waiting for a measure
 _WORRY_SECONDS = 5.0
 _RELEASE_SECONDS = 30.0
-
-Carry = Callable[[Link], Any]
+_COLLECT_SECONDS = 600.0  # that what was written may take on its way here
+_PAUSE_SECONDS = 0.1
 
 
 class SshRun:
     """Starts, stops and watches the replicas of one run; owns the thread that talks to its hosts."""
 
-    def __init__(self, plan: Plan, run_dir: Path, carry: Carry, loop: Loop, tell: Tell) -> None:
+    def __init__(self, plan: Plan, run_dir: Path, site: Site, loop: Loop, tell: Tell) -> None:
         self._plan = plan
         self._hosts = hosts_of(plan)
         self._run_dir = run_dir
-        self._carry = carry
         self._loop = loop
         self._tell = tell
         self._lives = Lives(run_dir, loop, tell)
@@ -72,7 +73,9 @@ class SshRun:
         self._secrets: dict[str, str] = {}
         self._placed: dict[int, Placed] = {}
         self._last: Placed | None = None
-        self._carried: set[str] = set()
+        self._luggage = Luggage(plan, site, run_dir, self._way)
+        self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
+        self._fetching: Future[None] | None = None
         self._awaited: dict[str, float] = {}  # hosts that have not done yet what they were told
         self._ends: list[tuple[ReplicaExited, Usage | None]] = []  # that are not told before
         self._is_looking = False
@@ -159,33 +162,51 @@ class SshRun:
                 each.launch = launch
                 new.append(each)
         for host, theirs in _grouped(new).items():
-            if host in self._carried or all(each.is_ordered for each in theirs):
+            if (host, self._attempt) in self._supplied or all(each.is_ordered for each in theirs):
                 self._begin(host, theirs)
             else:
-                self._courier.send(self._prepare(host, theirs))
+                self._courier.send(self._supply(host, placed, theirs))
+        if self._fetching is None:
+            warn = partial(self._courier.bring, self._warn)
+            self._fetching = self._courier.send(self._luggage.follow(warn))
         self._look()
 
-    async def _prepare(self, host: str, lives: Sequence[Kept]) -> None:
-        """Over there: carry the project as soon as the host answers, then begin."""
-        link = self._links[host]
-        while True:
-            await link.rise(_PLACE_SECONDS)
+    async def _supply(self, host: str, placed: Placed, lives: Sequence[Kept]) -> None:
+        """Over there: bring the host all that it needs as soon as it answers, then begin."""
+        link, attempt = self._links[host], lives[0].life.attempt
+        places = {name: placed.places[replica] for replica, name in placed.hosts.items()}
+        chief = placed.hosts.get(self._plan.chief or lives[0].life.replica, host)
+        while any(each.end is None for each in lives):
+            if not await link.rise(_PLACE_SECONDS):
+                continue
             try:
-                await self._carry(link)
-            except EngineError as error:
-                if link.is_up:
-                    self._courier.bring(self._failed, lives, error.message)
-                    return
+                await self._luggage.supply(host, attempt, chief, places)
             except DrumlineError as error:
+                if isinstance(error, AwayError) or not link.is_up:
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    continue
                 self._courier.bring(self._failed, lives, error.message)
-                return
             else:
-                self._courier.bring(self._is_carried, host, lives)
-                return
+                self._courier.bring(self._is_supplied, host, lives)
+            return
 
-    def _is_carried(self, host: str, lives: Sequence[Kept]) -> None:
-        self._carried.add(host)
+    def _is_supplied(self, host: str, lives: Sequence[Kept]) -> None:
+        attempt = lives[0].life.attempt
+        self._supplied.add((host, attempt))
+        placed = self._placed[attempt]
+        if all((name, attempt) in self._supplied for name in placed.hosts.values()) and (
+            carried := self._luggage.carried()
+        ):
+            self._tell(carried)
         self._begin(host, [each for each in lives if each.end is None])
+
+    def _way(self, host: str) -> Way | None:
+        """How a host is reached that answers."""
+        link = self._links[host]
+        return Way(link.shell, link.facts.base) if link.is_up and link.shell and link.facts else None
+
+    def _warn(self, message: str) -> None:
+        self._tell(EngineWarned(self._attempt, message))
 
     def _begin(self, host: str, lives: Iterable[Kept]) -> None:
         for each in lives:
@@ -407,7 +428,7 @@ class SshRun:
         used = {each.host for each in self._lives if each.host}
         doubtful = {each.host for each in self._lives if each.is_lost}
         try:
-            unreached = self._courier.ask(self._release(used), 2 * _RELEASE_SECONDS)
+            unreached = self._courier.ask(self._release(used), _COLLECT_SECONDS)
         except TimeoutError:
             unreached = sorted(used)
         unreached = [host for host in unreached if host in doubtful]
@@ -418,6 +439,13 @@ class SshRun:
         self._courier.close()
 
     async def _release(self, hosts: Iterable[str]) -> list[str]:
+        if self._fetching:
+            self._fetching.cancel()
+        try:
+            await self._luggage.collect()
+        except DrumlineError as error:
+            print(f"what the chief has written last is not here: {error.message}", file=sys.stderr)  # noqa: T201
+
         async def release(host: str) -> str | None:
             link = self._links[host]
             with suppress(TimeoutError, DrumlineError):
