@@ -9,18 +9,22 @@ import click
 from drumline.errors import InputError
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
+from drumline.run.traces import UNREACHED
 from drumline.store.folder import RunFolder, find_folder
 from drumline.store.home import home_of
-from drumline.supervise.reach import ask_to_stop, read_state, wait_until_stopped
+from drumline.supervise.reach import ask_to_stop, read_state, wait_until_left, wait_until_stopped
+from drumline.words import listed, span
 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--force", is_flag=True, help="Give them no time to end by themselves.")
-def command(ids: tuple[str, ...], *, force: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
     """End runs: everything of them, to the last process.
 
-    All ids are looked up before anything is ended. A run that is over already stays as it is.
+    All ids are looked up before anything is ended. A run that is over already stays as it is. The exit code is 1 if a
+    host could not be asked whether anything is left there.
     """
     running = []
     for folder in [_folder(text) for text in dict.fromkeys(ids)]:
@@ -30,14 +34,38 @@ def command(ids: tuple[str, ...], *, force: bool) -> None:
         else:
             running.append(folder)
     asked = [(folder, ask_to_stop(folder, force=force)) for folder in running]
+    unsure = False
     for folder, before in asked:
         state = wait_until_stopped(folder, before, force=force)
-        if not state.phase.is_final:
+        unreached = _unreached(folder) if state.phase.is_final else []
+        unsure |= bool(unreached)
+        if unreached:
+            click.echo(f"run {folder.id}: {state.phase}, but {listed(unreached)} could not be reached", err=True)
+            click.echo(f"hint: what may be left there ends when its lease is over{_lease(folder)}", err=True)
+        elif not state.phase.is_final:
             click.echo(f"run {folder.id} was ended, and has been resumed since: {state.phase}")
         elif state.phase is Phase.KILLED:
             click.echo(f"killed run {folder.id}; nothing of it is alive")
         else:
             click.echo(f"run {folder.id} ended by itself first: {state.phase}")
+    if unsure:
+        ctx.exit(1)
+
+
+def _unreached(folder: RunFolder) -> list[str]:
+    """The hosts that could not be asked whether anything of a run is left."""
+    if folder.plan().hosts is None:
+        return []
+    wait_until_left(folder)
+    try:
+        return (folder.path / UNREACHED).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _lease(folder: RunFolder) -> str:
+    hosts = folder.plan().hosts
+    return f": within {span(hosts.lease_seconds)}" if hosts and hosts.lease_seconds else ""
 
 
 def _folder(text: str) -> RunFolder:

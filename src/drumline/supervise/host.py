@@ -79,12 +79,13 @@ def main() -> NoReturn:
         _leave()
 
     loop.on_readable(inward, hear)
-    while True:
+    while not hand.is_forsaken:
         loop.turn()
+    _leave()
 
 
 def _leave() -> NoReturn:
-    """The connection is gone; whoever runs here goes on."""
+    """The connection is gone, or nobody at its other end; whoever runs here goes on."""
     os._exit(0)
 
 

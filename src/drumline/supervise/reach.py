@@ -133,6 +133,12 @@ def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
     return state
 
 
+def wait_until_left(folder: RunFolder) -> None:
+    """Return when the supervisor of a run that is over has left; before that it asks whether anything is left."""
+    while is_locked(folder.lock_file):
+        time.sleep(_MOMENT_SECONDS)
+
+
 def supervisor_gone(folder: RunFolder) -> EngineError:
     """What to say of a run that nobody looks after."""
     return EngineError(

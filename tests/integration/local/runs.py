@@ -41,6 +41,8 @@ LEFT_BY_A_RUN = {
     "supervisor.log",
     "attempts",
     "output",
+    "origin.json",  # of a run on hosts
+    "unreached",
 }
 
 # The command line, and the most memory that it had as its last word. The kernel's own account of a child begins with

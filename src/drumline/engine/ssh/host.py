@@ -36,6 +36,8 @@ from drumline.runtime.lock import is_locked, take_lock
 
 _LOCK_SECONDS = 5.0
 _MOMENT_SECONDS = 0.02
+_LOOK_SECONDS = 0.5
+_SILENCE_SECONDS = 60.0
 
 
 class Hand:
@@ -47,9 +49,13 @@ class Hand:
         self._is_busy = is_busy
         self._lease: Path | None = None
         self._ended: set[Life] = set()
+        self._heard_at = keeper.now()
+        self._silence_seconds = _SILENCE_SECONDS
+        self._look_out()
 
     def hear(self, frame: Frame) -> None:
         """Do what a message says, and answer where it asks for that."""
+        self._heard_at = keeper.now()
         if self._lease:
             with suppress(OSError):
                 os.utime(self._lease)
@@ -65,12 +71,21 @@ class Hand:
         if "id" in message and answer is not None:
             self._say({"do": "answer", "id": message["id"], **answer}, b"")
 
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether nobody has said anything for so long that nobody will; a connection need not tell."""
+        return keeper.now() - self._heard_at >= self._silence_seconds
+
+    def _look_out(self) -> None:
+        self._loop.call_later(_LOOK_SECONDS, self._look_out)
+
     def _do_hello(self, message: dict[str, Any]) -> dict[str, Any]:
         """Open the run's folder; whoever was its hand before is gone, or has lost its connection and does not know."""
         base = Path(message["folder"]).expanduser().absolute()
         self._base, self._run_dir = base, base / "runs" / message["run"]
         for folder in (base, base / "runs", self._run_dir, self._run_dir / "project"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._silence_seconds = message["lost"]
         self._lock = _take_over(self._run_dir / "hand.lock")
         log = os.open(self._run_dir / "hand.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)

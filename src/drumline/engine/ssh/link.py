@@ -143,6 +143,7 @@ class Link:
             "run": self._hosts.unique,
             "folder": folder,
             "lease": self._hosts.lease_seconds,
+            "lost": self._hosts.lost_seconds,
         }
         allowed = {"cpus": self.host.cpus, "memory_bytes": self.host.memory_bytes, "gpus": self.host.gpus}
         greeting |= {"runtime": runtime, "allowed": allowed}

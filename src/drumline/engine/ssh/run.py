@@ -39,10 +39,10 @@ from drumline.run.event import (
     ReplicaStarted,
     RoomFound,
 )
+from drumline.run.traces import UNREACHED
 from drumline.run.usage import Usage
 from drumline.words import listed, span
 
-UNREACHED = "unreached"  # beside the journal: hosts that could not be asked whether anything is left
 _LOOK_SECONDS = 0.5
 _CONNECT_SECONDS = 20.0
 _PLACE_SECONDS = 60.0
@@ -229,14 +229,13 @@ class SshRun:
             known = self._lives.get(life)
             host = known.host if known else placed.hosts.get(life.replica, "") if placed else ""
             wanted.append((life, host))
-        hosts = set()
+        hosts, kill_at = set(), self._loop.now() + max(0.0, grace_seconds)
         for kept in self._lives.ask_for(wanted):
             if kept.end is not None:
                 continue
             if not kept.host or not kept.is_ordered:
                 self._lives.end(kept, NEVER_STARTED, self._loop.now())
                 continue
-            kill_at = self._loop.now() + max(0.0, grace_seconds)
             kept.kill_at = kill_at if kept.kill_at is None or grace_seconds <= 0 else kept.kill_at
             hosts.add(kept.host)
         for host in hosts:
@@ -258,25 +257,18 @@ class SshRun:
             messages.append(_stop(stops, attempt, max(0.0, kill_at - self._loop.now())))
         for attempt, lost in _by_attempt(self._lives.lost_on(host)).items():
             messages.append(_stop(lost, attempt, 0.0))
-        if not messages:
-            self._done(host)
+        self._courier.send(self._tell_host(link, messages))
+
+    async def _tell_host(self, link: Link, messages: Sequence[dict[str, Any]]) -> None:
+        """Over there: tell a host something, and bring word when it has done it."""
         for message in messages:
-            self._say(link, message)
-
-    def _say(self, link: Link, message: dict[str, Any]) -> None:
-        """Tell a host something, and note when it has done it."""
-        attempt, host = message.get("attempt", self._attempt), link.host.name
-
-        async def say() -> None:
             try:
                 await link.ask(message)
             except AwayError:
                 return  # it is told again when it answers
             except DrumlineError as error:
-                self._courier.bring(self._tell, EngineFailed(attempt, error.message))
-            self._courier.bring(self._done, host)
-
-        self._courier.send(say())
+                self._courier.bring(self._tell, EngineFailed(message["attempt"], error.message))
+        self._courier.bring(self._done, link.host.name)
 
     def _await(self, host: str) -> None:
         """Tell no end before this host has done what it is told: it may know of one that came before."""
