@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hosts.world import World
+from integration.local.runs import House
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,3 +33,19 @@ def reached(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Wo
     for name, value in world.env.items():
         monkeypatch.setenv(name, value)
     return world
+
+
+@pytest.fixture
+def house(world: World, tmp_path: Path) -> Iterator[House]:
+    """A home and a project from which the hosts are reached; when the test has ended, nothing runs here or there."""
+    made = House(tmp_path / "house")
+    made.env |= world.env
+    try:
+        yield made
+        made.leave()
+        for name in world.names:
+            world.wait_idle(name)
+    finally:
+        made.clear()
+        for name in world.names:
+            world.link(name, up=True)

@@ -1,0 +1,211 @@
+"""Whole runs on bad days of hosts: cables that are pulled, sshd's and launchers that are killed.
+
+Each end is told once, every line is there once, and in the end nothing runs anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from drumline.run.event import ReplicaStarted
+from drumline.run.state import Phase
+from hosts.world import World
+from integration.local.runs import House, Run, wait_until
+
+LONG_SECONDS = 120.0
+LINES = 60
+SCRIPT = f"""
+import time
+for number in range({LINES}):
+    print(f"line {{number}}", flush=True)
+    time.sleep(0.1)
+"""
+WORKERS = ("worker.0", "worker.1", "worker.2")
+EVERY_LINE = b"".join(b"line %d\n" % number for number in range(LINES))
+
+
+@pytest.fixture
+def house(house: House) -> House:
+    house.write("train.py", SCRIPT)
+    return house
+
+
+def train(house: House, *, lost: str = "30s", lease: str = "60s", rest: str = "", script: str = "train.py") -> Run:
+    """A worker on each of three hosts."""
+    engine = f"engine: {{ssh: {{hosts: [h1, h2, h3], lost: {lost}, lease: {lease}}}}}"
+    return house.train(f"run: python3 {script}\nroles: {{worker: 3}}\n{engine}\n{rest}")
+
+
+def wait_line(run: Run, replica: str, number: int, attempt: int = 0) -> None:
+    wait_until(lambda: b"line %d\n" % number in run.log(replica, attempt), LONG_SECONDS)
+
+
+def check(run: Run, *, supervisors: int = 1) -> None:
+    """Everybody ended once, with 0, and was seen by each supervisor; every line is there once."""
+    run.wait_for(Phase.FINISHED, LONG_SECONDS)
+    starts = Counter(str(event.replica) for event in run.events if isinstance(event, ReplicaStarted))
+    assert all(1 <= starts[worker] <= supervisors for worker in WORKERS), starts
+    assert sorted(str(event.replica) for event in run.exits()) == list(WORKERS)
+    for worker in WORKERS:
+        assert run.exit(worker).code == 0
+        assert run.log(worker) == EVERY_LINE
+    assert run.said() == ""
+
+
+def test_a_cable_that_is_pulled_for_a_while(house: House, world: World) -> None:
+    run = train(house)
+    wait_line(run, "worker.1", 5)
+    world.link("h2", up=False)
+    wait_line(run, "worker.0", 50)  # some five seconds
+    assert b"line 40\n" not in run.log("worker.1")
+    world.link("h2", up=True)
+    check(run)
+
+
+def test_a_cable_that_is_back_only_when_all_have_ended(house: House, world: World) -> None:
+    run = train(house)
+    wait_line(run, "worker.1", 5)
+    world.link("h2", up=False)
+    run_there = world.processes("h2")
+    wait_until(lambda: len(world.processes("h2")) < len(run_there), LONG_SECONDS)
+    wait_until(lambda: {"worker.0", "worker.2"} <= {str(end.replica) for end in run.exits()}, LONG_SECONDS)
+    world.link("h2", up=True)
+    check(run)
+
+
+def test_an_sshd_that_is_killed_with_every_session(house: House, world: World) -> None:
+    run = train(house)
+    for number in (5, 20, 35):
+        wait_line(run, "worker.2", number)
+        world.kill_sshd("h3")
+        world.start_sshd("h3")
+    check(run)
+
+
+def test_a_supervisor_that_is_killed_again_and_again(house: House) -> None:
+    run = train(house)
+    for number in (5, 20, 35):
+        wait_line(run, "worker.1", number)
+        run.kill_supervisor()
+        assert house.run("supervise", run.id).code == 0
+    check(run, supervisors=4)
+
+
+def test_a_supervisor_that_is_killed_while_a_cable_is_pulled(house: House, world: World) -> None:
+    run = train(house)
+    wait_line(run, "worker.1", 5)
+    world.link("h2", up=False)
+    wait_line(run, "worker.0", 15)
+    run.kill_supervisor()
+    assert house.run("supervise", run.id).code == 0
+    wait_line(run, "worker.0", 30)
+    world.link("h2", up=True)
+    check(run, supervisors=2)
+
+
+FOREVER = SCRIPT.replace(f"range({LINES})", "range(10**6)")
+
+
+def forever(house: House, **options: str) -> Run:
+    house.write("forever.py", FOREVER)
+    return train(house, script="forever.py", **options)
+
+
+def test_a_launcher_that_is_killed_leaves_nothing_running_once_the_lease_is_over(house: House, world: World) -> None:
+    run = forever(house, lost="2s", lease="3s")
+    wait_line(run, "worker.1", 5)
+    run.kill_supervisor()
+    for name in world.names:
+        world.wait_idle(name, 60)
+    answer = house.run("status", run.id)
+    assert f"drumline supervise {run.id}" in answer.out + answer.err
+    assert house.run("supervise", run.id).code == 0
+    run.wait_for(Phase.FAILED, LONG_SECONDS)
+    assert run.cause.failure == "lost"
+
+
+def test_a_host_that_is_gone_for_good_is_named_as_the_cause(house: House, world: World) -> None:
+    run = forever(house, lost="2s", lease="4s")
+    wait_line(run, "worker.1", 5)
+    world.link("h2", up=False)
+    run.wait_for(Phase.FAILED, LONG_SECONDS)
+    assert (str(run.cause.replica), run.cause.reason, run.cause.failure) == ("worker.1", "HostLost", "lost")
+    assert "h2" in run.cause.exit.message
+    assert {worker: run.replica_phase(worker) for worker in WORKERS} == {
+        "worker.0": Phase.KILLED,
+        "worker.1": Phase.FAILED,
+        "worker.2": Phase.KILLED,
+    }
+    for name in ("h1", "h3"):
+        world.wait_idle(name)
+    world.wait_idle("h2", 60)  # nobody reaches it, and its lease is over
+
+
+def test_a_line_starts_again_on_the_hosts_that_remain(house: House, world: World) -> None:
+    run = train(house, lost="2s", lease="4s", rest="restart: {lost: 1}")
+    wait_line(run, "worker.1", 5)
+    world.link("h2", up=False)
+    run.wait_for(Phase.FINISHED, LONG_SECONDS)
+    world.wait_idle("h2", 60)
+    (cause,) = run.state.causes
+    assert (cause.reason, cause.failure) == ("HostLost", "lost")
+    for worker in WORKERS:
+        assert run.log(worker, 1) == EVERY_LINE
+
+
+def test_a_line_that_does_not_fit_on_the_hosts_that_remain_fails_and_names_the_one_that_is_gone(
+    house: House, world: World
+) -> None:
+    house.write("forever.py", FOREVER)
+    hosts = ", ".join(f"{{host: {name}, cpus: 1}}" for name in world.names)
+    run = house.train(
+        "run: python3 forever.py\nroles: {worker: 3}\nresources: {cpus: 1}\nrestart: {lost: 1}\n"
+        f"engine: {{ssh: {{hosts: [{hosts}], lost: 2s, lease: 4s}}}}"
+    )
+    wait_line(run, "worker.1", 5)
+    world.link("h2", up=False)
+    run.wait_for(Phase.FAILED, LONG_SECONDS)
+    world.wait_idle("h2", 60)
+    told = house.run("status", run.id)
+    assert "h2" in told.out + told.err
+
+
+def test_kill_is_over_when_nothing_is_left_on_any_host(house: House, world: World) -> None:
+    house.write("stubborn.py", f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FOREVER}")
+    run = train(house, script="stubborn.py", rest="timeouts: {grace: 1s}")
+    wait_line(run, "worker.2", 5)
+    answer = house.run("kill", run.id)
+    assert answer.code == 0, answer
+    assert not [each for name in world.names for each in world.processes(name) if "stubborn.py" in each.argv]
+    assert run.state.phase is Phase.KILLED
+
+
+def test_kill_lists_the_hosts_that_could_not_be_reached(house: House, world: World) -> None:
+    run = forever(house, lost="2s", lease="4s")
+    wait_line(run, "worker.2", 5)
+    world.link("h3", up=False)
+    answer = house.run("kill", run.id)
+    assert answer.code == 1
+    assert "h3" in answer.out + answer.err
+    assert not [each for name in ("h1", "h2") for each in world.processes(name) if "forever.py" in each.argv]
+    world.wait_idle("h3", 60)
+
+
+def test_ports_that_somebody_has_on_a_host_are_not_given_to_a_line(house: House, world: World) -> None:
+    taker = "import socket, time; s = socket.create_server(('', 20000)); time.sleep(600)"
+    world.run("h2", "sh", "-c", f'python3 -c "{taker}" > /dev/null 2>&1 < /dev/null &')
+    wait_until(lambda: ":4E20 " in world.path("h2", "/proc/1/net/tcp").read_text() or None)
+    house.write("peers.py", "import os\nprint(os.environ['TF_CONFIG'])\n")
+    try:
+        run = house.train(
+            "framework: tensorflow\nwarm: false\nrun: python3 peers.py\nroles: {worker: 3}\n"
+            "engine: {ssh: {hosts: [h1, h2, h3]}}"
+        )
+        run.wait_for(Phase.FINISHED, LONG_SECONDS)
+        assert b'"worker": ["10.89.0.11:20000", "10.89.0.12:20001", "10.89.0.13:20000"]' in run.log("worker.0")
+    finally:
+        with suppress(AssertionError):
+            world.run("h2", "pkill", "-9", "python3")
