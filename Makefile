@@ -64,6 +64,7 @@ bench: $(READY) ## Measure, as ratios side by side in one run
 	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.training
 	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch
+	scripts/hosts/run 10 $(BIN)/python -m bench.hosts
 	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m bench.submit
 
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
