@@ -86,9 +86,11 @@ class SshEngine:
         self._watched = SshRun(plan, run_dir, self._site, loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Have every host of the line build or make it."""
-        del plan, helper, incarnation
-        raise EngineError("`ssh` has nothing of the kind yet")
+        """Have every host that answers build or make it."""
+        run = self._run
+        from drumline.engine.local.life import Life  # noqa: PLC0415
+
+        run.prepare(plan, Life(helper, 0, incarnation))
 
     def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Nobody asks for it: the output is no folder of this machine."""

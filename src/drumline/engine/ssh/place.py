@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.hosts import Hosts
-from drumline.plan.types import Place, Placement, Plan, ReplicaId
+from drumline.plan.types import Data, Place, Placement, Plan, ReplicaId
 
 _FILE = "places"  # beside the lives of an attempt
 
@@ -29,11 +30,20 @@ def hosts_of(plan: Plan) -> Hosts:
     return plan.hosts
 
 
-def part(plan: Plan) -> Plan:
-    """The plan of one host as its own local engine is to know it."""
+def part(plan: Plan, base: str) -> Plan:
+    """The plan of one host, which has its runs in this folder, as its own local engine is to know it."""
     hosts = hosts_of(plan)
     output = plan.output or (f"{hosts.shared}/runs/{hosts.unique}/output" if hosts.shared else None)
-    return plan._replace(run=hosts.unique, engine="local", hosts=None, output=output, warm=None)
+    data = tuple(_lasting(plan, each, hosts.shared or base) for each in plan.data)
+    return plan._replace(run=hosts.unique, engine="local", hosts=None, output=output, data=data, warm=None)
+
+
+def _lasting(plan: Plan, data: Data, base: str) -> Data:
+    """What is prepared once is not of a run's own folder, where the next run would not find it."""
+    is_prepared = data.variable in {each.variable for each in plan.preparations}
+    if not is_prepared or data.path.startswith("/"):
+        return data
+    return data._replace(path=posixpath.normpath(f"{base}/data/{plan.project.replace('/', '_')}/{data.path}"))
 
 
 def merge(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> Placed:

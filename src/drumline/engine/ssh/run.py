@@ -13,14 +13,16 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
 from drumline.engine.protocol import Loop, MustWait, Site, Tell
+from drumline.engine.ssh.helpers import Helpers, filled
 from drumline.engine.ssh.link import Facts, Link
-from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives, usage_from_data
+from drumline.engine.ssh.lives import HOST_LOST, NEVER_STARTED, Kept, Lives, usage_from_data
 from drumline.engine.ssh.luggage import Luggage, Way
 from drumline.engine.ssh.place import Placed, hosts_of, merge, part, places_from_data, read_placed, write_placed
 from drumline.engine.ssh.refusal import AwayError
@@ -35,6 +37,7 @@ from drumline.run.event import (
     EngineFailed,
     EngineWarned,
     Event,
+    Exit,
     ReplicaExited,
     ReplicaStarted,
     RoomFound,
@@ -74,6 +77,7 @@ class SshRun:
         self._placed: dict[int, Placed] = {}
         self._last: Placed | None = None
         self._luggage = Luggage(plan, site, run_dir, self._way)
+        self._helpers = Helpers(run_dir, self._order, loop, tell)
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
         self._fetching: Future[None] | None = None
         self._awaited: dict[str, float] = {}  # hosts that have not done yet what they were told
@@ -129,7 +133,7 @@ class SshRun:
         remarks = [f"{listed(away)} cannot be reached: the line goes without"] if away else []
         parts = {}
         for host in sorted(set(whose.values())):  # in one order, so that no two runs wait for each other
-            own = part(part_of(plan, self._links[host].host, whose))
+            own = part(part_of(plan, self._links[host].host, whose), facts[host].base)
             ask = {"do": "place", "plan": plan_to_json(own), "attempt": attempt}
             try:
                 answer = await self._links[host].ask(ask)
@@ -170,6 +174,44 @@ class SshRun:
             warn = partial(self._courier.bring, self._warn)
             self._fetching = self._courier.send(self._luggage.follow(warn))
         self._look()
+
+    def prepare(self, plan: Plan, life: Life) -> None:
+        """Have a helper on every host that answers; told of as one."""
+        plan = filled(plan, os.environ)
+        up = self._courier.ask(self._answering(), 2 * _CONNECT_SECONDS)
+        for host in self._helpers.begin(life, up):
+            self._courier.send(self._make_ready(host, plan, life))
+        self._look()
+
+    async def _answering(self) -> list[str]:
+        seconds = min(_CONNECT_SECONDS, self._hosts.lost_seconds)
+        up = await asyncio.gather(*(link.rise(seconds) for link in self._links.values()))
+        found = [name for name, is_up in zip(self._links, up, strict=True) if is_up]
+        if not found:
+            link = next(iter(self._links.values()))
+            raise link.trouble or EngineError(f"{link.host.name} does not answer")
+        return found
+
+    async def _make_ready(self, host: str, plan: Plan, life: Life) -> None:
+        """Over there: bring the project as soon as the host answers, then let a helper begin."""
+        while self._helpers.waits(life, host):
+            if not await self._links[host].rise(_PLACE_SECONDS):
+                continue
+            try:
+                await self._luggage.deliver(host)
+            except DrumlineError as error:
+                if isinstance(error, AwayError) or not self._links[host].is_up:
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    continue
+                self._courier.bring(self._helpers.refuse, life, host, error.message)
+            else:
+                facts = self._links[host].facts
+                self._courier.bring(self._help, life, host, plan_to_json(part(plan, facts.base if facts else "")))
+            return
+
+    def _help(self, life: Life, host: str, plan: str) -> None:
+        if self._helpers.go(life, host, plan) and (carried := self._luggage.carried()):
+            self._tell(carried)
 
     async def _supply(self, host: str, placed: Placed, lives: Sequence[Kept]) -> None:
         """Over there: bring the host all that it needs as soon as it answers, then begin."""
@@ -224,7 +266,9 @@ class SshRun:
     def stop(self, lives: Sequence[Life], grace_seconds: float) -> None:
         """Have these stopped; whoever is on no host ends unseen."""
         wanted = []
-        for life in lives:
+        for life in (each for each in lives if each.replica.is_helper):
+            self._helpers.stop(life, grace_seconds)
+        for life in (each for each in lives if not each.replica.is_helper):
             placed = self.placed(life.attempt)
             known = self._lives.get(life)
             host = known.host if known else placed.hosts.get(life.replica, "") if placed else ""
@@ -248,7 +292,7 @@ class SshRun:
         self._await(host)
         if not link.is_up:
             return
-        messages = []
+        messages = list(self._helpers.orders(host))
         starts = [each for each in self._lives.of(host) if each.launch and each.is_ordered and each.kill_at is None]
         for attempt, theirs in _by_attempt(starts).items():
             launches = [launch_to_data(each.launch, self._secrets) for each in theirs if each.launch]
@@ -281,7 +325,24 @@ class SshRun:
         if not self._awaited:
             ends, self._ends = sorted(self._ends, key=lambda each: each[0].at_seconds), []
             for event, usage in ends:
-                self._lives.ended(event, usage)
+                self._end(event, usage)
+
+    def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
+        """Tell an end; that the chief is done only when all that it wrote is here. What failed is told at once."""
+        life = Life(event.replica, event.attempt, event.incarnation)
+        known = self._lives.get(life)
+        if event.replica == self._plan.chief and event.exit.ok and known and known.end is None:
+            self._courier.send(self._collect(partial(self._lives.ended, event, usage)))
+        else:
+            self._lives.ended(event, usage)
+
+    async def _collect(self, then: Callable[[], None]) -> None:
+        """Over there: fetch what the chief has written, then go on; that it cannot be fetched changes no end."""
+        try:
+            await self._luggage.collect()
+        except DrumlineError as error:
+            self._courier.bring(self._warn, f"the output is not here: {error.message}")
+        self._courier.bring(then)
 
     # ---------------------------------------------------------------- news
 
@@ -301,6 +362,7 @@ class SshRun:
         match message["do"]:
             case "log" | "file":
                 self._lives.write(frame)
+                self._helpers.write(host, frame)
             case "event":
                 self._happen(host, event_from_data(message["event"]), message.get("usage"))
 
@@ -308,6 +370,10 @@ class SshRun:
         facts = self._links[host].facts
         skew = facts.skew_seconds if facts else 0.0
         match event:
+            case ReplicaStarted() if event.replica.is_helper:
+                self._helpers.started(host, event)
+            case ReplicaExited() if event.replica.is_helper:
+                self._helpers.ended(host, event)
             case ReplicaStarted():
                 self._lives.started(event)
             case ReplicaExited():
@@ -343,18 +409,20 @@ class SshRun:
                 left = span(self._hosts.lost_seconds - silent, parts=1)
                 words = f"{host} has not answered for {span(silent)}{why}; its replicas go on"
                 self._tell(EngineWarned(self._attempt, f"{words}, and in {left} it counts as lost"))
-        if any(each.end is None for each in self._lives):
+        if any(each.end is None for each in self._lives) or any(self._helpers.folders()):
             self._look()
 
     def _lose(self, host: str, silent: float) -> None:
         self._lost.add(host)
-        if not self._lives.of(host):
-            return
         lease = self._hosts.lease_seconds
         ends = f"; whatever runs there ends by itself within {span(lease)}" if lease else ""
+        words = f"the host {host} has not answered for {span(silent)}{ends}"
+        self._helpers.lose(host, Exit(message=words, reason=HOST_LOST))
+        if not self._lives.of(host):
+            return
         self._worried.add(host)
         self._done(host)
-        self._lives.lose(host, f"the host {host} has not answered for {span(silent)}{ends}")
+        self._lives.lose(host, words)
 
     # ---------------------------------------------------------------- questions
 
@@ -403,7 +471,7 @@ class SshRun:
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""
-        return self._lives.traces()
+        return chain(self._lives.traces(), self._helpers.folders())
 
     # ---------------------------------------------------------------- the end
 
@@ -417,7 +485,7 @@ class SshRun:
         """See that nothing of the run is left on any host that was ever used, and hang up."""
         if not self._courier.is_open:
             return
-        used = {each.host for each in self._lives if each.host}
+        used = {each.host for each in self._lives if each.host} | self._helpers.hosts()
         doubtful = {each.host for each in self._lives if each.is_lost}
         try:
             unreached = self._courier.ask(self._release(used), _COLLECT_SECONDS)
