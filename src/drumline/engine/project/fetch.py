@@ -50,14 +50,16 @@ async def fetch(
     path: str = ".",
     python: str = "python3",
     settled: bool = False,
+    anyhow: bool = False,
     known: Collection[str] = (),
 ) -> Fetched:
     """Bring a folder of a host here, or one file or folder in it, under its name.
 
-    Unless it is `settled` there, what was written just now is left for the next time, with all that came after it.
-    What is `known` to have come from there, and is there no more, goes. Raise NotFoundError if there is nothing.
+    Unless it is `settled` there, what was written just now is left for the next time, with all that came after it. A
+    file that changes on its way is not taken, unless it is to come `anyhow`. What is `known` to have come from there,
+    and is there no more, goes. Raise NotFoundError if there is nothing.
     """
-    errand = _Errand(shell, folder, path, local, python)
+    errand = _Errand(shell, folder, path, local, python, anyhow=anyhow)
     found = await errand.list_all()
     try:
         return await errand.bring(found, settled=settled, known=known)
@@ -69,11 +71,12 @@ async def fetch(
 class _Errand:
     """One folder on its way here."""
 
-    def __init__(self, shell: Shell, folder: str, path: str, local: Path, python: str) -> None:
+    def __init__(self, shell: Shell, folder: str, path: str, local: Path, python: str, *, anyhow: bool) -> None:
         self._shell = shell
         self._request = {"folder": folder, "path": path}
         self._local = local
         self._python = python
+        self._anyhow = anyhow
         self._taken = 0
 
     async def list_all(self) -> list[Found]:
@@ -111,7 +114,11 @@ class _Errand:
         if files:
             self._scratch.mkdir(parents=True, exist_ok=True)
         for batch in _batches([(each, self._begun(each)) for each in files]):
-            parts = [(each.path, at, n, each.size_bytes, each.mtime_ns, _grows(each)) for each, at, n in batch]
+            may_change = [self._anyhow or _grows(each) for each, _, _ in batch]
+            parts = [
+                (each.path, at, length, each.size_bytes, each.mtime_ns, may)
+                for (each, at, length), may in zip(batch, may_change, strict=True)
+            ]
             answer, data = await ask(self._shell, self._python, "offer", {**self._request, "parts": parts})
             at_byte = 0
             for (each, at, _), length in zip(batch, answer["lengths"], strict=True):

@@ -29,7 +29,11 @@ from drumline.run.origin import ORIGIN, Origin, origin_from_json
 from drumline.words import bulk
 
 FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another
-FETCH_SECONDS = 15.0  # between two looks at what the chief has written
+FETCH_SECONDS = (
+    15.0  # between two looks at what the chief has written, and no less than so many times the last one took
+)
+FETCH_SHARE = 4.0
+_SOON_SECONDS = 2.0  # before the first look
 _LARGE_BYTES = 1 << 30
 _TRIES = 3  # for an output that should be at rest and is not
 
@@ -128,7 +132,7 @@ class Luggage:
     async def follow(self, warn: Callable[[str], object]) -> None:
         """Fetch what the chief writes, again and again, until this is cancelled; say once why that is not possible."""
         warned = ""
-        pause = FETCH_SECONDS
+        pause = min(FETCH_SECONDS, _SOON_SECONDS)
         while True:
             await asyncio.sleep(pause)
             began = time.monotonic()
@@ -142,7 +146,7 @@ class Luggage:
                 if self._way(origin.host) and error.message != warned:  # else the host is gone, which others tell
                     warned = error.message
                     warn(f"the output is not fetched: {warned}")
-            pause = max(FETCH_SECONDS, 4 * (time.monotonic() - began))
+            pause = max(min(FETCH_SECONDS, 2 * pause), FETCH_SHARE * (time.monotonic() - began))
 
     def _look(self) -> Snapshot:
         return take(self._site.directory, without=own_folders(self._plan, self._site))

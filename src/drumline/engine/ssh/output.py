@@ -29,6 +29,8 @@ from drumline.run.origin import Origin
 
 T = TypeVar("T")
 
+_TRIES = 4  # for what changes all the time; the last time it is taken as it is, as `cp` would
+
 _PUT = """
 target=$1
 [ ! -d "$target" ] || target=$target/$3
@@ -79,7 +81,18 @@ class HostsOutput:
             with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
                 found = posixpath.normpath(posixpath.join(origin.output_dir, path))
                 folder, name = posixpath.split(found)
-                await fetch(shell, folder, Path(scratch), path=name, python=self._hosts.python, settled=True)
+                for number in range(_TRIES):
+                    taken = await fetch(
+                        shell,
+                        folder,
+                        Path(scratch),
+                        path=name,
+                        python=self._hosts.python,
+                        settled=True,
+                        anyhow=number == _TRIES - 1,
+                    )
+                    if taken.is_whole:
+                        break
                 copy(Path(scratch, name), into)
 
         try:

@@ -47,7 +47,12 @@ class Host:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await process.communicate(given)
+        try:
+            out, err = await process.communicate(given)
+        except asyncio.CancelledError:
+            process.kill()
+            await process.communicate()
+            raise
         if cut:
             raise EngineError(f"the connection to {self.host} broke")
         return Answer(process.returncode or 0, self._greeting + out, err.decode())

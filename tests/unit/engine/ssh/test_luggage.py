@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -82,10 +82,21 @@ class Trip:
 
 
 @pytest.fixture
-def trip(tmp_path: Path) -> Iterator[Trip]:
-    trip = Trip(tmp_path)
-    yield trip
-    trip.runner.close()
+def travel(tmp_path: Path) -> Iterator[Callable[..., Trip]]:
+    made: list[Trip] = []
+
+    def travel(more: str = "", shared: str = "") -> Trip:
+        made.append(Trip(tmp_path, more, shared))
+        return made[-1]
+
+    yield travel
+    for each in made:
+        each.runner.close()
+
+
+@pytest.fixture
+def trip(travel: Callable[..., Trip]) -> Trip:
+    return travel()
 
 
 def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(trip: Trip) -> None:
@@ -108,8 +119,8 @@ def test_a_host_that_cannot_have_the_project_is_named(trip: Trip) -> None:
     assert (trip.hosts["c"].home / "runs/u/project/train.py").exists()
 
 
-def test_what_runs_have_written_into_the_project_is_not_carried(tmp_path: Path) -> None:
-    trip = Trip(tmp_path, more="output: results")
+def test_what_runs_have_written_into_the_project_is_not_carried(travel: Callable[..., Trip]) -> None:
+    trip = travel(more="output: results")
     (trip.project / "results").mkdir()
     (trip.project / "results/model").write_text("large")
     trip.deliver(("a",))
@@ -165,6 +176,7 @@ def test_what_the_chief_leaves_is_here_when_it_has_ended(trip: Trip) -> None:
 
 def test_while_the_chief_writes_its_output_comes_again_and_again(trip: Trip, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrying, "FETCH_SECONDS", 0.0)
+    monkeypatch.setattr(carrying, "FETCH_SHARE", 0.0)
     trip.begin("a")
     trip.write("a", "old", "x")
     os.utime(trip.output("a") / "old", (1, 1))
@@ -182,13 +194,14 @@ def test_while_the_chief_writes_its_output_comes_again_and_again(trip: Trip, mon
         while not warned:
             await asyncio.sleep(0.01)
         going.cancel()
+        await asyncio.wait([going])
         assert warned == ["the output is not fetched: the connection to a broke"]
 
     trip.runner.run(asyncio.wait_for(follow(), 60))
 
 
-def test_hosts_that_share_a_folder_are_left_alone(tmp_path: Path) -> None:
-    trip = Trip(tmp_path, shared=", shared: /mnt/models")
+def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., Trip]) -> None:
+    trip = travel(shared=", shared: /mnt/models")
     trip.begin("a")
     trip.write("a", "model", "x")
     trip.collect()
@@ -213,9 +226,9 @@ def test_hosts_that_share_a_folder_are_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_fetched_comes_where_this_machine_would_have_it(
-    tmp_path: Path, more: str, expected: dict[str, str]
+    travel: Callable[..., Trip], tmp_path: Path, more: str, expected: dict[str, str]
 ) -> None:
-    trip = Trip(tmp_path, more=more)
+    trip = travel(more=more)
     found = local_folders(trip.plan, trip.project, trip.run_dir)
     assert {kind: str(path.relative_to(tmp_path)) for kind, path in found.items()} == expected
 

@@ -1,0 +1,225 @@
+"""What a run writes on its hosts: fetched, copied, found again by the next attempt, removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hosts.world import HOME, SHARED, World
+
+# Counts, and keeps in its output how far it is and where; the word for its host in the shared folder ends it.
+TRAIN = f"""\
+import os, pathlib, sys, time
+output, host = pathlib.Path(os.environ["OUTPUT_DIR"]), os.uname().nodename
+state, word = output / "state", pathlib.Path("{SHARED}", os.environ["WORDS"], host)
+step = int(state.read_text().split()[0]) if state.exists() else 0
+print("begins at", step, "on", host, flush=True)
+written = -1000.0
+while not word.exists():
+    if time.monotonic() - written > float(os.environ.get("PAUSE", "0.05")):
+        step, written = step + 1, time.monotonic()
+        (output / "new").write_text(f"{{step}} {{host}}")
+        (output / "new").replace(state)
+    time.sleep(0.05)
+sys.exit(word.read_text() == "fail")
+"""
+
+
+class Project:
+    """A project whose runs go to the hosts of a world."""
+
+    def __init__(self, folder: Path, world: World, spec: str) -> None:
+        self.folder = folder / "project"
+        self.folder.mkdir(parents=True)
+        self.home = folder / "home"
+        self.world = world
+        self.words = world.shared / folder.name
+        self.words.mkdir()
+        common = f"project: digits\nframework: plain\nrun: python3 train.py\nenv: {{WORDS: {folder.name}}}\n"
+        (self.folder / "drumline.yml").write_text(f"{common}{spec}")
+        (self.folder / "train.py").write_text(TRAIN)
+        self.env = {**os.environ, **world.env, "DRUMLINE_HOME": str(self.home)}
+
+    def drumline(self, *words: str, code: int = 0) -> str:
+        """What the command says, on both of its streams."""
+        argv = [sys.executable, "-m", "drumline", *words]
+        done = subprocess.run(
+            argv,
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+    def say(self, word: str, *hosts: str) -> None:
+        """Let replicas on these hosts be done, or fail."""
+        for host in hosts:
+            (self.words / host).write_text(word)
+
+    def status(self) -> dict[str, object]:
+        """Run 1."""
+        return dict(json.loads(self.drumline("status", "1", "-o", "json")))
+
+    def here(self, name: str) -> Path:
+        """A file of the output, as far as it was fetched."""
+        return self.home / "runs/1/output" / name
+
+    def there(self, host: str, name: str) -> Path | None:
+        """The same where it was written."""
+        runs = self.world.path(host, f"{HOME}/.local/share/drumline/runs")
+        return next(iter(runs.glob(f"{self.unique}/{name}")), None)
+
+    @property
+    def unique(self) -> str:
+        """What the run's folders on hosts are called."""
+        return str(json.loads((self.home / "runs/1/plan.json").read_text())["hosts"]["unique"])
+
+    def log(self, replica: str, attempt: int = 0) -> str:
+        """What a replica has said."""
+        path = self.home / f"runs/1/attempts/{attempt}/{replica}/log"
+        return path.read_text() if path.exists() else ""
+
+
+def wait_until(happened: Callable[[], object], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def make(world: World, tmp_path: Path) -> Iterator[Callable[[str], Project]]:
+    """Projects whose runs are over when the test is."""
+    made: list[Project] = []
+
+    def make(spec: str) -> Project:
+        made.append(Project(tmp_path, world, spec))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if (each.home / "runs/1").exists():
+            each.drumline("kill", "--force", "1")
+
+
+TWO = "roles: {worker: 2}\nengine: {default: ssh, ssh: [h1, h2]}\n"
+
+
+def test_a_run_on_hosts_from_its_start_until_nothing_is_left_of_it(
+    make: Callable[[str], Project], tmp_path: Path
+) -> None:
+    project = make(TWO)
+    project.drumline("train", "--detach")
+    wait_until(lambda: project.there("h1", "output/state") and project.there("h2", "output/state"))
+
+    # While it goes on, the chief's is the one that is meant.
+    project.drumline("cp", "1:state", str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_text().endswith(" h1")
+    assert project.drumline("inspect", "1", "sh", "-c", "hostname; ls; exit 7", code=7).split()[:1] == ["h1"]
+    (tmp_path / "given").write_text("given")
+    project.drumline("cp", str(tmp_path / "given"), "1:hint")
+    assert project.drumline("inspect", "1", "cat", "hint") == "given"
+    assert "has no" in project.drumline("cp", "1:nothing", str(tmp_path), code=4)
+    assert f"{HOME}/.local/share/drumline/runs/{project.unique}/output on h1" in project.drumline("status", "1")
+
+    # Who waits for the run finds its output here.
+    project.say("done", "h1", "h2")
+    said = project.drumline("logs", "-f", "1")
+    assert " to 2 hosts... done" in said
+    assert project.here("state").read_text().endswith(" h1")
+    assert project.here("hint").read_text() == "given"
+    assert f"{project.here('').parent / 'output'}, fetched from h1" in project.drumline("status", "1")
+    assert project.drumline("inspect", "1", "cat", "hint") == "given"
+
+    # And who forgets it forgets it on the hosts too.
+    gone = [project.world.path(host, f"{HOME}/.local/share/drumline/runs/{project.unique}") for host in ("h1", "h2")]
+    assert all(each.exists() for each in gone)
+    project.drumline("rm", "1")
+    assert not any(each.exists() for each in gone)
+
+
+def test_the_next_attempt_begins_on_every_host_where_the_chief_was(make: Callable[[str], Project]) -> None:
+    project = make(f"{TWO}restart: 1\n")
+    project.drumline("train", "--detach")
+    wait_until(lambda: project.there("h1", "output/state") and project.there("h2", "output/state"))
+    project.say("fail", "h1")
+    wait_until((project.home / "runs/1/attempts/1").exists)
+    (project.words / "h1").unlink()
+    wait_until(lambda: "begins" in project.log("worker.0", 1) and "begins" in project.log("worker.1", 1))
+    begun = {name: project.log(name, 1).split()[2] for name in ("worker.0", "worker.1")}
+    assert int(begun["worker.0"]) > 0
+    assert begun["worker.0"] == begun["worker.1"]
+    project.say("done", "h1", "h2")
+    wait_until(lambda: project.status()["state"] == "FINISHED")
+
+
+def test_a_chief_whose_host_is_lost_goes_on_elsewhere_from_what_was_fetched(make: Callable[[str], Project]) -> None:
+    project = make(
+        "roles: {worker: 1}\nrestart: {lost: 1}\nparameters: {pause: 1000}\n"
+        "engine: {default: ssh, ssh: {hosts: [h1, h2], lost: 3s, lease: 5s}}\n"
+    )
+    project.drumline("train", "--detach")
+    wait_until(lambda: project.here("state").exists())
+    project.world.link("h1", up=False)
+    try:
+        wait_until(lambda: "begins" in project.log("worker.0", 1))
+        assert int(project.log("worker.0", 1).split()[2]) > 0
+        assert "on h2" in project.log("worker.0", 1)
+    finally:
+        project.world.link("h1", up=True)
+    project.say("done", "h2")
+    wait_until(lambda: project.status()["state"] == "FINISHED")
+    assert project.here("state").read_text().endswith(" h2")
+
+
+def test_a_folder_that_hosts_share_is_used_and_not_fetched(make: Callable[[str], Project], tmp_path: Path) -> None:
+    project = make(f"roles: {{worker: 2}}\nengine: {{default: ssh, ssh: {{hosts: [h1, h2], shared: {SHARED}}}}}\n")
+    project.drumline("train", "--detach")
+    output = project.world.shared / "runs" / project.unique / "output"
+    wait_until((output / "state").exists)
+    project.say("done", "h1", "h2")
+    wait_until(lambda: project.status()["state"] == "FINISHED")
+    assert not project.here("state").exists()
+    assert f"{SHARED}/runs/{project.unique}/output on h1, which the hosts share" in project.drumline("status", "1")
+    project.drumline("cp", "1:", str(tmp_path / "copy"))
+    assert (tmp_path / "copy/state").exists()
+    assert f"its output stays in {SHARED}/runs" in project.drumline("rm", "1")
+    assert (output / "state").exists()
+
+
+def test_data_is_prepared_once_on_every_host_and_an_environment_built_there(make: Callable[[str], Project]) -> None:
+    project = make(f"{TWO}data: {{path: sets, prepare: 'sh prepare.sh'}}\nenvironment: {{}}\n")
+    (project.folder / "prepare.sh").write_text('hostname > "$DATA_DIR/made"; echo made; printf "no end"')
+    (project.folder / "train.py").write_text(
+        "import os, pathlib, sys; print(sys.prefix, (pathlib.Path(os.environ['DATA_DIR']) / 'made').read_text())"
+    )
+    project.drumline("train")
+    made = (project.home / "runs/1/attempts/0/prepare/log").read_text()
+    own = [[line for line in made.splitlines() if line.startswith(host)] for host in ("h1", "h2")]
+    assert [lines[0] for lines in own] == ["h1: made", "h2: made"]
+    assert [lines[1].partition("/")[0] for lines in own] == [
+        "h1: no enddrumline: prepared ",
+        "h2: no enddrumline: prepared ",
+    ]
+    said = {name: project.log(name).split() for name in ("worker.0", "worker.1")}
+    assert [words[1] for words in said.values()] == ["h1", "h2"]
+    assert all("/.local/share/drumline/cache/environments/" in words[0] for words in said.values())
+
+
+def test_what_cannot_be_prepared_on_one_host_is_said_with_its_name(make: Callable[[str], Project]) -> None:
+    project = make(f"{TWO}data: {{path: others, prepare: 'sh prepare.sh'}}\n")
+    (project.folder / "prepare.sh").write_text('[ "$(hostname)" != h2 ] || exit 3; exec sleep 1000')
+    said = project.drumline("train", code=1)
+    assert "1.prepare: exit code 3; on h2" in said
+    assert not [each for each in project.world.processes("h1") if "sleep" in each.argv]
