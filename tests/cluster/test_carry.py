@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from drumline.engine.kubernetes.manifests.volumes import claims
 from drumline.plan.types import Plan
 from drumline.store.folder import create_folder
 from drumline.store.launch import write_launch
+from integration.local.runs import wait_until
 
 SPEC = """
 project: digits
@@ -179,17 +181,34 @@ def test_a_shared_volume_is_looked_at_while_it_is_written_on_another_node(tmp_pa
     assert run.drumline("inspect", "1", "cat", "held")[:2] == (0, "held\n")
 
 
+@contextmanager
+def looking(run: Run) -> Iterator[subprocess.Popen[str]]:
+    """A command that looks at a volume for long, and has begun to."""
+    words = [sys.executable, "-m", "drumline", "inspect", "1", "sh", "-c", "echo up; sleep 600"]
+    env = {**os.environ, "DRUMLINE_HOME": str(run.home)}
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as command:
+        assert command.stdout
+        assert command.stdout.readline() == "up\n"
+        assert len(run.visitors()) == 1
+        yield command
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_is_interrupted_leaves_no_pod(tmp_path: Path, kubectl: Kubectl, number: int) -> None:
     run = make_run(tmp_path, kubectl, SINGLE)
-    command = [sys.executable, "-m", "drumline", "inspect", "1", "sh", "-c", "echo up; sleep 600"]
-    env = {**os.environ, "DRUMLINE_HOME": str(run.home)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as looking:
-        assert looking.stdout
-        assert looking.stdout.readline() == "up\n"
-        assert len(run.visitors()) == 1
-        looking.send_signal(number)
-    assert looking.returncode == 130
+    with looking(run) as command:
+        command.send_signal(number)
+    assert command.returncode == 130
+    assert run.visitors() == []
+
+
+def test_the_pod_of_who_was_killed_ends_and_is_swept_away_by_the_next(tmp_path: Path, kubectl: Kubectl) -> None:
+    run = make_run(tmp_path, kubectl, SINGLE)
+    with looking(run) as command:
+        command.kill()
+    (left,) = run.visitors()
+    wait_until(lambda: kubectl("get", "pod", left, "-o", "jsonpath={.status.phase}") in ("Succeeded", "Failed"))
+    assert run.drumline("inspect", "1", "true")[0] == 0
     assert run.visitors() == []
 
 

@@ -17,17 +17,21 @@ from drumline.engine.kubernetes.manifests.volumes import mounts
 from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.pods import PodEnded, PodRuns, read_pod
+from drumline.engine.kubernetes.shell import execute, nowhere
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Plan, Resources
 
 CONTAINER = pods.REPLICA
 INSPECTS = f"{names.PREFIX}/inspects"
-_LONGEST_SECONDS = 8 * 3600  # of a pod whose command was killed and could not remove it
+_LONGEST_SECONDS = 8 * 3600  # of a pod whose command was killed before it came in
+_BEAT_SECONDS = 20.0  # so that nobody on the way takes the line for dead
 _PATIENCE_SECONDS = 180.0
 _OVER = ("Succeeded", "Failed")
 _ALONE = ("ReadWriteOnce", "ReadWriteOncePod")
 # Ends at once when it is asked to, which a first process does not by itself.
 _WAIT = ("sh", "-c", f"trap 'exit 0' TERM INT; sleep {_LONGEST_SECONDS} & wait")
+# Whoever is killed removes no pod; but his line ends, and with it all that is in there.
+_STAY = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -1")
 
 
 def visitor(plan: Plan, unique: str) -> Object:
@@ -79,13 +83,34 @@ def holder(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, 
 async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
     """Have such a pod for the block; gives its name. Raise EngineError if the volume is not to be had now."""
     await _require_free(api, plan)
+    await _sweep(api, plan)
     letters = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
     name = name_of(await api.create(visitor(plan, letters)))
     try:
         await _await_running(api, name)
-        yield name
+        staying = asyncio.ensure_future(
+            execute(api, name, CONTAINER, _STAY, stdout=nowhere, stderr=nowhere, given=_beats())
+        )
+        try:
+            yield name
+        finally:
+            staying.cancel()
+            await asyncio.gather(staying, return_exceptions=True)
     finally:
         await asyncio.shield(api.delete("Pod", name, grace_seconds=0))
+
+
+async def _beats() -> AsyncIterator[bytes]:
+    while True:
+        yield b"\n"
+        await asyncio.sleep(_BEAT_SECONDS)
+
+
+async def _sweep(api: Api, plan: Plan) -> None:
+    """Remove what is left of visitors that were killed."""
+    for each in await api.list("Pod", f"{INSPECTS}={names.base(plan)}"):
+        if (each.get("status") or {}).get("phase") in _OVER:
+            await api.delete("Pod", name_of(each))
 
 
 async def _require_free(api: Api, plan: Plan) -> None:

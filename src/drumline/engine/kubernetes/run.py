@@ -18,7 +18,7 @@ from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.orders import OPERATED
-from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go
+from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Loop, Tell
@@ -149,9 +149,8 @@ class ClusterRun:
         elif kept.end is None and kept.pod is None:
             errand = partial(self._there.stop_early, kept.life, self._useless_maker(kept.life), self._ended_early)
             self._courier.send(self._there.insist(errand))
-        elif kept.end is None and (kept.grace_seconds is None or grace_seconds < kept.grace_seconds):
-            kept.grace_seconds = grace_seconds
-            self._delete(kept)
+        elif kept.end is None:
+            self._end(kept, grace_seconds)
 
     def _useless_maker(self, life: Life) -> str | None:
         """The Job that would have made a pod for this life, if nobody else needs it."""
@@ -183,9 +182,18 @@ class ClusterRun:
 
     def _delete_all(self, grace_seconds: float, lives: Sequence[Life]) -> None:
         for kept in map(self._lives.keep, lives):
-            if kept.end is None and kept.pod and (kept.grace_seconds is None or grace_seconds < kept.grace_seconds):
-                kept.grace_seconds = grace_seconds
-                self._delete(kept)
+            if kept.end is None and kept.pod:
+                self._end(kept, grace_seconds)
+
+    def _end(self, kept: Kept, grace_seconds: float) -> None:
+        """Delete a pod with this grace, unless it has a shorter one; where a kubelet waits for a longer one, kill."""
+        if kept.pod is None or (kept.grace_seconds is not None and grace_seconds >= kept.grace_seconds):
+            return
+        is_late = kept.grace_seconds is not None or is_to_go(kept.pod)
+        kept.grace_seconds = grace_seconds
+        self._delete(kept)
+        if is_late:
+            self._courier.send(self._there.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
 
     def _delete(self, kept: Kept) -> None:
         """Delete a pod, as gently as it was asked for; of who was not, its Job is over and it should not be."""

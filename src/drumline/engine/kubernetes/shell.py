@@ -80,6 +80,10 @@ async def execute(
         raise AwayError(f"the line to {pod} was cut: {error or type(error).__name__}") from None
 
 
+async def nowhere(_: bytes) -> None:
+    """What a command says to nobody."""
+
+
 async def _listen(session: AsyncWebSocketSession, stdout: Write, stderr: Write) -> int:
     while True:
         try:

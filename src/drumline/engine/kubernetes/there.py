@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from drumline.plan.types import Launch, Plan
 
 Bring = Callable[..., None]
 _DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
+_KILL = ("/bin/sh", "-c", "kill -KILL -1")  # all that is in the pod, but for whoever asks
 _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
 
 
@@ -100,6 +102,14 @@ class There:
     async def delete_pod(self, name: str, uid: str, grace_seconds: float) -> None:
         """Delete a pod, if it is still that one."""
         await self._api.delete("Pod", name, grace_seconds=grace_seconds, uid=uid)
+
+    async def hurry(self, pod: str, container: str, grace_seconds: float) -> None:
+        """Kill everybody in a pod whose kubelet waits for the end of a longer grace, which no second order shortens."""
+        from drumline.engine.kubernetes.shell import execute, nowhere  # noqa: PLC0415 - few are in such a hurry
+
+        await asyncio.sleep(grace_seconds)
+        with suppress(DrumlineError):  # who may not, or cannot, waits
+            await execute(self._api, pod, container, _KILL, stdout=nowhere, stderr=nowhere)
 
     async def stop_early(self, life: Life, maker: str | None, then: Callable[[Life, bool], None]) -> None:
         """Delete what would have made the pod of a life that has none; say whether there was such a thing."""
