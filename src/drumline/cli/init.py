@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -25,8 +25,10 @@ TEMPLATES = {
     "torch": "torch",
     "jax": "jax",
     "plain": "plain",
+    "kubernetes-jinja": "tensorflow",
 }
 SPEC, SCRIPT, SCHEMA = "drumline.yml", "train.py", ".drumline/schema.json"
+JINJA = "myjob.template.jinja"
 
 # `drumline.yaml` would be read no more once a `drumline.yml` stands beside it.
 _IN_THE_WAY = (SPEC, "drumline.yaml", SCRIPT)
@@ -53,11 +55,17 @@ def command(framework: str | None, template: str | None, project: str | None, di
     jax          one batch over all processes (JAX)
     plain        no framework: only what drumline gives every replica
 
+    kubernetes-jinja  instead of these, a Jinja template for `drumline render` and `kubectl create` (TensorFlow)
+
     Nothing is ever overwritten.
     """
     template = choose_template(framework, template)
     target = Path(directory)
     name = name_project(target) if project is None else check_project(project)
+    if template == "kubernetes-jinja":
+        text = template_text(template, JINJA).replace('name = "digits"', f'name = "{label(name)}"', 1)
+        show_template(target, write_files(target, {JINJA: text}, in_the_way=(JINJA,)))
+        return
     texts = {
         SCHEMA: shipped_schema(),
         SCRIPT: template_text(template, SCRIPT),
@@ -111,10 +119,16 @@ def quote_name(name: str) -> str:
     return f'"{name}"' if _NOT_TEXT.fullmatch(name) else name
 
 
-def write_files(directory: Path, texts: Mapping[str, str]) -> list[str]:
+def label(name: str) -> str:
+    """The name as a cluster takes it."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50].strip("-")
+    return plain if plain[:1].isalpha() else f"job-{plain}"
+
+
+def write_files(directory: Path, texts: Mapping[str, str], in_the_way: Sequence[str] = _IN_THE_WAY) -> list[str]:
     """Write every file or none; return the names of those written. An old schema is left as it is."""
     try:
-        refuse_existing(directory)
+        refuse_existing(directory, in_the_way)
         with undone_on_failure() as made:
             written = []
             for name, text in texts.items():
@@ -133,9 +147,9 @@ def write_files(directory: Path, texts: Mapping[str, str]) -> list[str]:
         raise InputError(f"{error.filename or directory}: cannot be written: {error.strerror}") from None
 
 
-def refuse_existing(directory: Path) -> None:
+def refuse_existing(directory: Path, in_the_way: Sequence[str] = _IN_THE_WAY) -> None:
     """Raise InputError if there is anything that would be overwritten or hidden."""
-    there = [name for name in _IN_THE_WAY if os.path.lexists(directory / name)]
+    there = [name for name in in_the_way if os.path.lexists(directory / name)]
     if there:
         names = listed([str(directory / name) for name in there])
         raise InputError(
@@ -163,6 +177,20 @@ def undone_on_failure() -> Iterator[list[Path]]:
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
         raise
+
+
+def show_template(directory: Path, written: list[str]) -> None:
+    """Say what is there now, and what to do with it."""
+    for name in written:
+        click.echo(f"wrote {directory / name}")
+    click.echo("\nNext, when its image is set:")
+    if directory.absolute() != Path.cwd():
+        click.echo(f"  cd {shlex.quote(str(directory))}")
+    claim, inspector = "-p create_pvc_checkpoint=false", "-p create_volume_inspector=false"
+    click.echo(f"  drumline render {JINJA} {inspector} | kubectl create -f -     make the claim")
+    click.echo(f"  drumline render {JINJA} {claim} {inspector} -p deploy=true | kubectl create -f -     train")
+    click.echo(f"  drumline render {JINJA} {claim} | kubectl create -f -     look at what was saved")
+    click.echo(f"  drumline convert {JINJA} > {SPEC}     have drumline do all of it")
 
 
 def show_next(directory: Path, written: list[str]) -> None:

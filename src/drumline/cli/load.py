@@ -19,15 +19,13 @@ from drumline.plan.rules import findings
 from drumline.plan.types import Plan
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
 from drumline.spec.document import MAX_BYTES, printable
+from drumline.spec.foreign import is_template, may_be_foreign
 from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
 from drumline.spec.types import Spec
 from drumline.supervise.site import site_of
 from drumline.words import listed, nearest
 
 DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
-
-# What no spec of ours has at its beginning of a line: worth a closer look, which others need not pay for.
-_FOREIGN = re.compile(rb"""^[ \t{]*["']?(train|apiVersion|kind)["']?[ \t]*:|^[ \t]*\{[%#]""", re.MULTILINE)
 
 
 class Loaded(NamedTuple):
@@ -58,17 +56,20 @@ def load(
     hosts: str | None = None,
     unique: bool = False,
     complete: bool = False,
+    found: tuple[str, bytes, Path] | None = None,
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
 
     If it has to be `complete`, every parameter needs a value; else one without is shown as it stands in the spec.
 
+    What was `found` by that name is not read again.
+
     The context and the namespace are those of a cluster, and come before the spec's, as the hosts do, which are reached
     by ssh; if its names there are to be `unique`, a few letters are chosen that nobody else has.
     """
-    source, data, directory = read_file(file)
-    spec, warnings = check_spec(data, source, directory)
-    spec = _with_parameters(spec, given)
+    source, data, directory = found or read_file(file)
+    spec, warnings = check_spec(data, source, directory, given)
+    spec = spec if is_template(data) else _with_parameters(spec, given)
     if missing := [name for name, value in spec.parameters.items() if value is None]:
         warnings = (*warnings, _about_missing(source, missing, fatal=complete))
     if name is not None:
@@ -97,12 +98,14 @@ def load(
     return Loaded(plan, site_of(directory), source, warnings, spec, data)
 
 
-def check_spec(data: bytes, source: str, directory: Path | None = None) -> tuple[Spec, tuple[Problem, ...]]:
+def check_spec(
+    data: bytes, source: str, directory: Path | None = None, given: Sequence[str] = ()
+) -> tuple[Spec, tuple[Problem, ...]]:
     """Read a spec that can be planned, and what is unwise about it; raise SpecError with all its problems.
 
     Files that it names are looked for in the directory; without one they are not read.
     """
-    reading = read(data, source)
+    reading = read(data, source, given)
     problems = list(reading.problems)
     warnings = list(reading.remarks)
     for path, message, fatal, follows_from in findings(reading.spec):
@@ -124,12 +127,12 @@ def check_spec(data: bytes, source: str, directory: Path | None = None) -> tuple
     return spec, tuple(warnings)
 
 
-def read(data: bytes, source: str) -> Reading:
-    """Read a spec, in whichever of the dialects it is written."""
-    if _FOREIGN.search(data):
+def read(data: bytes, source: str, given: Sequence[str] = ()) -> Reading:
+    """Read a spec, in whichever of the dialects it is written; only a template looks at what is given."""
+    if may_be_foreign(data):
         from drumline.spec.dialect import read_dialect  # noqa: PLC0415 - few are
 
-        if reading := read_dialect(data, source):
+        if reading := read_dialect(data, source, given):
             return reading
     return read_spec(data, source)
 

@@ -15,12 +15,14 @@ from drumline.cli.load import (
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
     load,
+    read_file,
     show_warnings,
 )
 from drumline.cli.text import warn
 from drumline.engine.registry import open_engine
-from drumline.errors import InputError
+from drumline.errors import InputError, SpecError
 from drumline.plan.bind import bind
+from drumline.spec.foreign import is_template
 
 
 @click.command()
@@ -45,12 +47,17 @@ def command(
     """Print exactly what FILE (drumline.yml unless given) would run, and nothing else, on stdout.
 
     For the local engine that is a shell script with each replica's environment; start each replica in a
-    terminal of its own.
+    terminal of its own. A Jinja template whose parameters are set at its top is rendered as it is, unless with --on.
     """
     if run_id is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", run_id):
         raise InputError(f"--run-id {run_id}: expected a number such as 4, or 7.2 in a sweep")
+    found = read_file(file)
+    if is_template(found[1]) and not on and not hosts:
+        _render_template(*found[:2], given, form)
+        return
     loaded = load(
         file,
+        found=found,
         given=given,
         on=on,
         run=run_id or "0",
@@ -77,3 +84,26 @@ def command(
         warn(objection)
     # As bytes: what a file's name or a value is made of need not fit the terminal's encoding.
     click.echo(os.fsencode(engine.render(loaded.plan, launches, form)), nl=False)
+
+
+def _render_template(source: str, data: bytes, given: tuple[str, ...], form: str | None) -> None:
+    """Print what a template comes to, as others did; say so if that is no YAML."""
+    from drumline.spec.dialect.jinja import Template  # noqa: PLC0415 - jinja2 is an extra
+    from drumline.spec.document import decode, parse_several  # noqa: PLC0415
+
+    if form not in (None, "yaml"):
+        raise InputError(
+            f"-o {form}: a template says itself what it is rendered to", hint="leave it out, or add `--on`"
+        )
+    template = Template(decode(data, source), source, given)
+    template.check()
+    text = template.render()
+    try:
+        if not parse_several(text.encode(), source):
+            warn(f"{source}: comes to nothing: none of its parts is switched on")
+    except SpecError as error:
+        where = error.problems[0]
+        warn(
+            f"{source}: what it is rendered to is no YAML that a cluster could read: line {where.line}: {where.message}"
+        )
+    click.echo(text)

@@ -112,7 +112,7 @@ def parse_several(data: bytes, source: str) -> tuple[Document, ...]:
 
 
 def _build(data: bytes, source: str, *, several: bool) -> _Builder:
-    text = _decode(data, source)
+    text = decode(data, source)
     builder = _Builder(source, several=several)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
@@ -169,7 +169,9 @@ def _spot(mark: yaml.Mark | None) -> Spot | None:
     return Spot(mark.line, mark.column) if mark else None
 
 
-def _decode(data: bytes, source: str) -> str:
+def decode(data: bytes, source: str) -> str:
+    """The text of a file; raise SpecError for what is not text, or too much of it."""
+
     def refuse(message: str, line: int | None = None) -> SpecError:
         return SpecError([Problem(source, line, "", message)])
 

@@ -6,17 +6,23 @@ so that types, rules and messages are the same for all; what cannot be said is n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from drumline.errors import SpecError
 from drumline.spec import document
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.document import Node
+from drumline.spec.foreign import is_template
 from drumline.spec.read import Reading, read_as, read_tree
 from drumline.spec.words import spell
 
 
-def read_dialect(data: bytes, source: str) -> Reading | None:
-    """Read a file in a dialect; None if it is in none of them. Raise SpecError as `read_spec` does."""
-    draft = draft_of((data, source))
+def read_dialect(data: bytes, source: str, given: Sequence[str] = ()) -> Reading | None:
+    """Read a file in a dialect; None if it is in none of them. Raise SpecError as `read_spec` does.
+
+    Only a template looks at what is given for its parameters.
+    """
+    draft = template_draft(data, source, given) if is_template(data) else draft_of((data, source))
     return None if draft is None else reading_of(draft)
 
 
@@ -36,6 +42,8 @@ def reading_of(draft: Draft) -> Reading:
 
 def draft_of(*files: tuple[bytes, str]) -> Draft | None:
     """The draft that a file comes to, or several that belong together, each with its name; None if in no dialect."""
+    if len(files) == 1 and is_template(files[0][0]):
+        return template_draft(*files[0])
     documents = [(each, source) for data, source in files for each in document.parse_several(data, source)]
     objects = [(each.root, source) for each, source in documents if {"apiVersion", "kind"} <= _keys(each.root)]
     if objects and len(objects) == len(documents):
@@ -53,6 +61,13 @@ def draft_of(*files: tuple[bytes, str]) -> Draft | None:
             raise SpecError(problems)
         return riseml.translate(file, source, lines)
     return None
+
+
+def template_draft(data: bytes, source: str, given: Sequence[str] = ()) -> Draft:
+    """The draft that a template's parameters come to, some of them with the values that are given."""
+    from drumline.spec.dialect import jinja, template  # noqa: PLC0415 - jinja2 is an extra
+
+    return template.translate(jinja.Template(document.decode(data, source), source, given))
 
 
 def _keys(node: Node) -> set[str]:

@@ -1,0 +1,166 @@
+"""Jinja templates whose parameters are set at their top, and the door to jinja2: rendered, or read as a spec."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, cast
+
+from drumline.errors import EngineError, InputError, SpecError
+from drumline.spec.dialect.draft import Spot
+from drumline.words import nearest
+
+try:
+    from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+    from jinja2.sandbox import SandboxedEnvironment
+except ModuleNotFoundError:  # pragma: no cover - it is an extra
+    raise EngineError("templates need jinja2", hint="`pip install 'drumline[jinja]'`") from None
+
+MOST_CHARACTERS = 16_000_000
+_FILE = "<template>"  # what jinja2 calls a template that came from no file
+_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+
+
+class Parameter(NamedTuple):
+    """What the top of a template sets, and where."""
+
+    value: Any
+    spot: Spot
+
+
+class Template:
+    """A template, its parameters, and the values that were given instead of some of them."""
+
+    def __init__(self, text: str, source: str, given: Sequence[str] = ()) -> None:
+        self.source = source
+        self._environment = SandboxedEnvironment(undefined=StrictUndefined)
+        try:
+            self._tree = self._environment.parse(text)
+        except TemplateSyntaxError as error:
+            raise SpecError([Spot(source, error.lineno).problem(f"not a valid template: {error.message}")]) from None
+        self.parameters: dict[str, Parameter] = {}
+        for node in self._tree.body:
+            if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
+                self._note(node, node.target.name)
+        self._give(given)
+
+    def render(self) -> str:
+        """What the template comes to; raise SpecError with its line for whatever goes wrong in it."""
+        try:
+            template = self._environment.template_class.from_code(
+                self._environment, self._environment.compile(self._tree), self._environment.globals, None
+            )
+            parts, length = [], 0
+            for part in template.generate():
+                parts.append(part)
+                length += len(part)
+                if length > MOST_CHARACTERS:
+                    raise TemplateError(f"makes more than {MOST_CHARACTERS:,} characters")
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+            spot = Spot(self.source, _line(sys.exc_info()[2]))
+            raise SpecError([spot.problem(_sentence(error))]) from None
+        return "".join(parts)
+
+    def check(self) -> None:
+        """Refuse what the rules of the templates for several workers forbid; raise SpecError with all of it."""
+        problems = [spot.problem(message) for spot, message in self._mistakes()]
+        if problems:
+            raise SpecError(problems)
+
+    def value(self, name: str) -> Any:
+        """The value of a parameter; None if it has none."""
+        return self.parameters[name].value if name in self.parameters else None
+
+    def _mistakes(self) -> Sequence[tuple[Spot, str]]:
+        if "worker_replicas" not in self.parameters:
+            return []
+        found = []
+
+        def wrong(name: str, message: str) -> None:
+            found.append((self.parameters[name].spot, message))
+
+        if self.value("deploy") and self.value("create_volume_inspector"):
+            wrong(
+                "create_volume_inspector", "the volume is held by whoever trains: `deploy` and this exclude each other"
+            )
+        for flag in ("create_pvc_checkpoint", "create_volume_inspector"):
+            if self.value(flag) and "checkpoint_pvc_name" in self.parameters and not self.value("checkpoint_pvc_name"):
+                wrong(flag, "needs `checkpoint_pvc_name`, which is empty")
+            elif self.value(flag) and "checkpoint_pvc_name" not in self.parameters:
+                wrong(flag, "needs `checkpoint_pvc_name`, which is not set")
+        for name in ("deploy", "create_pvc_checkpoint", "create_volume_inspector"):
+            if name in self.parameters and not isinstance(self.value(name), bool):
+                wrong(name, f"expected True or False, got {self.value(name)!r}")
+        workers, port, own = self.value("worker_replicas"), self.value("port"), self.value("name")
+        if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= 1000:
+            wrong("worker_replicas", f"expected a whole number from 1 to 1000, got {workers!r}")
+        if port is not None and (not isinstance(port, int) or not 1 <= port <= 65535):
+            wrong("port", f"expected a whole number from 1 to 65535, got {port!r}")
+        if own is not None and not (isinstance(own, str) and _LABEL.fullmatch(own) and len(own) <= 50):
+            wrong("name", f"expected at most 50 small letters, digits and `-`, got {own!r}")
+        return found
+
+    def _note(self, node: nodes.Assign, name: str) -> None:
+        try:
+            value = cast("nodes.Expr", node.node).as_const()
+        except nodes.Impossible:
+            return  # made of others
+        self.parameters.setdefault(name, Parameter(value, Spot(self.source, node.lineno, (name,))))
+
+    def _give(self, given: Sequence[str]) -> None:
+        values: dict[str, Any] = {}
+        for item in given:
+            name, separator, text = item.partition("=")
+            if not separator:
+                raise InputError(f"-p {item}: expected NAME=VALUE")
+            if name not in self.parameters:
+                near = nearest(name, self.parameters)
+                hint = (
+                    f"did you mean `{near}`?" if near else f"the template sets: {', '.join(self.parameters) or 'none'}"
+                )
+                raise InputError(f"-p {item}: the template has no parameter `{name}`", hint=hint)
+            values[name] = _alike(self.parameters[name].value, text, item)
+        self._put(values)
+
+    def _put(self, values: Mapping[str, Any]) -> None:
+        for node in self._tree.body:
+            if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name) and node.target.name in values:
+                node.node = nodes.Const(values[node.target.name], lineno=node.lineno)
+        for name, value in values.items():
+            self.parameters[name] = self.parameters[name]._replace(value=value)
+
+
+def _alike(before: object, text: str, item: str) -> object:
+    """A value of the kind that stands in the template."""
+    if isinstance(before, bool):
+        if text.lower() not in ("true", "false"):
+            raise InputError(f"-p {item}: expected true or false")
+        return text.lower() == "true"
+    if isinstance(before, int):
+        if not re.fullmatch(r"-?[0-9]{1,18}", text):
+            raise InputError(f"-p {item}: expected a whole number")
+        return int(text)
+    if before is None or isinstance(before, str):
+        return text
+    raise InputError(f"-p {item}: only texts, whole numbers, true and false can be given")
+
+
+def _line(trace: TracebackType | None) -> int:
+    """The line of the template in which something went wrong."""
+    line = 1
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == _FILE:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _sentence(error: Exception) -> str:
+    message = str(error).rstrip(".") or type(error).__name__
+    if "no loader" in message:
+        return "includes or extends another file, which a template here cannot"
+    if "is undefined" in message or "has no attribute" in message:
+        return f"{message}; set it at the top: `{{% set NAME = … %}}`"
+    return message
