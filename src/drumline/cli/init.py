@@ -25,10 +25,10 @@ TEMPLATES = {
     "torch": "torch",
     "jax": "jax",
     "plain": "plain",
-    "kubernetes-jinja": "tensorflow",
 }
 SPEC, SCRIPT, SCHEMA = "drumline.yml", "train.py", ".drumline/schema.json"
-JINJA = "myjob.template.jinja"
+# No spec, but a template for `kubectl`, as users of tensorflow/ecosystem have it.
+KUBERNETES_JINJA, JINJA = "kubernetes-jinja", "myjob.template.jinja"
 
 # `drumline.yaml` would be read no more once a `drumline.yml` stands beside it.
 _IN_THE_WAY = (SPEC, "drumline.yaml", SCRIPT)
@@ -41,7 +41,9 @@ _NOT_TEXT = re.compile(r"[0-9].*|null|true|false|yes|no|on|off|y|n", re.IGNORECA
 @click.option(
     "--framework", type=click.Choice(list(dict.fromkeys(TEMPLATES.values()))), help="tensorflow unless given."
 )
-@click.option("--template", type=click.Choice(list(TEMPLATES)), help="The framework's first unless given.")
+@click.option(
+    "--template", type=click.Choice([*TEMPLATES, KUBERNETES_JINJA]), help="The framework's first unless given."
+)
 @click.option("--project", metavar="NAME", help="The project's name; the directory's unless given.")
 @click.argument("directory", default=".", type=click.Path())
 def command(framework: str | None, template: str | None, project: str | None, directory: str) -> None:
@@ -59,13 +61,13 @@ def command(framework: str | None, template: str | None, project: str | None, di
 
     Nothing is ever overwritten.
     """
-    template = choose_template(framework, template)
     target = Path(directory)
     name = name_project(target) if project is None else check_project(project)
-    if template == "kubernetes-jinja":
+    if template == KUBERNETES_JINJA and framework in (None, "tensorflow"):
         text = template_text(template, JINJA).replace('name = "digits"', f'name = "{label(name)}"', 1)
         show_template(target, write_files(target, {JINJA: text}, in_the_way=(JINJA,)))
         return
+    template = choose_template(framework, template)
     texts = {
         SCHEMA: shipped_schema(),
         SCRIPT: template_text(template, SCRIPT),
@@ -80,10 +82,11 @@ def choose_template(framework: str | None, template: str | None) -> str:
     """The template that two options, either of them left out, agree upon."""
     if template is None:
         return next(name for name, its in TEMPLATES.items() if its == (framework or "tensorflow"))
-    if framework not in (None, TEMPLATES[template]):
+    own = TEMPLATES.get(template, "tensorflow")
+    if framework not in (None, own):
         others = [f"`--template {name}`" for name, its in TEMPLATES.items() if its == framework]
         raise InputError(
-            f"--template {template} is for {TEMPLATES[template]}, not for {framework}",
+            f"--template {template} is for {own}, not for {framework}",
             hint=f"leave out --framework, or use {' or '.join(others)}",
         )
     return template

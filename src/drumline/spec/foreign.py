@@ -1,4 +1,4 @@
-"""Whether a file may be in a dialect: a look at its bytes, so that only those who have such a file pay for reading it."""
+"""Whether a file may be in a dialect: a look at its bytes, so that only who has such a file pays for reading it."""
 
 from __future__ import annotations
 

@@ -71,3 +71,44 @@ def test_a_file_with_mistakes_is_not_converted(folder: Path, capfd: pytest.Captu
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith("riseml.yml:2: train.tensorflow.horovod: drumline starts no MPI")
+
+
+TEMPLATE = """\
+{%- set name = "digits" -%}
+{%- set worker_replicas = 2 -%}
+{%- set script = "train.py" -%}
+kind: {{ name | upper }}
+workers: {{ worker_replicas }}
+"""
+
+
+def test_a_template_is_rendered_as_it_is(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "my.template.jinja").write_text(TEMPLATE)
+    assert run(["render", "my.template.jinja", "-p", "worker_replicas=3"]) == 0
+    assert capfd.readouterr() == ("kind: DIGITS\nworkers: 3\n", "")
+
+
+def test_a_template_is_rendered_for_an_engine_as_the_spec_that_its_top_is(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "my.template.jinja").write_text(TEMPLATE)
+    assert run(["render", "my.template.jinja", "-p", "worker_replicas=3", "--on", "local"]) == 0
+    assert "worker.2)" in capfd.readouterr().out
+
+
+def test_a_variable_that_nobody_sets_is_an_error_with_its_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "my.template.jinja").write_text("{% set a = 1 %}\nb: {{ c }}\n")
+    assert run(["render", "my.template.jinja"]) == 2
+    assert capfd.readouterr().err.startswith("my.template.jinja:2: 'c' is undefined; set it at the top")
+
+
+def test_what_no_cluster_could_read_is_said(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "my.template.jinja").write_text("{% set a = 1 %}\na: [{{ a }}\n")
+    assert run(["render", "my.template.jinja"]) == 0
+    assert "what it is rendered to is no YAML that a cluster could read" in capfd.readouterr().err
+
+
+def test_a_template_that_comes_to_nothing_is_said(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "my.template.jinja").write_text("{% set a = 1 %}\n")
+    assert run(["render", "my.template.jinja"]) == 0
+    assert "comes to nothing" in capfd.readouterr().err

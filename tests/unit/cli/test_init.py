@@ -233,3 +233,19 @@ def test_a_failure_half_way_leaves_what_was_there_before(tmp_path: Path) -> None
     schema.write_text("{}")
     assert init_with_little_room(tmp_path, 1000).returncode == 2
     assert files_below(tmp_path) == ["new/project/.drumline/schema.json"]
+
+
+def test_a_template_for_kubectl_is_written_alone_with_a_name_that_clusters_take(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", "--template", "kubernetes-jinja", str(tmp_path / "My_Job")]) == 0
+    assert [path.name for path in (tmp_path / "My_Job").iterdir()] == ["myjob.template.jinja"]
+    assert '{%- set name = "my-job" -%}' in (tmp_path / "My_Job" / "myjob.template.jinja").read_text()
+    assert "drumline render myjob.template.jinja" in capfd.readouterr().out
+    assert run(["init", "--template", "kubernetes-jinja", str(tmp_path / "My_Job")]) == 2
+    assert "myjob.template.jinja exists already, nothing was written" in capfd.readouterr().err
+
+
+def test_a_template_for_kubectl_is_for_tensorflow(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "--template", "kubernetes-jinja", "--framework", "torch", str(tmp_path)]) == 2
+    assert "--template kubernetes-jinja is for tensorflow, not for torch" in capfd.readouterr().err

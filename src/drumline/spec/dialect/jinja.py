@@ -107,6 +107,8 @@ class Template:
             value = cast("nodes.Expr", node.node).as_const()
         except nodes.Impossible:
             return  # made of others
+        if value == []:
+            return  # filled further down
         self.parameters.setdefault(name, Parameter(value, Spot(self.source, node.lineno, (name,))))
 
     def _give(self, given: Sequence[str]) -> None:
