@@ -115,3 +115,4 @@ def test_a_machine_without_gpus_has_none() -> None:
 
 def test_runs_stand_in_line_by_their_numbers() -> None:
     assert sorted(["10", "9", "7.10", "7.9", "7"], key=order_of) == ["7", "7.9", "7.10", "9", "10"]
+    assert sorted(["8.bcdfg", "7.x2b4z", "7.bcdfg"], key=order_of) == ["7.bcdfg", "7.x2b4z", "8.bcdfg"]

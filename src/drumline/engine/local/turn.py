@@ -89,8 +89,8 @@ def held_gpus(entries: Iterable[Entry]) -> frozenset[str]:
 
 
 def order_of(run: str) -> tuple[int, ...]:
-    """A run's place in line: by its number, in a sweep by both."""
-    return tuple(int(part) for part in run.split("."))
+    """A run's place in line: by its number, in a sweep by both; of runs of several machines also by their letters."""
+    return tuple(int(part) if part.isdecimal() else int(part, 36) for part in run.split("."))
 
 
 def _claim(resources: Resources) -> Claim:

@@ -130,20 +130,20 @@ class SshEngine:
 
     def usage(self, *, watched: bool) -> Iterator[Usage]:
         """What hosts measure that answer at once."""
-        return self._run.usage(watched=watched)
+        return self._run.survey.usage(watched=watched)
 
     def pulses(self) -> Iterator[Pulse]:
         """What everybody has done, on hosts that answer at once."""
         from drumline.plan.codec import from_data  # noqa: PLC0415
         from drumline.run.quiet import Pulse  # noqa: PLC0415
 
-        return (from_data(Pulse, each) for each in self._run.ask_all("pulses"))  # type: ignore[misc]
+        return (from_data(Pulse, each) for each in self._run.survey.ask("pulses"))  # type: ignore[misc]
 
     def sockets(self) -> Iterator[Sockets]:
         """On which ports everybody listens, on hosts that answer at once."""
         from drumline.run.rendezvous import Sockets  # noqa: PLC0415
 
-        for replica, listening, connected in self._run.ask_all("sockets"):
+        for replica, listening, connected in self._run.survey.ask("sockets"):
             yield Sockets(ReplicaId.parse(replica), frozenset(listening), frozenset(connected))
 
     def stacks(
@@ -159,7 +159,9 @@ class SshEngine:
         run = self._run
         from drumline.engine.local.life import Life  # noqa: PLC0415
 
-        run.stacks([Life(each, attempt, incarnations.get(each, 0)) for each in replicas], gently=gently, then=then)
+        run.survey.stacks(
+            [Life(each, attempt, incarnations.get(each, 0)) for each in replicas], gently=gently, then=then
+        )
 
     def saboteur(self) -> Saboteur | None:
         """Who has a hand on the host do it."""

@@ -182,6 +182,11 @@ class Helpers:
         helper = self._known.get(life)
         return helper is not None and helper.end is None and not (helper.parts[host].begins or helper.parts[host].exit)
 
+    def living(self, host: str) -> list[Life]:
+        """Who helps on this host, as far as anybody knows."""
+        found = (each for each in self._known.values() if each.end is None and host in each.parts)
+        return [each.life for each in found if each.parts[host].exit is None]
+
     def hosts(self) -> set[str]:
         """Where somebody helps, or has."""
         return {host for helper in self._known.values() for host in helper.parts}

@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +69,9 @@ class Hand:
             answer = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
         except OSError as error:
             answer = {"error": "EngineError", "message": error.strerror or str(error)}
+        except Exception as error:  # noqa: BLE001 - whoever is at the other end is told, and nobody here falls by it
+            traceback.print_exc()
+            answer = {"error": "EngineError", "message": f"{type(error).__name__}: {error}"}
         if "id" in message and answer is not None:
             self._say({"do": "answer", "id": message["id"], **answer}, b"")
 
@@ -201,17 +205,26 @@ class Hand:
         del message
         self._engine.close()
 
-    def _do_release(self, message: dict[str, Any]) -> None:
-        """End whoever is left of the run, in whatever attempt; answer when nobody is."""
-        left = [*self._left()]
+    def _do_clear(self, message: dict[str, Any]) -> None:
+        """End whoever is left of the run, in whatever attempt, but for these; answer when they have ended."""
+        keep = {life_from_data(each) for each in message["keep"]}
+        left = [life for life in self._left() if life not in keep]
         for life in left:
             self._engine.stop(
                 [life.replica], life.attempt, grace_seconds=0, incarnations={life.replica: life.incarnation}
             )
-        if left:
-            self._loop.call_later(_MOMENT_SECONDS, lambda: self._do_release(message))
+        self._when_gone(left, message)
+
+    def _do_release(self, message: dict[str, Any]) -> None:
+        self._do_clear({**message, "keep": ()})
+
+    def _when_gone(self, lives: Sequence[Life], message: dict[str, Any]) -> None:
+        """Answer when nobody keeps these any more; whoever has begun since is none of them."""
+        if any(is_locked(life.folder(self._run_dir) / TRACE) for life in lives):
+            self._loop.call_later(_MOMENT_SECONDS, lambda: self._when_gone(lives, message))
             return
-        self._engine.release()
+        if message["do"] == "release":
+            self._engine.release()
         self._say({"do": "answer", "id": message["id"]}, b"")
 
     def _left(self) -> Iterator[Life]:

@@ -55,14 +55,12 @@ class Link:
         hosts: Hosts,
         *,
         hear: Callable[[Frame], None],
-        rises: Callable[[Facts], None] = lambda _: None,
-        falls: Callable[[EngineError], None] = lambda _: None,
+        rises: Callable[[], None],
     ) -> None:
         self.host = host
         self._hosts = hosts
         self._hear = hear
         self._rises = rises
-        self._falls = falls
         self._quiet_seconds = min(_QUIET_SECONDS, hosts.lost_seconds / 2)
         self._numbers = count()
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -78,17 +76,19 @@ class Link:
         """Whether there is a hand that answers."""
         return self._risen.is_set()
 
+    @property
+    def skew_seconds(self) -> float:
+        """By how much the host's clock is before ours."""
+        return self.facts.skew_seconds if self.facts else 0.0
+
     async def keep(self) -> None:
         """Have a hand there, again and again, until this is cancelled."""
         tries = 0
         while True:
-            was_up = False
             try:
                 await self._open()
                 self._risen.set()
-                was_up = True
-                if self.facts:
-                    self._rises(self.facts)
+                self._rises()
                 tries = 0
                 await self._listen()
             except EngineError as error:
@@ -99,8 +99,6 @@ class Link:
                 self.trouble = AwayError(f"{self.host.name} says what nobody understands: {error}")
             finally:
                 self._close()
-            if self.trouble and was_up:
-                self._falls(self.trouble)
             await asyncio.sleep(_PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)])
             tries += 1
 

@@ -38,7 +38,6 @@ class Kept:
         self.kill_at: float | None = None  # it is stopped, and killed by then
         self.told_start = False
         self.end: End | None = None
-        self.is_lost = False  # told to have ended, and nobody knows
         self.looked_at = False
 
     @property
@@ -70,10 +69,6 @@ class Lives:
         """The lives of one host that go on, as far as anybody knows."""
         return [each for each in self._kept.values() if each.host == host and each.end is None]
 
-    def lost_on(self, host: str) -> list[Kept]:
-        """Those that were told to have ended there, and may not have."""
-        return [each for each in self._kept.values() if each.host == host and each.is_lost]
-
     def ask_for(self, wanted: Iterable[tuple[Life, str]]) -> list[Kept]:
         """Tell of these from now on; who is known to have ended is told of in the order of the ends."""
         found, before = [], []
@@ -86,7 +81,6 @@ class Lives:
             kept.is_ordered = read_notes(kept.folder).get("ordered", False)
             if end := read_end(kept.folder):
                 kept.end = end
-                kept.is_lost = end.exit.reason == HOST_LOST
                 before.append(kept)
         for kept in sorted(before, key=lambda each: each.end.at_seconds if each.end else 0.0):
             if kept.end:
@@ -112,13 +106,11 @@ class Lives:
     def ended(self, event: ReplicaExited, usage: Usage | None) -> None:
         """A host says that a life has ended, by the clock of this machine."""
         kept = self._kept.get(Life(event.replica, event.attempt, event.incarnation))
-        if kept is None:
+        if kept is None or kept.end is not None:
             return
-        kept.is_lost = False
-        if kept.end is None:
-            if usage:
-                self._used.append(usage)
-            self.end(kept, event.exit, event.at_seconds)
+        if usage:
+            self._used.append(usage)
+        self.end(kept, event.exit, event.at_seconds)
 
     def end(self, kept: Kept, exit_: Exit, at_seconds: float) -> None:
         """Tell that a life has ended, and remember it."""
@@ -126,13 +118,10 @@ class Lives:
         note_end(kept.folder, kept.end)
         self._tell(ReplicaExited(*kept.life, exit_, at_seconds))
 
-    def lose(self, host: str, message: str) -> list[Kept]:
+    def lose(self, host: str, exit_: Exit) -> None:
         """A host is gone; say so of everybody there."""
-        lost = self.of(host)
-        for kept in lost:
-            kept.is_lost = True
-            self.end(kept, Exit(message=message, reason=HOST_LOST), self._loop.now())
-        return lost
+        for kept in self.of(host):
+            self.end(kept, exit_, self._loop.now())
 
     def write(self, frame: Frame) -> None:
         """Put what a host says of a life where it belongs: a piece of its log, or a file beside that."""

@@ -31,11 +31,15 @@ def hosts_of(plan: Plan) -> Hosts:
 
 
 def part(plan: Plan, base: str) -> Plan:
-    """The plan of one host, which has its runs in this folder, as its own local engine is to know it."""
+    """The plan of one host, which has its runs in this folder, as its own local engine is to know it.
+
+    Its name is one that no other launching machine gives.
+    """
     hosts = hosts_of(plan)
-    output = plan.output or (f"{hosts.shared}/runs/{hosts.unique}/output" if hosts.shared else None)
+    output = plan.output or f"{hosts.shared or base}/runs/{hosts.unique}/output"
     data = tuple(_lasting(plan, each, hosts.shared or base) for each in plan.data)
-    return plan._replace(run=hosts.unique, engine="local", hosts=None, output=output, data=data, warm=None)
+    run = f"{plan.run}.{hosts.unique}"
+    return plan._replace(run=run, engine="local", hosts=None, output=output, data=data, warm=None)
 
 
 def _lasting(plan: Plan, data: Data, base: str) -> Data:

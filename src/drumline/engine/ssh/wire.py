@@ -67,7 +67,10 @@ def life_from_data(text: str) -> Life:
 
 
 def launch_to_data(launch: Launch, secrets: Mapping[str, str]) -> dict[str, Any]:
-    """A launch for a host: secrets are said, for they are this machine's; what extends the host's variables is not."""
+    """A launch for a host: secrets are said, for they are this machine's; what extends the host's variables is not.
+
+    One that this machine does not have is not missed by who runs already, so it is left to the host to complain.
+    """
     return {
         "replica": to_data(launch.replica._replace(env={})),
         "attempt": launch.attempt,
@@ -79,10 +82,7 @@ def launch_to_data(launch: Launch, secrets: Mapping[str, str]) -> dict[str, Any]
 
 def launch_from_data(data: Mapping[str, Any]) -> Launch:
     """The launch again, as it is for the host."""
-    env: dict[str, LaunchValue] = {
-        name: value if isinstance(value, str) else Extended(value[0], value[1], tuple(value[2]))
-        for name, value in data["env"].items()
-    }
+    env: dict[str, LaunchValue] = {name: _read(value) for name, value in data["env"].items()}
     return Launch(
         cast("Replica", from_data(Replica, data["replica"])),
         data["attempt"],
@@ -96,5 +96,11 @@ def _value(value: LaunchValue, secrets: Mapping[str, str]) -> str | list[object]
     if isinstance(value, Extended):
         return [value.text, value.separator, list(value.variables)]
     if isinstance(value, Secret):
-        return secrets[value.variable]
+        return secrets.get(value.variable) or [value.variable]
     return str(value)
+
+
+def _read(value: Any) -> LaunchValue:
+    if isinstance(value, str):
+        return value
+    return Secret(value[0]) if len(value) == 1 else Extended(value[0], value[1], tuple(value[2]))

@@ -1,0 +1,118 @@
+"""What the courier's thread does for a run: it brings hosts what they need, tells them what is wanted, and asks."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.luggage import Luggage
+from drumline.engine.ssh.placing import CONNECT_SECONDS, PLACE_SECONDS
+from drumline.engine.ssh.refusal import AwayError
+from drumline.errors import DrumlineError, EngineError
+
+RELEASE_SECONDS = 30.0
+_RISE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.1
+
+Bring = Callable[..., None]  # has something called by the supervisor's loop
+
+
+class Errands:
+    """The errands of one run."""
+
+    def __init__(self, links: Mapping[str, Link], luggage: Luggage, bring: Bring) -> None:
+        self._links = links
+        self._luggage = luggage
+        self._bring = bring
+
+    async def supply(
+        self,
+        host: str,
+        goods: Callable[[], Awaitable[None]],
+        *,
+        while_: Callable[[], bool],
+        refused: Callable[[str], None],
+        done: Callable[[], None],
+    ) -> None:
+        """Bring a host what it needs as soon as it answers, as long as somebody waits for that."""
+        link = self._links[host]
+        while while_():
+            if not await link.rise(PLACE_SECONDS):
+                continue
+            try:
+                await goods()
+            except DrumlineError as error:
+                if isinstance(error, AwayError) or not link.is_up:
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    continue
+                self._bring(refused, error.message)
+            else:
+                self._bring(done)
+            return
+
+    async def answering(self, seconds: float) -> list[str]:
+        """The hosts that answer within a time; raise EngineError if there are none."""
+        seconds = min(CONNECT_SECONDS, seconds)
+        up = await asyncio.gather(*(link.rise(seconds) for link in self._links.values()))
+        found = [name for name, is_up in zip(self._links, up, strict=True) if is_up]
+        if not found:
+            link = next(iter(self._links.values()))
+            raise link.trouble or EngineError(f"{link.host.name} does not answer")
+        return found
+
+    async def tell(
+        self,
+        host: str,
+        messages: Sequence[dict[str, Any]],
+        refused: Callable[[int, str], None],
+        done: Callable[[str], None],
+    ) -> None:
+        """Tell a host something, and bring word when it has done all of it; who breaks off is told again."""
+        for message in messages:
+            try:
+                await self._links[host].ask(message)
+            except AwayError:
+                return
+            except DrumlineError as error:
+                self._bring(refused, message["attempt"], error.message)
+        self._bring(done, host)
+
+    async def collect(self, warn: Callable[[str], None], then: Callable[[], None]) -> None:
+        """Fetch what the chief has written, then go on; that it cannot be fetched changes no end."""
+        try:
+            await self._luggage.collect()
+        except DrumlineError as error:
+            self._bring(warn, f"the output is not here: {error.message}")
+        self._bring(then)
+
+    async def release(self, hosts: Iterable[str]) -> list[str]:
+        """Fetch what is not here, then have every host say that nothing is left; those that did."""
+        try:
+            await self._luggage.collect()
+        except DrumlineError as error:
+            print(f"what the chief has written last is not here: {error.message}", file=sys.stderr)  # noqa: T201
+
+        async def release(host: str) -> str:
+            link = self._links[host]
+            with suppress(TimeoutError, DrumlineError):
+                if await link.rise(_RISE_SECONDS):
+                    await asyncio.wait_for(link.ask({"do": "release"}), RELEASE_SECONDS)
+                    return host
+            return ""
+
+        return [host for host in await asyncio.gather(*map(release, hosts)) if host]
+
+    async def hang_up(self) -> None:
+        """Close every connection."""
+        for link in self._links.values():
+            if link.shell:
+                await link.shell.close()
+
+    async def let_go(self, host: str) -> None:
+        """Have a host give back what it claimed and nobody started."""
+        with suppress(DrumlineError):  # who does not hear it has let go already
+            await self._links[host].say({"do": "close"})

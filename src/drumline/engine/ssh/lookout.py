@@ -1,0 +1,101 @@
+"""Looking out for hosts that fall silent: first they are worried about, then they are lost, and they may come back.
+
+Which hosts are in doubt, since something may run there that was told to have ended, is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from drumline.engine.protocol import Loop
+from drumline.engine.ssh.helpers import Helpers
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.lives import HOST_LOST, Lives
+from drumline.plan.hosts import Hosts
+from drumline.run.event import Exit
+from drumline.run.traces import UNREACHED
+from drumline.words import span
+
+_LOOK_SECONDS = 0.5
+WORRY_SECONDS = 5.0
+
+
+class Lookout:
+    """Knows which hosts are silent, which lost, and which in doubt."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        hosts: Hosts,
+        links: Mapping[str, Link],
+        everybody: tuple[Lives, Helpers],
+        loop: Loop,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._file = run_dir / UNREACHED
+        self._hosts = hosts
+        self._links = links
+        self._lives, self._helpers = everybody
+        self._loop = loop
+        self._warn = warn
+        self._worried: set[str] = set()
+        self._is_looking = False
+        self.lost: set[str] = set()
+        self.doubtful = set(self._file.read_text().splitlines()) if self._file.exists() else set()
+
+    def look(self) -> None:
+        """See now and then whether every host answers, for as long as somebody may be there."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._loop.call_later(_LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_looking = False
+        for host, link in self._links.items():
+            silent = 0.0 if link.is_up else self._loop.now() - link.heard_at
+            if silent >= self._hosts.lost_seconds:
+                self._lose(host, silent)
+            elif silent >= WORRY_SECONDS and host not in self._worried and self._is_used(host):
+                self._worry(host, silent)
+        if any(each.end is None for each in self._lives) or any(self._helpers.folders()):
+            self.look()
+
+    def _is_used(self, host: str) -> bool:
+        return bool(self._lives.of(host) or self._helpers.living(host))
+
+    def _worry(self, host: str, silent: float) -> None:
+        self._worried.add(host)
+        trouble = self._links[host].trouble
+        why = f": {trouble.message}" if trouble else ""
+        left = span(self._hosts.lost_seconds - silent, parts=1)
+        self._warn(f"{host} has not answered for {span(silent)}{why}; its replicas go on, and in {left} it is lost")
+
+    def _lose(self, host: str, silent: float) -> None:
+        self.lost.add(host)
+        if self._is_used(host):
+            lease = self._hosts.lease_seconds
+            ends = f"; whatever runs there ends by itself within {span(lease)}" if lease else ""
+            self._worried.add(host)
+            self._doubt(self.doubtful | {host})
+            end = Exit(message=f"the host {host} has not answered for {span(silent)}{ends}", reason=HOST_LOST)
+            self._helpers.lose(host, end)
+            self._lives.lose(host, end)
+
+    def found(self, host: str) -> None:
+        """It answers."""
+        if host in self._worried:
+            self._warn(f"{host} answers again")
+        self._worried.discard(host)
+        self.lost.discard(host)
+
+    def is_clear(self, host: str) -> None:
+        """It has said that nobody lives there who should not."""
+        self._doubt(self.doubtful - {host})
+
+    def _doubt(self, hosts: set[str]) -> None:
+        if hosts != self.doubtful:
+            self.doubtful = hosts
+            self._file.write_text("".join(f"{host}\n" for host in sorted(hosts)))
+        if not hosts:
+            self._file.unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""Questions to all hosts at once; only those are waited for that answer at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from drumline.engine.courier import Courier
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.lives import Kept, Lives, usage_from_data
+from drumline.engine.ssh.orders import by
+from drumline.engine.ssh.wire import life_to_data
+from drumline.errors import DrumlineError
+from drumline.run.usage import Usage
+from drumline.runtime.keeper import now
+
+_ANSWER_SECONDS = 1.0  # that a supervisor may be kept waiting
+_SILENT_SECONDS = 5.0
+_STACKS_SECONDS = 30.0
+
+
+class Survey:
+    """Asks the hosts on which somebody lives."""
+
+    def __init__(self, courier: Courier, links: Mapping[str, Link], lives: Lives) -> None:
+        self._courier = courier
+        self._links = links
+        self._lives = lives
+
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        """What everybody uses, and what the ended have used."""
+        for link, answer in self._ask_all({"do": "usage", "watched": watched}):
+            yield from (usage_from_data(each, link.skew_seconds) for each in answer["usage"])
+        yield from self._lives.used()
+
+    def ask(self, what: str) -> Iterator[Any]:
+        """What hosts have to say about this."""
+        for _, answer in self._ask_all({"do": what}):
+            yield from answer[what]
+
+    def _ask_all(self, message: dict[str, Any]) -> list[tuple[Link, dict[str, Any]]]:
+        hosts = {each.host for each in self._lives if each.end is None and each.host}
+        links = [self._links[name] for name in sorted(hosts)]
+        links = [link for link in links if link.is_up and now() - link.heard_at < _SILENT_SECONDS]
+
+        async def ask(link: Link) -> tuple[Link, dict[str, Any]] | None:
+            try:
+                return link, await asyncio.wait_for(link.ask(message), _ANSWER_SECONDS)
+            except (TimeoutError, DrumlineError):
+                return None
+
+        async def ask_all() -> list[tuple[Link, dict[str, Any]]]:
+            return [each for each in await asyncio.gather(*map(ask, links)) if each]
+
+        return self._courier.ask(ask_all(), 2 * _ANSWER_SECONDS) if links and self._courier.is_open else []
+
+    def stacks(self, lives: Sequence[Life], *, gently: bool, then: Callable[[], object]) -> None:
+        """Have the stacks of these saved, and brought here; nobody waits for that."""
+        known = [kept for life in lives if (kept := self._lives.get(life)) and kept.end is None]
+
+        async def ask(host: str, theirs: Sequence[Kept]) -> None:
+            names = [life_to_data(each.life) for each in theirs]
+            message = {"do": "stacks", "attempt": theirs[0].life.attempt, "gently": gently, "lives": names}
+            with suppress(TimeoutError, DrumlineError):  # who cannot be looked at has none
+                await asyncio.wait_for(self._links[host].ask(message), _STACKS_SECONDS)
+
+        async def ask_all() -> None:
+            await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))
+            self._courier.bring(then)
+
+        self._courier.send(ask_all())
