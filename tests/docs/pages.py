@@ -10,7 +10,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
-_MARK = re.compile(r"<!-- *(?P<word>file|fragment|broken|dialect|demo|cluster|not run)(?:: *(?P<about>.*?))? *-->")
+_MARK = re.compile(
+    r"<!-- *(?P<word>file|fragment|broken|dialect|demo|cluster|hosts|not run)(?:: *(?P<about>.*?))? *-->"
+)
 _FENCE = re.compile(r"```(?P<language>\w*)\s*$")
 
 

@@ -1,0 +1,34 @@
+"""Every command that README and docs show for hosts is typed where there are such, and prints what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from docs.pages import PAGES, ROOT, read_blocks
+from docs.terminal import Terminal, try_block
+from hosts.world import World
+
+SHOWN = [page for page in PAGES if any("hosts" in block.marks for block in read_blocks(page))]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two hosts that are called as the pages call them, and how they are reached."""
+    with World(2) as world:
+        config = tmp_path_factory.mktemp("ssh") / "config"
+        config.write_text(world.config.read_text().replace("Host h", "Host gpu"))
+        for name in world.names:
+            world.run(name, "hostname", name.replace("h", "gpu"))
+        yield config
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_tells_you_to_type_for_hosts_prints_what_it_shows(page: Path, tmp_path: Path, config: Path) -> None:
+    with closing(Terminal(tmp_path, env={"DRUMLINE_SSH_CONFIG": str(config)})) as terminal:
+        there = (block for block in read_blocks(page) if {"hosts", "file"} & block.marks.keys())
+        wrong = [line for block in there for line in try_block(block, terminal)]
+    assert not wrong, "\n".join(wrong)
