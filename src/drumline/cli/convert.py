@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
+
 import click
 
 from drumline.cli.load import check_spec, read_file
 from drumline.cli.text import warn
-from drumline.errors import InputError
+from drumline.errors import InputError, Problem, SpecError
 from drumline.spec.dialect import draft_of, reading_of
+from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.write import write
 from drumline.words import listed
 
@@ -16,25 +21,80 @@ EPILOG = """
 Examples:
   drumline convert riseml.yml > drumline.yml
   drumline convert storage.yaml tfjob.yaml > drumline.yml
+  drumline convert myjob.template.jinja > drumline.yml
+  drumline convert --tf-config "$TF_CONFIG" --run 'python task.py' > drumline.yml
 """
 
 
 @click.command(epilog=EPILOG)
-@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
-def command(files: tuple[str, ...]) -> None:
+@click.argument("files", nargs=-1, type=click.Path(allow_dash=True), metavar="[FILE]...")
+@click.option("--tf-config", "text", metavar="TEXT", help="A TF_CONFIG instead of a file; `-` is standard input.")
+@click.option("--run", metavar="COMMAND", help="What its nodes run; with --tf-config.")
+@click.option("--project", metavar="NAME", help="The project's name; the directory's unless given. With --tf-config.")
+def command(files: tuple[str, ...], text: str | None, run: str | None, project: str | None) -> None:
     """Print FILE, which is another system's, as a drumline.yml that runs the same.
 
     It has comments where something was decided. What could not be carried over is said on stderr, too. A TFJob may come
     with the claims that it uses and the Job that fills one of them, in its own file or in others.
     """
+    if bool(files) == (text is not None):
+        raise InputError("name a file, or give --tf-config", hint="`drumline convert --help` has examples")
+    if text is None and (run or project):
+        raise InputError("--run and --project go with --tf-config", hint="leave them out: the file says both")
+    draft = _draft(files) if text is None else _draft_of_tf_config(text, run, project)
+    for remark in reading_of(draft).remarks:
+        warn(remark)
+    written = write(draft)
+    check_spec(written.encode(), draft.spot.source)
+    click.echo(written, nl=False)
+
+
+def _draft(files: tuple[str, ...]) -> Draft:
     read = [read_file(file) for file in files]
     draft = draft_of(*((data, source) for source, data, _ in read))
-    source = listed([source for source, _, _ in read])
     if draft is None:
+        source = listed([source for source, _, _ in read])
         raise InputError(f"{source}: is in no dialect that is known here", hint="`drumline check` reads a drumline.yml")
-    reading = reading_of(draft)
-    for remark in reading.remarks:
-        warn(remark)
-    text = write(draft)
-    check_spec(text.encode(), source)
-    click.echo(text, nl=False)
+    return draft
+
+
+def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> Draft:
+    from drumline.cli.init import check_project, name_project  # noqa: PLC0415 - few come with one
+    from drumline.plan.address import parse_address  # noqa: PLC0415
+    from drumline.plan.parse import parse_json  # noqa: PLC0415
+    from drumline.plan.tfconfig import examine  # noqa: PLC0415
+    from drumline.spec.dialect import tfconfig  # noqa: PLC0415
+
+    source = "TF_CONFIG"
+    text = _unquoted(read_file("-")[1].decode(errors="replace") if text == "-" else text)
+    examination = examine(text)
+    # Whose it is does not matter here: it may be missing.
+    found = examination.of("problem")
+    problems = [each for each in found if not (each.path.startswith("task") or each.message.startswith("`task` is m"))]
+    if problems:
+        raise SpecError([Problem(source, None, path, message) for _, path, message in problems])
+    config = parse_json(text)
+    written = config.get("cluster") if isinstance(config, dict) else None
+    if not isinstance(written, dict) or not written:
+        raise InputError("TF_CONFIG has no cluster", hint='write `{"cluster": {"worker": ["a:2222", "b:2222"]}}`')
+    addresses = {
+        "chief" if role == "master" else role: [parse_address(each) for each in several]
+        for role, several in written.items()
+    }
+    return tfconfig.translate(
+        {role: [(each.host, each.port) for each in several] for role, several in addresses.items()},
+        source=source,
+        project=name_project(Path()) if project is None else check_project(project),
+        run=run,
+        local=all(each.is_local for several in addresses.values() for each in several),
+    )
+
+
+def _unquoted(text: str) -> str:
+    """The value alone of a line as shells have it: `export TF_CONFIG='…'`."""
+    if not re.match(r"\s*(export\s+)?TF_CONFIG=", text):
+        return text
+    try:
+        return shlex.split(text, comments=True)[-1].removeprefix("TF_CONFIG=")
+    except ValueError:
+        raise InputError("TF_CONFIG: a quote in it is never closed", hint="give the JSON alone") from None

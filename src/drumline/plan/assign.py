@@ -43,16 +43,18 @@ def assign(plan: Plan, rooms: Mapping[str, Room]) -> dict[ReplicaId, str]:
     """
     if not rooms:
         raise InputError("there is no host that it could run on")
-    left = [_amount(room) for room in rooms.values()]
-    spread = _spread(plan.replicas, left)
-    found = _pack(plan.replicas, left) if spread.stuck else spread.found
-    if found is None and plan.oversubscribe:
-        found = _spread(plan.replicas, [(inf, inf, inf)] * len(left)).found
-    if found is None:
-        hint = "ask for less, name more hosts, or insist with `--oversubscribe`"
-        raise InputError(_missing(plan, tuple(rooms), left, spread), hint=hint)
     names = tuple(rooms)
-    dealt = _in_blocks(plan.replicas, found)
+    pinned = _pinned(plan, names)
+    left = _without_pinned(plan, names, [_amount(room) for room in rooms.values()], pinned)
+    others = [replica for replica in plan.replicas if replica.id not in pinned]
+    spread = _spread(others, left)
+    found = _pack(others, left) if spread.stuck else spread.found
+    if found is None and plan.oversubscribe:
+        found = _spread(others, [(inf, inf, inf)] * len(left)).found
+    if found is None:
+        rest = plan._replace(replicas=tuple(others))
+        raise InputError(_missing(rest, names, left, spread), hint=_HINT)
+    dealt = {**_in_blocks(others, found), **pinned}
     return {replica.id: names[dealt[replica.id]] for replica in plan.replicas}
 
 
@@ -64,6 +66,7 @@ def part_of(plan: Plan, host: Host, assigned: Mapping[ReplicaId, str]) -> Plan:
     return plan._replace(replicas=tuple(there))
 
 
+_HINT = "ask for less, name more hosts, or insist with `--oversubscribe`"
 _Amount = tuple[float, float, float]  # of gpus, memory and cpus: what is dearest first
 _Hosts = dict[ReplicaId, int]
 
@@ -93,6 +96,25 @@ def _fits(asked: _Amount, left: _Amount) -> bool:
 
 def _less(left: _Amount, asked: _Amount) -> _Amount:
     return left[0] - asked[0], left[1] - asked[1], left[2] - asked[2]
+
+
+def _pinned(plan: Plan, names: Sequence[str]) -> _Hosts:
+    """Who has to be on a certain host, if that is there."""
+    pins = plan.hosts.pins if plan.hosts else {}
+    wanted = {replica.id: pins.get(str(replica.id)) for replica in plan.replicas} if pins else {}
+    return {replica: names.index(host) for replica, host in wanted.items() if host in names}
+
+
+def _without_pinned(plan: Plan, names: Sequence[str], rooms: list[_Amount], pinned: _Hosts) -> list[_Amount]:
+    """What those leave who have no choice."""
+    left = list(rooms)
+    for replica in plan.replicas:
+        if (host := pinned.get(replica.id)) is None:
+            continue
+        if not _fits(_asked(replica), left[host]) and not plan.oversubscribe:
+            raise InputError(f"{replica.id} has to be on {names[host]}, which has not enough left for it", hint=_HINT)
+        left[host] = _less(left[host], _asked(replica))
+    return left
 
 
 def _kind(replica: Replica) -> str:

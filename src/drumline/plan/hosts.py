@@ -5,7 +5,8 @@ It is read on the hosts too, which have nothing but the standard library.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from drumline.errors import InputError
@@ -43,6 +44,7 @@ class Hosts(NamedTuple):
     shared: str | None = None  # a folder that they have in common
     lost_seconds: float = 60.0
     lease_seconds: float | None = 300.0  # None is for ever
+    pins: Mapping[str, str] = MappingProxyType({})  # who has to be on which, by its id, as far as that is there
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from math import inf
 
 from drumline.plan.hosts import Host, Hosts
 from drumline.spec import hosts as blocks
-from drumline.spec.types import Spec
+from drumline.spec.types import Role, Spec
+from drumline.words import count
 
 Path = tuple[str | int, ...]
 
@@ -25,7 +26,45 @@ def hosts_of(spec: Spec) -> Hosts:
         shared=options.shared,
         lost_seconds=options.lost,
         lease_seconds=None if options.lease == inf else options.lease,
+        pins=_pins(spec, options),
     )
+
+
+def pin_complaints(spec: Spec) -> Iterator[tuple[Path, str]]:
+    """Everything about the hosts of roles that is impossible, with its path."""
+    hosts = spec.engine.ssh.hosts if spec.engine.ssh else ()
+    known = {name for host in hosts for name in (host.host, host.address)}
+    for name in ("chief", "master", "worker", "ps", "evaluator"):
+        role: Role | None = getattr(spec.roles, name)
+        if not role or not role.hosts:
+            continue
+        path: Path = ("roles", name, "hosts")
+        if len(role.hosts) != role.replicas:
+            yield path, f"{count(len(role.hosts), 'host')} for {count(role.replicas, 'replica')}: give one for each"
+        for index, host in enumerate(role.hosts):
+            if known and host not in known:
+                yield (*path, index), f"`{host}` is not among `engine.ssh.hosts`"
+
+
+def _pins(spec: Spec, options: blocks.SshOptions) -> dict[str, str]:
+    """Who is where, by the names that ssh has for the hosts; a role may also call them as their peers do."""
+    called = {host.address: host.host for host in options.hosts if host.address}
+    return {
+        f"{name}.{index}": called.get(host, host)
+        for name, role in _roles(spec).items()
+        for index, host in enumerate(role.hosts)
+    }
+
+
+def _roles(spec: Spec) -> dict[str, Role]:
+    roles = spec.roles
+    written = {
+        "chief": roles.chief or roles.master,
+        "worker": roles.worker,
+        "ps": roles.ps,
+        "evaluator": roles.evaluator,
+    }
+    return {name: role for name, role in written.items() if role}
 
 
 def named(options: blocks.SshOptions | None, names: Sequence[str]) -> blocks.SshOptions:

@@ -241,10 +241,13 @@ def _about_places(spec: Spec) -> Iterator[Finding]:
         from drumline.plan import cluster  # noqa: PLC0415 - only where it is asked for
 
         yield from (Finding(path, message) for path, message in cluster.complaints(spec))
-    if engine.ssh:
+    if engine.ssh or any(role.hosts for _, role in _named_roles(spec)):
         from drumline.plan import inventory  # noqa: PLC0415 - likewise
 
-        yield from (Finding(path, message) for path, message in inventory.complaints(engine.ssh))
+        if engine.ssh:
+            yield from (Finding(path, message) for path, message in inventory.complaints(engine.ssh))
+        follows = (("engine", "ssh", "hosts"),)
+        yield from (Finding(path, message, follows_from=follows) for path, message in inventory.pin_complaints(spec))
 
 
 def _named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:

@@ -28,7 +28,7 @@ from drumline.spec.block import (
     Variable,
 )
 from drumline.spec.cluster import KubernetesOptions, Volume
-from drumline.spec.hosts import SshOptions
+from drumline.spec.hosts import HostName, SshOptions
 
 Framework = Literal["tensorflow", "torch", "jax", "plain"]
 Success = Literal["chief", "all-workers", "worker-0"]
@@ -80,6 +80,10 @@ class Role(Block, frozen=True):
     resources: Annotated[Resources | None, Meta(description="Instead of the spec's resources, as a whole")] = None
     port: Port | Annotated[tuple[Port, ...], Meta(min_length=1, description="One per replica")] | None = None
     first: First = First()
+    hosts: Annotated[
+        tuple[HostName, ...],
+        Meta(description="With ssh, the host of each replica; unless said, they are spread evenly"),
+    ] = ()
     pod: Annotated[
         dict[str, Any], Meta(description="In a cluster, a merge patch for the spec of this role's pods")
     ] = {}

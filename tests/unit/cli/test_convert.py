@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +115,62 @@ def test_a_template_that_comes_to_nothing_is_said(folder: Path, capfd: pytest.Ca
     (folder / "my.template.jinja").write_text("{% set a = 1 %}\n")
     assert run(["render", "my.template.jinja"]) == 0
     assert "comes to nothing" in capfd.readouterr().err
+
+
+TYPED = '{"cluster": {"worker": ["10.1.10.58:12345", "10.1.10.250:12345"]}, "task": {"index": 0, "type": "worker"}}'
+
+
+def tf_configs(capfd: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    """The TF_CONFIGs that a spec made of a typed one comes to."""
+    assert run(["convert", *words]) == 0
+    Path("drumline.yml").write_text(capfd.readouterr().out)
+    assert run(["render", "drumline.yml"]) == 0
+    return [json.loads(text) for text in re.findall(r"TF_CONFIG='(.*)'", capfd.readouterr().out)]
+
+
+def test_a_typed_tf_config_becomes_a_spec_for_ssh_with_every_host_and_port(capfd: pytest.CaptureFixture[str]) -> None:
+    found = tf_configs(capfd, "--tf-config", TYPED, "--run", "python worker.py")
+    assert [each["task"]["index"] for each in found] == [0, 1]
+    assert {str(each["cluster"]) for each in found} == {str(json.loads(TYPED)["cluster"])}
+    text = Path("drumline.yml").read_text()
+    assert "run: python worker.py\n" in text
+    assert "  default: ssh\n" in text
+
+
+def test_whoever_shares_a_host_with_whom_stays_there(capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = {
+        "chief": ["c:1"],
+        "worker": ["b:2222", "a:2222", "a:2223"],
+        "ps": ["b:3000", "c:2"],
+        "evaluator": ["a:9"],
+    }
+    found = tf_configs(capfd, "--tf-config", json.dumps({"cluster": cluster}))
+    train = {role: addresses for role, addresses in cluster.items() if role != "evaluator"}
+    assert [each["cluster"] for each in found if each["task"]["type"] != "evaluator"] == [train] * 6
+
+
+def test_one_whose_nodes_are_all_here_is_a_spec_for_here(capfd: pytest.CaptureFixture[str]) -> None:
+    line = """export TF_CONFIG='{"cluster": {"worker": ["localhost:12345", "localhost:23456"]}}'"""
+    found = tf_configs(capfd, "--tf-config", line, "--project", "digits")
+    assert found[1]["cluster"] == {"worker": ["127.0.0.1:12345", "127.0.0.1:23456"]}
+    assert "project: digits\n" in Path("drumline.yml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "report"),
+    [
+        (["--tf-config", '{"cluster": {"worker": ["a"]}}'], "TF_CONFIG: cluster.worker[0]: `a` has no port"),
+        (["--tf-config", "{'cluster': 1}"], "JSON has double quotes only"),
+        (["--tf-config", "{}"], "TF_CONFIG: `cluster` is missing"),
+        (["--tf-config", "TF_CONFIG='{"], "a quote in it is never closed"),
+        (["--tf-config", '{"cluster": {"worker": ["a:1", "a:1"]}}'], "a:1"),
+        ([], "name a file, or give --tf-config"),
+        (["--tf-config", "{}", "riseml.yml"], "name a file, or give --tf-config"),
+        (["riseml.yml", "--run", "a"], "--run and --project go with --tf-config"),
+    ],
+)
+def test_what_is_no_cluster_is_not_converted(words: list[str], report: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", *words]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert report in err

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drumline.errors import InputError
 from drumline.plan.assign import Room, assign, part_of, room_of
-from drumline.plan.hosts import Host
+from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Resources
 from plans import plan_of
 
@@ -185,3 +185,26 @@ def test_alike_on_hosts_alike_nobody_has_two_more_than_another(workers: int, num
     assert where[ReplicaId("chief", 0)] == "h0"
     in_line = [where[each.id] for each in plan.replicas_of(*COMPUTING)]
     assert in_line == sorted(in_line)
+
+
+def pinned(text: str, rooms: dict[str, Room], **pins: str) -> dict[str, str]:
+    plan = plan_of(text)
+    named = {name.replace("_", "."): host for name, host in pins.items()}
+    return {str(who): host for who, host in assign(plan._replace(hosts=Hosts(pins=named)), rooms).items()}
+
+
+def test_who_has_to_be_on_a_host_is_there_and_the_others_around_it() -> None:
+    rooms = {"a": ANY, "b": ANY}
+    assert pinned("roles: {worker: 2}", rooms, worker_0="b", worker_1="a") == {"worker.0": "b", "worker.1": "a"}
+    one_cpu = {"a": Room(cpus=1), "b": Room(cpus=1)}
+    spec = "roles: {worker: 2}\nresources: {cpus: 1}"
+    assert pinned(spec, one_cpu, worker_1="a") == {"worker.0": "b", "worker.1": "a"}
+
+
+def test_a_host_that_is_not_there_holds_nobody_up() -> None:
+    assert pinned("roles: {worker: 1}", {"a": ANY}, worker_0="gone") == {"worker.0": "a"}
+
+
+def test_who_does_not_fit_where_it_has_to_be_is_named() -> None:
+    with pytest.raises(InputError, match=r"worker\.1 has to be on a, which has not enough left for it"):
+        pinned("roles: {worker: 2}\nresources: {cpus: 1}", {"a": Room(cpus=1), "b": ANY}, worker_0="a", worker_1="a")

@@ -32,7 +32,8 @@ def write(draft: Draft) -> str:
 
 def _header(draft: Draft) -> list[str]:
     source = printable(draft.spot.source)
-    header = _comment(f"Made by `drumline convert` from {source}, which was written for {draft.dialect}.")
+    whose = f", which was written for {draft.dialect}" if draft.dialect else ""
+    header = _comment(f"Made by `drumline convert` from {source}{whose}.")
     if draft.remarks:
         header += _comment("Not as it was there:")
         for remark in draft.remarks:
