@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,6 +10,7 @@ from msgspec import Meta
 
 from drumline.spec.block import Block, Count, Name, ParameterName, Scalar, Text
 from drumline.spec.dialect.draft import Draft, Spot
+from drumline.spec.dialect.install import pip_lines
 from drumline.spec.document import Path
 from drumline.spec.quantity import format_bytes
 
@@ -19,8 +19,6 @@ _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}
 _GOES_ON = re.compile(r"[ \t]*\\?\n[ \t]*(?=-)")
 _VERSION = re.compile(r"(latest|(?P<version>(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)?))(?P<kind>([-.a-z]\w*)*)")
 _OLDEST = (2, 5)  # of the TensorFlows that run on a Python which can still be had
-_PIP = re.compile(r"(\S*/)?(pip[0-9.]*|python[0-9.]*)")
-_REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w.,-]*\])?([=<>!~]=?=?[\w.*+,=<>!~-]+)?")
 
 
 class Resources(Block, frozen=True):
@@ -231,12 +229,12 @@ class _Translation:
     def environment(self) -> list[str]:
         """Put down what `install` installs, as far as pip does it; return the packages that are named."""
         commands = self.installs()
-        lines = [line for command in commands for line in _pip_lines(command) or ()]
+        lines = [line for command in commands for line in pip_lines(command) or ()]
         files = [line.removeprefix("-r ") for line in lines if line.startswith("-r ")]
         wanted = [line for line in lines if not line.startswith("-r ")]
         spot = self.spot("train", "install")
         for command in commands:
-            if _pip_lines(command) is None:
+            if pip_lines(command) is None:
                 self.draft.lose(
                     spot, f"`{command}` is not run: only `pip install` of packages is; the rest belongs in an image"
                 )
@@ -289,27 +287,3 @@ def _tag(version: str, *, gpus: bool) -> str:
 
 def _number(amount: float) -> float:
     return int(amount) if amount == int(amount) else amount
-
-
-def _pip_lines(command: str) -> list[str] | None:
-    """The lines of requirements that a `pip install` comes to; None for any other command."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return None
-    if not words or not _PIP.fullmatch(words[0]):
-        return None
-    if re.search("python[0-9.]*$", words[0]) and words[1:3] == ["-m", "pip"]:
-        words = words[2:]
-    if words[1:2] != ["install"]:
-        return None
-    lines: list[str] = []
-    rest = iter(words[2:])
-    for word in rest:
-        if word in ("-r", "--requirement"):
-            lines.append(f"-r {next(rest, '')}")
-        elif _REQUIREMENT.fullmatch(word):
-            lines.append(word)
-        elif word not in ("-U", "--upgrade", "-q", "--quiet", "--no-cache-dir", "--user"):
-            return None
-    return lines

@@ -37,8 +37,6 @@ def translate(
     hosts = dict.fromkeys(host for role in _ROLES for host, _ in cluster.get(role, ()))
     draft.put(("engine", "default"), "ssh", draft.spot)
     entries = [{"host": host, "address": host} for host in hosts]
-    note = (
-        "`host` is what ssh calls it, `address` what peers and roles do: change the former where they differ."
-    )
+    note = "`host` is what ssh calls it, `address` what peers and roles do: change the former where they differ."
     draft.put(("engine", "ssh", "hosts"), entries, draft.spot, note)
     return draft

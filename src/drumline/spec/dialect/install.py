@@ -1,0 +1,33 @@
+"""What commands that prepare an image would install, as far as pip does it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+_PIP = re.compile(r"(\S*/)?(pip[0-9.]*|python[0-9.]*)")
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w.,-]*\])?([=<>!~]=?=?[\w.*+,=<>!~-]+)?")
+
+
+def pip_lines(command: str) -> list[str] | None:
+    """The lines of requirements that a `pip install` comes to; None for any other command."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    if not words or not _PIP.fullmatch(words[0]):
+        return None
+    if re.search("python[0-9.]*$", words[0]) and words[1:3] == ["-m", "pip"]:
+        words = words[2:]
+    if words[1:2] != ["install"]:
+        return None
+    lines: list[str] = []
+    rest = iter(words[2:])
+    for word in rest:
+        if word in ("-r", "--requirement"):
+            lines.append(f"-r {next(rest, '')}")
+        elif _REQUIREMENT.fullmatch(word):
+            lines.append(word)
+        elif word not in ("-U", "--upgrade", "-q", "--quiet", "--no-cache-dir", "--user"):
+            return None
+    return lines
