@@ -6,9 +6,10 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from drumline.plan.bind import bind_preparations
-from drumline.plan.types import Extended, Launch, LaunchValue, Plan, PreparationLaunch, Secret, Shared
+from drumline.plan.types import Extended, Launch, LaunchValue, Plan, PreparationLaunch, ReplicaId, Secret, Shared
 from drumline.spec import document
 
 # Variables that some shell sets itself, or lets nobody set: no `export` would give them to a replica.
@@ -18,20 +19,37 @@ _SHELLS_OWN = re.compile(
 )
 
 
-def render(plan: Plan, launches: Sequence[Launch], form: str, *, build: Sequence[str] = ()) -> str:
-    """Write the launches in one of the engine's forms; `build` is the command that builds their environment."""
+_NOWHERE_ELSE: Mapping[ReplicaId, str] = MappingProxyType({})
+
+
+def render(
+    plan: Plan,
+    launches: Sequence[Launch],
+    form: str,
+    *,
+    build: Sequence[str] = (),
+    hosts: Mapping[ReplicaId, str] = _NOWHERE_ELSE,
+) -> str:
+    """Write the launches in one of the engine's forms; `build` is the command that builds their environment.
+
+    `hosts` says who is on which machine, where that is not this one; paths may then begin with `~/`.
+    """
     preparations = bind_preparations(plan, launches[0].place)
     match form:
         case "json":
-            return json.dumps(_data(plan, preparations, launches, build), indent=2, ensure_ascii=False) + "\n"
+            return json.dumps(_data(plan, preparations, launches, build, hosts), indent=2, ensure_ascii=False) + "\n"
         case "yaml":
-            return document.dump(_data(plan, preparations, launches, build))
+            return document.dump(_data(plan, preparations, launches, build, hosts))
         case _:
-            return "".join(f"{line}\n" for line in _script(plan, preparations, launches, build))
+            return "".join(f"{line}\n" for line in _script(plan, preparations, launches, build, hosts))
 
 
 def _data(
-    plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch], build: Sequence[str]
+    plan: Plan,
+    preparations: Sequence[PreparationLaunch],
+    launches: Sequence[Launch],
+    build: Sequence[str],
+    hosts: Mapping[ReplicaId, str],
 ) -> dict[str, object]:
     shared = _shared(launches)
     return {
@@ -46,6 +64,7 @@ def _data(
             {
                 "id": str(launch.replica.id),
                 "name": launch.replica.name,
+                **({"host": hosts[launch.replica.id]} if hosts else {}),
                 "workdir": launch.place.workdir,
                 "argv": list(launch.replica.argv),
                 "env": _env_data(launch.env),
@@ -78,13 +97,20 @@ def _shared(launches: Sequence[Launch]) -> dict[str, str]:
 
 
 def _script(
-    plan: Plan, preparations: Sequence[PreparationLaunch], launches: Sequence[Launch], build: Sequence[str]
+    plan: Plan,
+    preparations: Sequence[PreparationLaunch],
+    launches: Sequence[Launch],
+    build: Sequence[str],
+    hosts: Mapping[ReplicaId, str],
 ) -> Iterator[str]:
     common = _common(launches)
     place = launches[0].place
     yield "#!/bin/sh"
     yield f"# {plan.name}, run {plan.run}: each replica with the environment that `drumline train` gives it."
-    yield "# Start every replica in a terminal of its own: sh THIS-FILE REPLICA"
+    if hosts:
+        yield from _on_hosts(hosts)
+    else:
+        yield "# Start every replica in a terminal of its own: sh THIS-FILE REPLICA"
     if plan.private_network:
         yield "# Their addresses are those of the private network that `drumline train` makes. By hand there is none:"
         yield "# leave out `network: private` to start replicas so."
@@ -94,12 +120,12 @@ def _script(
         yield "# Before the first, once: sh THIS-FILE prepare"
     yield "set -eu"
     yield ""
-    yield f"cd {shlex.quote(place.workdir)}"
+    yield f"cd {_quoted(place.workdir)}"
     for name, text in _shared(launches).items():
-        yield f"{name}={shlex.quote(text)}"
+        yield f"{name}={_quoted(text)}"
     yield ""
     yield "common() {"
-    yield f"    mkdir -p {shlex.quote(place.output_dir)} {shlex.quote(place.checkpoint_dir)}"
+    yield f"    mkdir -p {_quoted(place.output_dir)} {_quoted(place.checkpoint_dir)}"
     for name, value in common.items():
         yield f"    export {_assignment(name, value)}"
     yield "}"
@@ -126,6 +152,15 @@ def _script(
     yield "esac"
 
 
+def _on_hosts(hosts: Mapping[ReplicaId, str]) -> Iterator[str]:
+    """Who is started where."""
+    yield "# Start every replica on its host, in a copy of the project: sh THIS-FILE REPLICA"
+    for host in dict.fromkeys(hosts.values()):
+        names = " ".join(str(name) for name, its in hosts.items() if its == host)
+        yield from (f"#   {host}: {line}" for line in _in_lines(names.split()))
+    yield "# Addresses and ports that the spec does not name are asked of the hosts by `drumline train`."
+
+
 def _common(launches: Sequence[Launch]) -> Mapping[str, LaunchValue]:
     """The variables that every replica has alike, and that can be set for all of them in one place."""
     common = {
@@ -141,7 +176,7 @@ def _common(launches: Sequence[Launch]) -> Mapping[str, LaunchValue]:
 
 def _prepare(item: PreparationLaunch) -> Iterator[str]:
     """Make a data folder beside its place and move it there when it is whole."""
-    path, partial = shlex.quote(item.path), shlex.quote(item.partial)
+    path, partial = _quoted(item.path), _quoted(item.partial)
     yield f"if [ ! -e {path} ]; then"
     yield f"    mkdir -p {partial}"
     yield "    ("
@@ -174,11 +209,20 @@ def _assignment(name: str, value: LaunchValue) -> str:
         case Secret():
             return f'{name}="{value}"'
         case Shared():
-            return f'{name}={shlex.quote(value.before)}"${value.name}"{shlex.quote(value.after)}'
+            before, after = (shlex.quote(text) if text else "" for text in (value.before, value.after))
+            return f'{name}={before}"${value.name}"{after}'
         case Extended():
             return f'{name}={shlex.quote(value.text)}"{value.rest}"'
         case _:
             return f"{name}={shlex.quote(value)}"
+
+
+def _quoted(text: str) -> str:
+    """As the shell is to take it; of a path in whosever home it is, only the rest."""
+    home, slash, rest = text.partition("/")
+    if home != "~":
+        return shlex.quote(text)
+    return f'"$HOME"{slash}{shlex.quote(rest) if rest else ""}'
 
 
 def _indented(lines: Iterator[str]) -> Iterator[str]:

@@ -6,21 +6,61 @@ from collections.abc import Sequence
 
 from drumline.engine.local.place import place
 from drumline.engine.protocol import Site
-from drumline.engine.ssh.place import hosts_of
+from drumline.engine.ssh.place import hosts_of, part
 from drumline.plan.assign import assign, part_of, room_of
-from drumline.plan.hosts import remarks, require_hosts
-from drumline.plan.types import Place, Placement, Plan, ReplicaId
+from drumline.plan.hosts import Hosts, remarks, require_hosts
+from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, ReplicaId, Shared
+
+_HOME = "~/"  # whose it is over there, nobody knows who did not ask
+_USUAL = f"{_HOME}.local/share/drumline"
 
 
 def outline(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]:
-    """Place everybody by what the plan says of the hosts."""
+    """Place everybody by what the plan says of the hosts; folders are those over there."""
     hosts = hosts_of(plan)
     require_hosts(hosts)
-    whose = assign(plan, {host.name: room_of(host) for host in hosts.all})
+    whose = assigned(plan, hosts)
+    base, name = hosts.folder or _USUAL, hosts.unique or plan.run
+    plan = plan._replace(hosts=hosts._replace(unique=name))
     placement: dict[ReplicaId, Place] = {}
     for host in hosts.all:
         own = part_of(plan, host, whose)
         if own.replicas:
-            here, _ = place(own, site, hold=False)
-            placement |= {name: each._replace(host=host.reached_at, python_dir=None) for name, each in here.items()}
+            here, _ = place(part(own, base), site, hold=False)
+            there = {each: _over_there(where, site, f"{base}/runs/{name}/project") for each, where in here.items()}
+            placement |= {each: where._replace(host=host.reached_at) for each, where in there.items()}
     return {each.id: placement[each.id] for each in plan.replicas}, tuple(remarks(hosts))
+
+
+def assigned(plan: Plan, hosts: Hosts) -> dict[ReplicaId, str]:
+    """On which host everybody would be, by what the plan says of them."""
+    return assign(plan, {host.name: room_of(host) for host in hosts.all})
+
+
+def written(launch: Launch) -> Launch:
+    """The same, as it can be written down: what is in somebody's home begins with a name for that."""
+    where = launch.place
+    paths = {path for path in (where.output_dir, where.checkpoint_dir, *where.data_dirs) if path.startswith(_HOME)}
+    env: dict[str, LaunchValue] = {
+        name: Shared("", "home", "~", value[1:]) if isinstance(value, str) and value in paths else value
+        for name, value in launch.env.items()
+    }
+    return launch._replace(env=env)
+
+
+def _over_there(place: Place, site: Site, project: str) -> Place:
+    """The same place on a host that has the project in this folder."""
+
+    def moved(path: str) -> str:
+        below = path.removeprefix(f"{site.directory}/")
+        if below.startswith(_HOME) or below == path != str(site.directory):
+            return below  # of somebody's home, or nothing of the project
+        return project if path == str(site.directory) else f"{project}/{below}"
+
+    return place._replace(
+        workdir=moved(place.workdir),
+        output_dir=moved(place.output_dir),
+        checkpoint_dir=moved(place.checkpoint_dir),
+        data_dirs=tuple(map(moved, place.data_dirs)),
+        python_dir=None,
+    )
