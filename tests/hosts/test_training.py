@@ -1,0 +1,89 @@
+"""Real TensorFlow over several hosts: the same spec, the same script and the same numbers as on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from drumline.run.state import Phase
+from hosts.world import SHARED, World
+from integration.local.runs import House, Run, wait_until
+from training.line import ROOT, accuracies, find_python, losses
+
+LONG_SECONDS = 240.0
+
+
+def bring(house: House, workers: int, engine: str) -> None:
+    """The template for Keras as `drumline init` writes it, and this engine."""
+    assert house.run("init", "--template", "keras", ".").code == 0
+    spec = (house.project / "drumline.yml").read_text().replace("worker: 2", f"worker: {workers}")
+    house.write("drumline.yml", f"{spec}\nengine: {engine}\n")
+
+
+def on_hosts(names: str, **options: str) -> str:
+    more = "".join(f", {key}: {value}" for key, value in options.items())
+    return f"{{ssh: {{hosts: [{names}], python: {find_python('tensorflow')}{more}}}}}"
+
+
+def train(house: House, *words: str) -> Run:
+    answer = house.run("train", "--no-warm", *words, seconds=LONG_SECONDS)
+    assert answer.code == 0, answer.out + answer.err
+    return house.runs()[-1]
+
+
+def learnt(run: Run, attempt: int = 0) -> dict[int, float]:
+    """The loss of each epoch, which all workers agree on."""
+    workers = [str(each.id) for each in run.folder.plan().replicas]
+    found = [losses(run.log(worker, attempt).decode()) for worker in workers]
+    assert all(each == found[0] for each in found)
+    return found[0]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_worker_on_each_host_learns_what_they_learn_on_one_machine(
+    house: House, world: World, tmp_path: Path, workers: int
+) -> None:
+    here = House(tmp_path / "here")
+    here.env["PYTHONPATH"] = str(ROOT / "src")  # on hosts, the runtime comes along
+    bring(here, workers, "local")
+    spec = (here.project / "drumline.yml").read_text()
+    here.write("drumline.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
+    expected = train(here)
+    bring(house, workers, on_hosts(", ".join(world.names[:workers])))
+    run = train(house)
+    assert list(learnt(run)) == [1, 2, 3, 4]
+    assert learnt(run) == pytest.approx(learnt(expected), rel=1e-5)
+    first = run.log("worker.0").decode()
+    assert accuracies(first) == pytest.approx(accuracies(expected.log("worker.0").decode()), abs=0.002)
+    # What the chief saved has come back.
+    assert (run.path / "output" / "model.keras").stat().st_size == pytest.approx(
+        (expected.path / "output" / "model.keras").stat().st_size, rel=0.01
+    )
+    here.leave()
+
+
+def test_a_training_goes_on_from_its_checkpoint_on_the_hosts_that_remain(house: House, world: World) -> None:
+    bring(house, 3, on_hosts("h1, h2, h3", shared=SHARED, lost="3s", lease="6s") + "\nrestart: {lost: 1}")
+    answer = house.run("train", "-d", "--no-warm", "-p", "epochs=40")
+    assert answer.code == 0, answer.err
+    run = Run(house, answer.out.strip())
+    wait_until(lambda: len(losses(run.log("worker.0").decode())) >= 3, LONG_SECONDS)
+    world.link("h3", up=False)
+    run.wait_for(Phase.FINISHED, LONG_SECONDS)
+    (cause,) = run.state.causes
+    assert (str(cause.replica), cause.reason, cause.failure) == ("worker.2", "HostLost", "lost")
+    before, after = losses(run.log("worker.0").decode()), learnt(run, 1)
+    assert min(after) >= 3
+    assert max(after) == 40
+    assert after[40] < before[1]
+    world.wait_idle("h3", 60)
+
+
+def test_parameter_servers_end_with_the_chief(house: House, world: World) -> None:
+    shutil.copytree(ROOT / "examples" / "parameter_server", house.project, dirs_exist_ok=True)
+    spec = (house.project / "drumline.yml").read_text()
+    house.write("drumline.yml", f"{spec}\nengine: {on_hosts('h1, h2, h3', shared=SHARED)}\n")
+    run = train(house)
+    assert {state.phase for state in run.state.replicas.values()} == {Phase.FINISHED}
