@@ -60,8 +60,8 @@ def left_behind(details: RunDetails) -> Iterator[str]:
 
 def remove_on_hosts(details: RunDetails) -> Iterator[str]:
     """Remove the folders that a run has on hosts; say where that cannot be."""
-    output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
     try:
+        output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
         output.remove(details.plan.hosts.names if details.plan.hosts else ())
     except EngineError as error:
         yield from error.message.splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
@@ -140,8 +140,8 @@ class _Errand:
 
     async def _send(self, missing: Sequence[str], *, mirror: bool) -> Any:
         """Send these, the last of them with the manifest: most folders are there after that."""
-        known = self._snapshot.sizes
-        batches = self._batches([digest for digest in missing if digest in known])
+        sizes = self._snapshot.sizes
+        batches = self._batches({digest: sizes[digest] for digest in missing if digest in sizes})
         last: _Batch = ([], [])
         for batch in batches:
             if last[0]:
@@ -149,12 +149,12 @@ class _Errand:
             last = batch
         return await self._offer(last[0], b"".join(last[1]), mirror=mirror)
 
-    def _batches(self, digests: Sequence[str]) -> Iterator[_Batch]:
+    def _batches(self, sizes: Mapping[str, int]) -> Iterator[_Batch]:
         pieces: list[_Piece] = []
         data: list[bytes] = []
         room = _BATCH_BYTES
-        for digest in digests:
-            size, at = self._snapshot.sizes[digest], 0
+        for digest, size in sizes.items():
+            at = 0
             for piece in self._snapshot.pieces(digest, _BATCH_BYTES):
                 if len(piece) > room or len(pieces) > 10_000:
                     yield pieces, data

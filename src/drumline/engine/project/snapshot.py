@@ -30,14 +30,15 @@ class Snapshot:
         self._root = root
         self._items: dict[str, Item] = {}
         self._held: dict[str, bytes] = {}  # contents of files that do not keep still
+        self._by_digest: dict[str, Item] = {}
         self.remarks = tree.remarks
         for entry in tree.entries:
             if entry.kind != "file":
                 self._items[entry.path] = Item(entry)
             elif known := _digest(root / entry.path):
                 digest, found = known
-                now = entry._replace(size_bytes=found.st_size)
-                self._items[entry.path] = Item(now, digest, found.st_mtime_ns)
+                item = Item(entry._replace(size_bytes=found.st_size), digest, found.st_mtime_ns)
+                self._items[entry.path] = self._by_digest[digest] = item
             else:
                 self._hold(entry)
 
@@ -73,10 +74,10 @@ class Snapshot:
             held = self._held[digest]
             yield from (held[at : at + most_bytes] for at in range(0, len(held) or 1, most_bytes))
             return
-        left = self.sizes[digest]
-        path = next(path for path, item in self._items.items() if item.digest == digest)
+        item = self._by_digest[digest]
+        left = item.entry.size_bytes
         try:
-            with open(self._root / path, "rb") as file:
+            with open(self._root / item.entry.path, "rb") as file:
                 while True:
                     piece = file.read(min(left, most_bytes))
                     left -= len(piece)
@@ -101,7 +102,7 @@ class Snapshot:
         data = found[0]
         digest = hashlib.sha256(data).hexdigest()
         self._held[digest] = data
-        self._items[entry.path] = Item(entry._replace(size_bytes=len(data)), digest)
+        self._items[entry.path] = self._by_digest[digest] = Item(entry._replace(size_bytes=len(data)), digest)
 
 
 def take(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Snapshot:

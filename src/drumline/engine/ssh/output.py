@@ -23,7 +23,7 @@ from drumline.engine.project.tree import Entry, Tree, walk
 from drumline.engine.ssh.luggage import FOLDER, read_origin
 from drumline.engine.ssh.refusal import AwayError
 from drumline.engine.ssh.shell import CONFIG_VARIABLE, Shell, connect, last_words
-from drumline.errors import EngineError, InputError, NotFoundError
+from drumline.errors import DrumlineError, EngineError, InputError, NotFoundError
 from drumline.plan.hosts import Hosts
 from drumline.run.origin import Origin
 
@@ -139,7 +139,7 @@ class HostsOutput:
                     await ask(shell, self._hosts.python, "remove", {"folders": [self._run_folder]})
                 finally:
                     await shell.close()
-            except EngineError as error:
+            except DrumlineError as error:
                 return f"{self._run_folder} stays on {name}: {error.message}"
             return ""
 
