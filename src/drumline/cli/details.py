@@ -116,6 +116,7 @@ def _replicas(details: RunDetails) -> str:
     columns = {
         "REPLICA": [_name(run.id, row) for row in rows],
         "STATE": [row.phase.value for row in rows],
+        "HOST": [row.host for row in rows],
         "STARTED": [(utc(row.started_at) or "-").removeprefix(day) for row in rows],
         "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
         "EPOCH": [epoch_cell(row.standing) for row in rows],
@@ -206,6 +207,7 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "id": f"{run}.{row.id}",
         "state": row.phase.value,
         "is_chief": row.is_chief,
+        "host": row.host or None,
         "attempt": row.attempt,
         "incarnation": row.incarnation,
         "started_at": utc(row.started_at),

@@ -15,6 +15,7 @@ CURSOR = "cursor"  # how much of the log is here, of one that comes from elsewhe
 ADDRESS = "address"  # where it is to be reached, of a helper that can be
 STACKS = "stacks"  # what its threads were doing, when nobody got on
 USAGE = "usage"  # what it used so far, where that has to be added up
+PLACES = "places"  # beside the lives of an attempt: on which host each of them is
 UNREACHED = "unreached"  # beside the journal: the hosts that could not be asked whether anything is left
 METRICS = "metrics"  # what it used, sample by sample
 

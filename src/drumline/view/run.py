@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.goodput import Goodput
 from drumline.run.state import Phase, Revival, RunState
-from drumline.run.traces import ERROR, trace_dir
+from drumline.run.traces import ERROR, PLACES, trace_dir
 from drumline.runtime.errors import Error, read_error
 from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
@@ -43,6 +44,7 @@ class ReplicaRow(NamedTuple):
     standing: Standing = Standing()
     error: Error | None = None  # the exception that ended its script, if that kept it
     waits: str = ""  # for what, if it has not started and somebody knows
+    host: str = ""  # on which it is, if that is not this one
 
 
 class CauseRow(NamedTuple):
@@ -100,6 +102,8 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     names = (*plan.everyone, *((TENSORBOARD,) if state.tensorboard else ()))
     bare = [_row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in names]
     output = output_dir(folder, plan, str(facts.get("directory", "")))
+    hosts = _hosts(folder, state.attempt) if plan.hosts else {}
+    bare = [row._replace(host=hosts.get(str(row.id), "")) for row in bare]
     rows = _with_standings(folder, state, bare, output, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
     return RunDetails(
@@ -131,6 +135,15 @@ def _origin(folder: RunFolder) -> Origin | None:
         return origin_from_json((folder.path / ORIGIN).read_text("utf-8"))
     except OSError:
         return None  # nothing was placed so far
+
+
+def _hosts(folder: RunFolder, attempt: int) -> dict[str, str]:
+    """On which host everybody of an attempt is; nobody, if it was not placed so far."""
+    try:
+        data = json.loads((folder.path / "attempts" / str(attempt) / PLACES).read_text("utf-8"))
+        return {name: host for name, (host, *_) in data.items()}
+    except (OSError, ValueError):
+        return {}
 
 
 def _lives(records: list[Record], state: RunState) -> dict[ReplicaId, _Life]:

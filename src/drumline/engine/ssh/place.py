@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, cast
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Data, Place, Placement, Plan, ReplicaId
-
-_FILE = "places"  # beside the lives of an attempt
+from drumline.run.traces import PLACES
 
 
 class Placed(NamedTuple):
@@ -64,10 +63,10 @@ def places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
 
 def write_placed(run_dir: Path, attempt: int, placed: Placed) -> None:
     """Keep where an attempt is, for whoever takes the run up while a host does not answer."""
-    path = run_dir / "attempts" / str(attempt) / _FILE
+    path = run_dir / "attempts" / str(attempt) / PLACES
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     data = {str(name): [placed.hosts[name], to_data(place)] for name, place in placed.places.items()}
-    new = path.with_name(f"{_FILE}.new")
+    new = path.with_name(f"{PLACES}.new")
     new.write_text(json.dumps(data))
     new.replace(path)
 
@@ -75,7 +74,7 @@ def write_placed(run_dir: Path, attempt: int, placed: Placed) -> None:
 def read_placed(run_dir: Path, attempt: int) -> Placed | None:
     """Where an attempt is; None if nobody has placed it."""
     with suppress(FileNotFoundError, ValueError):
-        data = json.loads((run_dir / "attempts" / str(attempt) / _FILE).read_text())
+        data = json.loads((run_dir / "attempts" / str(attempt) / PLACES).read_text())
         hosts = {ReplicaId.parse(name): str(host) for name, (host, _) in data.items()}
         return Placed(hosts, places_from_data({name: place for name, (_, place) in data.items()}))
     return None
