@@ -26,24 +26,21 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
     All ids are looked up before anything is ended. A run that is over already stays as it is. The exit code is 1 if a
     host could not be asked whether anything is left there.
     """
-    running = []
+    running, unsure = [], False
     for folder in [_folder(text) for text in dict.fromkeys(ids)]:
         before = read_state(folder)
         if before.phase.is_final:
             click.echo(f"run {folder.id} was over already: {before.phase}")
+            unsure |= _is_in_doubt(folder)
         else:
             running.append(folder)
     asked = [(folder, ask_to_stop(folder, force=force)) for folder in running]
-    unsure = False
     for folder, before in asked:
         state = wait_until_stopped(folder, before, force=force)
-        unreached = _unreached(folder) if state.phase.is_final else []
-        unsure |= bool(unreached)
-        if unreached:
-            click.echo(f"run {folder.id}: {state.phase}, but {listed(unreached)} could not be reached", err=True)
-            click.echo(f"hint: what may be left there ends when its lease is over{_lease(folder)}", err=True)
-        elif not state.phase.is_final:
+        if not state.phase.is_final:
             click.echo(f"run {folder.id} was ended, and has been resumed since: {state.phase}")
+        elif in_doubt := _is_in_doubt(folder):
+            unsure |= in_doubt
         elif state.phase is Phase.KILLED:
             click.echo(f"killed run {folder.id}; nothing of it is alive")
         else:
@@ -52,20 +49,20 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
         ctx.exit(1)
 
 
-def _unreached(folder: RunFolder) -> list[str]:
-    """The hosts that could not be asked whether anything of a run is left."""
-    if folder.plan().hosts is None:
-        return []
+def _is_in_doubt(folder: RunFolder) -> bool:
+    """Whether hosts could not be asked if anything of a run that is over is left there; then says which."""
+    hosts = folder.plan().hosts
+    if hosts is None:
+        return False
     wait_until_left(folder)
     try:
-        return (folder.path / UNREACHED).read_text().splitlines()
+        unreached = (folder.path / UNREACHED).read_text().splitlines()
     except FileNotFoundError:
-        return []
-
-
-def _lease(folder: RunFolder) -> str:
-    hosts = folder.plan().hosts
-    return f": within {span(hosts.lease_seconds)}" if hosts and hosts.lease_seconds else ""
+        return False
+    lease = f"ends by itself within {span(hosts.lease_seconds)}" if hosts.lease_seconds else "goes on: it has no lease"
+    click.echo(f"run {folder.id} is over, but {listed(unreached)} could not be reached", err=True)
+    click.echo(f"hint: whatever is left there {lease}", err=True)
+    return True
 
 
 def _folder(text: str) -> RunFolder:

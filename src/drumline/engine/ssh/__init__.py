@@ -51,7 +51,12 @@ class SshEngine:
     def reach(self, plan: Plan) -> Plan:
         """See that every host answers, knows us and has a Python; the plan then says what they have."""
         from drumline.engine.ssh.luggage import remarks  # noqa: PLC0415
-        from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads
+
+        try:
+            from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads
+        except ModuleNotFoundError as error:
+            missing = f"`ssh` needs {error.name}, which is not installed"
+            raise EngineError(missing, hint="`pip install 'drumline[ssh]'`") from None
 
         self._remarks = (*self._remarks, *remarks(plan, self._site))
         return reach(plan)

@@ -58,7 +58,7 @@ class SshRun:
         self._tell = tell
         self._lives = Lives(run_dir, loop, tell)
         self._helpers = Helpers(run_dir, self._order, loop, tell)
-        self._courier = Courier(loop, lambda: self._errands.hang_up(), name="hosts")
+        self._courier = Courier(loop, self._hang_up, name="hosts")
         self._links = {host.name: self._link(host) for host in self._hosts.all}
         self._lookout = Lookout(run_dir, self._hosts, self._links, (self._lives, self._helpers), loop, self._warn)
         self._luggage = Luggage(plan, site, run_dir, self._way)
@@ -84,6 +84,9 @@ class SshRun:
         """How a host is reached that answers."""
         link = self._links[host]
         return Way(link.shell, link.facts.base) if link.is_up and link.shell and link.facts else None
+
+    async def _hang_up(self) -> None:
+        await self._errands.hang_up()
 
     def _warn(self, message: str) -> None:
         self._tell(EngineWarned(self._attempt, message))
