@@ -18,7 +18,7 @@ from drumline.run.traces import UNREACHED
 from drumline.words import span
 
 _LOOK_SECONDS = 0.5
-WORRY_SECONDS = 5.0
+_WORRY_SECONDS = 5.0
 
 
 class Lookout:
@@ -56,7 +56,7 @@ class Lookout:
             silent = 0.0 if link.is_up else self._loop.now() - link.heard_at
             if silent >= self._hosts.lost_seconds:
                 self._lose(host, silent)
-            elif silent >= WORRY_SECONDS and host not in self._worried and self._is_used(host):
+            elif silent >= _WORRY_SECONDS and host not in self._worried and self._is_used(host):
                 self._worry(host, silent)
         if any(each.end is None for each in self._lives) or any(self._helpers.folders()):
             self.look()

@@ -18,11 +18,12 @@ from typing import Any
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
 from drumline.engine.protocol import Loop, Site, Tell
+from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.errands import Errands
 from drumline.engine.ssh.helpers import Helpers, filled
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives, usage_from_data
-from drumline.engine.ssh.lookout import WORRY_SECONDS, Lookout
+from drumline.engine.ssh.lookout import Lookout
 from drumline.engine.ssh.luggage import Luggage, Way
 from drumline.engine.ssh.orders import by, orders
 from drumline.engine.ssh.place import Placed, hosts_of, part, read_placed, write_placed
@@ -57,6 +58,7 @@ class SshRun:
         self._loop = loop
         self._tell = tell
         self._lives = Lives(run_dir, loop, tell)
+        self._ends = Ends(loop, self._end)
         self._helpers = Helpers(run_dir, self._order, loop, tell)
         self._courier = Courier(loop, self._hang_up, name="hosts")
         self._links = {host.name: self._link(host) for host in self._hosts.all}
@@ -70,8 +72,6 @@ class SshRun:
         self._waits_at: tuple[str, int] | None = None  # for room, and in which attempt
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
         self._fetching: Future[None] | None = None
-        self._awaited: set[str] = set()  # hosts that have not done yet what they were told
-        self._ends: list[tuple[ReplicaExited, Usage | None]] = []  # that are not told before
         for link in self._links.values():
             self._courier.send(link.keep())
 
@@ -222,20 +222,10 @@ class SshRun:
 
     def _order(self, host: str) -> None:
         """Tell a host everything that is wanted of it; if it does not answer, it is told when it does."""
-        if host not in self._awaited:
-            self._awaited.add(host)
-            self._loop.call_later(WORRY_SECONDS, partial(self._done, host))
+        self._ends.expect(host)
         if self._links[host].is_up:
             messages = [*self._helpers.orders(host), *orders(self._lives, host, os.environ, self._loop.now())]
-            self._courier.send(self._errands.tell(host, messages, self._failed, self._done))
-
-    def _done(self, host: str) -> None:
-        """A host has done what it was told; no end is told before all have: one may know of an earlier end."""
-        self._awaited.discard(host)
-        if not self._awaited:
-            ends, self._ends = sorted(self._ends, key=lambda each: each[0].at_seconds), []
-            for event, usage in ends:
-                self._end(event, usage)
+            self._courier.send(self._errands.tell(host, messages, self._failed, self._ends.done))
 
     def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
         """Tell an end; that the chief is done only when all that it wrote is here. What failed is told at once."""
@@ -277,9 +267,7 @@ class SshRun:
                 self._lives.started(event)
             case ReplicaExited():
                 used = usage_from_data(usage, skew) if usage else None
-                self._ends.append((event._replace(at_seconds=event.at_seconds - skew), used))
-                if not self._awaited:
-                    self._done(host)
+                self._ends.add(event._replace(at_seconds=event.at_seconds - skew), used)
             case RoomFound():
                 self._waits_at = None
                 self._tell(event)
