@@ -27,6 +27,14 @@ from contract.test_place import (  # noqa: F401
     test_what_an_engine_objects_to_it_does_not_start,
     test_what_is_rendered_is_what_starts,
 )
+from contract.test_prepare import (  # noqa: F401
+    test_a_helper_is_stopped_like_anybody_else,
+    test_a_helper_is_taken_up_and_not_started_again,
+    test_a_helper_is_told_of_as_a_replica_of_the_first_attempt,
+    test_a_helper_that_fails_is_the_cause_and_nobody_starts,
+    test_a_run_that_is_killed_while_its_helper_works_ends,
+    test_nobody_starts_before_the_helper_is_done,
+)
 from contract.test_return import (  # noqa: F401
     test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back,
     test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_they_came,

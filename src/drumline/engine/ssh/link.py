@@ -95,8 +95,8 @@ class Link:
                 self.trouble = error
             except InputError as error:
                 self.trouble = RefusedError(error.message, hint=error.hint)
-            except (ValueError, KeyError, OSError) as error:  # what answers is not what we have put there
-                self.trouble = AwayError(f"{self.host.name} says what nobody understands: {error}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, a host that is not tried again is lost
+                self.trouble = AwayError(f"{self.host.name} says what nobody understands: {error!r}")
             finally:
                 self._close()
             await asyncio.sleep(_PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)])

@@ -1,0 +1,38 @@
+"""The clocks of a host and of this machine are compared by the quickest of several answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.lives import usage_from_data
+from drumline.plan.hosts import Host, Hosts
+from drumline.runtime.keeper import now
+
+
+class SlowLink(Link):
+    """A link to a host whose clock is an hour before ours, and which takes its time, now and then."""
+
+    pauses = (0.3, 0.01, 0.2)
+
+    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        assert message == {"do": "ping"}
+        pause, *self.pauses = self.pauses  # type: ignore[assignment]
+        await asyncio.sleep(pause)  # all of it on the way there
+        return {"now": now() + 3600.0}
+
+
+def test_the_quickest_answer_counts() -> None:
+    host = Host("gpu1")
+    link = SlowLink(host, Hosts((host,)), hear=lambda _: None, rises=lambda: None)
+    assert asyncio.run(link._skew()) == pytest.approx(3600.0, abs=0.1)
+
+
+def test_what_a_host_measured_is_told_by_our_clock() -> None:
+    data = {"replica": "worker.0", "attempt": 0, "incarnation": 0}
+    times = {"at_seconds": 3700.0, "started_seconds": 3610.0, "cpu_seconds": 5.0}
+    usage = usage_from_data({**data, **times}, 3600.0)
+    assert (usage.at_seconds, usage.started_seconds, usage.cpu_seconds) == (100.0, 10.0, 5.0)

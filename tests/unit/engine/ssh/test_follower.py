@@ -1,0 +1,73 @@
+"""What a hand says of logs and ends: each byte once, from where it was asked for, and an end after all of its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.follower import Follower
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from unit.engine.ssh.test_ends import Clock
+
+LIFE = Life(ReplicaId("worker", 0), 0)
+END = ReplicaExited(LIFE.replica, 0, 0, Exit(code=0), 1.0)
+
+
+class Listener:
+    """Whoever is at the other end, who may be slow."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.is_slow = False
+        self.folder = LIFE.folder(run_dir)
+        self.folder.mkdir(parents=True)
+        self.follower = Follower(run_dir, Clock(), self._hear, lambda: self.is_slow)
+
+    def _hear(self, message: dict[str, Any], data: bytes) -> None:
+        what = message["event"]["event"] if message["do"] == "event" else message.get("name", message["do"])
+        self.heard.append((what, data))
+
+
+def test_a_log_is_said_from_where_it_is_missing_and_each_byte_once(tmp_path: Path) -> None:
+    listener = Listener(tmp_path)
+    log = listener.folder / "log"
+    log.write_bytes(b"one\ntwo\n")
+    listener.follower.follow(LIFE, 4)
+    listener.follower.look()
+    with log.open("ab") as file:
+        file.write(b"three\n")
+    listener.follower.look()
+    listener.follower.look()
+    assert listener.heard == [("log", b"two\n"), ("log", b"three\n")]
+
+
+def test_an_end_is_said_after_all_of_its_log_and_what_comes_later_after_it(tmp_path: Path) -> None:
+    listener = Listener(tmp_path)
+    listener.follower.follow(LIFE, 0)
+    listener.is_slow = True
+    (listener.folder / "log").write_bytes(b"last words\n")
+    listener.follower.tell(END)
+    listener.follower.tell(ReplicaStarted(ReplicaId("worker", 1), 0))
+    assert listener.heard == []
+    listener.is_slow = False
+    listener.follower.look()
+    assert listener.heard == [("log", b"last words\n"), ("ReplicaExited", b""), ("ReplicaStarted", b"")]
+
+
+def test_reports_are_said_when_they_change_and_the_exception_with_the_end(tmp_path: Path) -> None:
+    listener = Listener(tmp_path)
+    listener.follower.follow(LIFE, 0)
+    (listener.folder / "report").write_bytes(b"step 1")
+    listener.follower.look()
+    listener.follower.look()
+    (listener.folder / "error").write_bytes(b"ValueError")
+    listener.follower.tell(END)
+    assert listener.heard == [("report", b"step 1"), ("error", b"ValueError"), ("ReplicaExited", b"")]
+
+
+def test_the_end_of_somebody_who_is_not_followed_is_said_at_once(tmp_path: Path) -> None:
+    listener = Listener(tmp_path)
+    listener.follower.tell(END)
+    assert listener.heard == [("ReplicaExited", b"")]
