@@ -30,7 +30,9 @@ def on_hosts(names: str, **options: str) -> str:
 def train(house: House, *words: str) -> Run:
     answer = house.run("train", "--no-warm", *words, seconds=LONG_SECONDS)
     assert answer.code == 0, answer.out + answer.err
-    return house.runs()[-1]
+    (run,) = house.runs()
+    run.wait_for(Phase.FINISHED)  # and its supervisor has left: what the chief wrote is here
+    return run
 
 
 def learnt(run: Run, attempt: int = 0) -> dict[int, float]:
@@ -66,18 +68,18 @@ def test_a_worker_on_each_host_learns_what_they_learn_on_one_machine(
 
 def test_a_training_goes_on_from_its_checkpoint_on_the_hosts_that_remain(house: House, world: World) -> None:
     bring(house, 3, on_hosts("h1, h2, h3", shared=SHARED, lost="3s", lease="6s") + "\nrestart: {lost: 1}")
-    answer = house.run("train", "-d", "--no-warm", "-p", "epochs=40")
+    answer = house.run("train", "-d", "--no-warm", "-p", "epochs=15")
     assert answer.code == 0, answer.err
     run = Run(house, answer.out.strip())
-    wait_until(lambda: len(losses(run.log("worker.0").decode())) >= 3, LONG_SECONDS)
+    wait_until(lambda: len(losses(run.log("worker.0").decode())) >= 2, LONG_SECONDS)
     world.link("h3", up=False)
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
     (cause,) = run.state.causes
     assert (str(cause.replica), cause.reason, cause.failure) == ("worker.2", "HostLost", "lost")
     before, after = losses(run.log("worker.0").decode()), learnt(run, 1)
-    assert min(after) >= 3
-    assert max(after) == 40
-    assert after[40] < before[1]
+    assert min(after) >= 2
+    assert max(after) == 15
+    assert after[15] < before[1]
     world.wait_idle("h3", 60)
 
 
