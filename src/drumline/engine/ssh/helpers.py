@@ -7,6 +7,7 @@ it. The first that fails ends the others.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -258,6 +259,9 @@ def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
 
 
 def _on(host: str, message: str) -> str:
+    """The same, with the name of the host if it has none."""
+    if host in re.findall(r"[\w.@-]+", message):
+        return message
     return f"{message}, on {host}" if message else f"on {host}"
 
 

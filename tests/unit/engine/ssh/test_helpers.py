@@ -1,0 +1,152 @@
+"""A helper on several hosts is told of as one: its log, its start, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.helpers import Helpers, filled
+from drumline.engine.ssh.wire import Frame, life_to_data
+from drumline.errors import EngineError
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from plans import plan_of
+
+LIFE = Life(ReplicaId("prepare", 0), 0, 0)
+
+
+class Clock:
+    """A loop that only knows the time."""
+
+    def now(self) -> float:
+        return 100.0
+
+
+class Story:
+    """Helpers of one run, what they told, and whom they had told something."""
+
+    def __init__(self, folder: Path, hosts: Sequence[str] = ("a", "b")) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.told: list[Event] = []
+        self.ordered: list[str] = []
+        self.helpers = Helpers(folder, self.ordered.append, Clock(), self.told.append)  # type: ignore[arg-type]
+        self.hosts = hosts
+
+    def begin(self) -> None:
+        for host in self.helpers.begin(LIFE, self.hosts):
+            self.helpers.go(LIFE, host, f"plan of {host}")
+
+    def log(self, host: str, at: int, text: str) -> None:
+        self.helpers.write(host, Frame({"do": "log", "life": life_to_data(LIFE), "at": at}, text.encode()))
+
+    def end(self, host: str, exit_: Exit) -> None:
+        self.helpers.ended(host, ReplicaExited(*LIFE, exit_, 90.0))
+
+    @property
+    def ends(self) -> list[Exit]:
+        return [event.exit for event in self.told if isinstance(event, ReplicaExited)]
+
+    @property
+    def lines(self) -> list[str]:
+        return (LIFE.folder(self.folder) / "log").read_text().splitlines()
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    story = Story(tmp_path)
+    story.begin()
+    return story
+
+
+def test_it_starts_once_and_ends_when_it_has_on_every_host(story: Story) -> None:
+    for host in ("a", "b"):
+        story.helpers.started(host, ReplicaStarted(*LIFE, 4711))
+    assert story.told == [ReplicaStarted(*LIFE, 4711, note="on 2 hosts")]
+    story.end("a", Exit(0))
+    assert not story.ends
+    story.end("b", Exit(0))
+    assert story.ends == [Exit(0)]
+
+
+def test_lines_of_all_hosts_are_in_one_log_each_whole_and_with_its_host(story: Story) -> None:
+    story.log("a", 0, "one\ntw")
+    story.log("b", 0, "uno\n")
+    story.log("a", 6, "o\nno end")
+    story.end("a", Exit(0))
+    assert story.lines == ["a: one", "b: uno", "a: two", "a: no end"]
+
+
+def test_what_a_host_says_again_after_a_break_is_not_doubled(story: Story) -> None:
+    story.log("a", 0, "one\ntwo\n")
+    story.log("a", 4, "two\nthree\n")
+    assert story.lines == ["a: one", "a: two", "a: three"]
+    assert next(story.helpers.orders("a"))["offsets"] == {life_to_data(LIFE): 14}
+
+
+def test_one_host_alone_has_its_log_as_it_is(tmp_path: Path) -> None:
+    story = Story(tmp_path, ("a",))
+    story.begin()
+    story.log("a", 0, "one\n")
+    story.end("a", Exit(3))
+    assert story.lines == ["one"]
+    assert story.ends == [Exit(3)]
+
+
+def test_the_first_that_fails_ends_the_others_and_is_the_cause(story: Story) -> None:
+    assert [each["do"] for each in story.helpers.orders("b")] == ["prepare"]
+    story.end("a", Exit(3))
+    assert [each["do"] for each in story.helpers.orders("b")] == ["stop"]
+    assert not story.ends
+    story.end("b", Exit(None, 9))
+    assert story.ends == [Exit(3, message="on a")]
+
+
+def test_a_host_that_cannot_begin_or_is_lost_is_named(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    for host in story.helpers.begin(LIFE, ("a", "b")):
+        assert story.helpers.waits(LIFE, host)
+    story.helpers.refuse(LIFE, "a", "the disk of a is full")
+    assert story.ends == [Exit(message="the disk of a is full")]
+
+    other = Story(tmp_path / "other")
+    other.begin()
+    other.end("a", Exit(0))
+    other.helpers.lose("b", Exit(message="the host b has not answered", reason="HostLost"))
+    assert [(each.reason, each.message) for each in other.ends] == [("HostLost", "the host b has not answered")]
+
+
+def test_whoever_comes_back_takes_it_up_where_it_is(story: Story, tmp_path: Path) -> None:
+    story.log("a", 0, "one\ntw")
+    again = Story(tmp_path, ("a", "b", "c"))  # a host more answers by now
+    assert list(again.helpers.begin(LIFE, again.hosts)) == ["a", "b"]
+    again.helpers.go(LIFE, "a", "plan of a")
+    assert next(again.helpers.orders("a"))["offsets"] == {life_to_data(LIFE): 6}
+    again.log("a", 6, "o\n")
+    assert again.lines == ["a: one", "a: two"]
+    again.helpers.go(LIFE, "b", "plan of b")
+    for host in ("a", "b"):
+        again.end(host, Exit(0))
+
+    third = Story(tmp_path)
+    third.begin()
+    assert third.ends == [Exit(0)]
+
+
+def test_whoever_comes_back_may_stop_it_at_once(story: Story, tmp_path: Path) -> None:
+    again = Story(tmp_path)
+    again.helpers.stop(LIFE, 5.0)
+    assert [each["do"] for host in ("a", "b") for each in again.helpers.orders(host)] == ["stop", "stop"]
+    nobody = Story(tmp_path / "empty")
+    nobody.helpers.stop(LIFE, 5.0)
+    assert [each.message for each in nobody.ends] == ["it was never started"]
+
+
+def test_secrets_of_what_is_prepared_are_those_of_this_machine() -> None:
+    plan = plan_of("data: {path: d, prepare: fetch}\nenv: {TOKEN: {from: MY_TOKEN}, OTHER: x}\nengine: {ssh: [a]}")
+    assert filled(plan, {"MY_TOKEN": "s3cret"}).preparations[0].env == {"TOKEN": "s3cret", "OTHER": "x"}
+    with pytest.raises(EngineError, match="the secret MY_TOKEN is not set"):
+        filled(plan, {})
