@@ -18,6 +18,7 @@ from drumline.engine.project.carry import Shell, ask
 from drumline.errors import EngineError, NotFoundError
 
 SCRATCH = ".drumline-fetch"  # beside what is fetched, for what is on its way
+YOUNG_SECONDS = 2.0  # whoever wrote a file so lately may not be done with it
 _BATCH_BYTES = 8 << 20
 
 
@@ -73,7 +74,7 @@ class _Errand:
 
     def __init__(self, shell: Shell, folder: str, path: str, local: Path, python: str, *, anyhow: bool) -> None:
         self._shell = shell
-        self._request = {"folder": folder, "path": path}
+        self._request = {"folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
         self._local = local
         self._python = python
         self._anyhow = anyhow

@@ -110,9 +110,9 @@ def take(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> S
     return Snapshot(root, walk(root, without=without, rules=rules))
 
 
-def _line(item: Item) -> tuple[str, str, bool, int]:
+def _line(item: Item) -> tuple[str, str, bool, int, int]:
     entry = item.entry
-    return entry.kind, item.digest or entry.target, entry.executable, item.mtime_ns
+    return entry.kind, item.digest or entry.target, entry.executable, item.mtime_ns, entry.size_bytes
 
 
 def _digest(path: Path) -> tuple[str, os.stat_result] | None:

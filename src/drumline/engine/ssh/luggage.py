@@ -46,12 +46,11 @@ class Way(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """An attempt before it begins: its chief's host, a place of each host, and whose output there was before."""
+    """An attempt before it begins: whose output there was before, and what of it is here, by what it is."""
 
     attempt: int
-    chief: str
-    places: Mapping[str, Place]
     before: Origin | None
+    local: Mapping[str, Snapshot]
 
 
 class Luggage:
@@ -90,18 +89,18 @@ class Luggage:
         async with self._staging:
             if self._stage is None or self._stage.attempt != attempt:
                 self._snapshot = None if self._stage else self._snapshot  # it may have changed since
-                self._stage = Stage(attempt, chief, places, await self._settle())
-        stage = self._stage
+                before = await self._settle()
+                self._stage = Stage(attempt, before, await asyncio.to_thread(self._look_at_output))
+        _, before, local = self._stage
         await self.deliver(host)
-        local = {} if self._hosts.shared else local_folders(self._plan, self._site.directory, self._run_dir)
-        before = stage.before
         there = _folders(places[host])
-        if before is None or host != before.host:  # who wrote it has it
-            for kind, here in local.items():
-                was_chief = before is not None and host in before.chiefs
-                await self._lay_out(self._reached(host).shell, here, there[kind], exactly=was_chief)
+        if before is None or host != before.host or before.is_whole:  # else who wrote it has more of it
+            was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
+            for kind, snapshot in local.items():
+                shell, python = self._reached(host).shell, self._hosts.python
+                await lay_out(shell, snapshot, there[kind], python=python, exactly=was_chief)
         if host == chief:
-            folders = {str(here): there[kind] for kind, here in local.items()}
+            folders = {str(here): there[kind] for kind, here in self._folders_here().items()}
             chiefs = tuple(dict.fromkeys((*(before.chiefs if before else ()), chief)))
             self._note(Origin(chief, there["output"], folders, before.paths if before else {}, chiefs))
 
@@ -157,12 +156,12 @@ class Luggage:
             raise EngineError(f"{host} does not answer")
         return way
 
-    async def _lay_out(self, shell: Shell, here: Path, there: str, *, exactly: bool) -> None:
-        if not here.is_dir() or not any(here.iterdir()):
-            return
-        snapshot = await asyncio.to_thread(take, here, rules=False)
-        exactly = exactly and not _is_project(self._plan)
-        await lay_out(shell, snapshot, there, python=self._hosts.python, exactly=exactly)
+    def _folders_here(self) -> dict[str, Path]:
+        return {} if self._hosts.shared else local_folders(self._plan, self._site.directory, self._run_dir)
+
+    def _look_at_output(self) -> dict[str, Snapshot]:
+        found = {kind: here for kind, here in self._folders_here().items() if here.is_dir() and any(here.iterdir())}
+        return {kind: take(here, rules=False) for kind, here in found.items()}
 
     async def _fetch(self, shell: Shell, *, settled: bool) -> None:
         """Fetch what is new, and note how far it is here."""

@@ -37,8 +37,17 @@ def part(plan: Plan, base: str) -> Plan:
     hosts = hosts_of(plan)
     output = plan.output or f"{hosts.shared or base}/runs/{hosts.unique}/output"
     data = tuple(_lasting(plan, each, hosts.shared or base) for each in plan.data)
-    run = f"{plan.run}.{hosts.unique}"
-    return plan._replace(run=run, engine="local", hosts=None, output=output, data=data, warm=None)
+    own = plan._replace(run=f"{plan.run}.{hosts.unique}", engine="local", hosts=None, data=data, warm=None)
+    if hosts.shared is None:
+        return own._replace(output=output)
+    # What the spec says of folders is seen from the one that they share: the project's is each host's own.
+    checkpoint = plan.checkpoint and _of_project(plan, hosts.shared, plan.checkpoint)
+    return own._replace(output=_of_project(plan, hosts.shared, output), checkpoint=checkpoint)
+
+
+def _of_project(plan: Plan, base: str, path: str) -> str:
+    """A path of the spec, in a folder that lasts and is for this project alone."""
+    return posixpath.normpath(posixpath.join(base, plan.project.replace("/", "_"), path))
 
 
 def _lasting(plan: Plan, data: Data, base: str) -> Data:
@@ -46,7 +55,7 @@ def _lasting(plan: Plan, data: Data, base: str) -> Data:
     is_prepared = data.variable in {each.variable for each in plan.preparations}
     if not is_prepared or data.path.startswith("/"):
         return data
-    return data._replace(path=posixpath.normpath(f"{base}/data/{plan.project.replace('/', '_')}/{data.path}"))
+    return data._replace(path=_of_project(plan, f"{base}/data", data.path))
 
 
 def merge(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> Placed:

@@ -67,7 +67,10 @@ def test_only_what_is_new_travels_and_what_is_gone_there_goes_here(host: Host, o
     assert bring(host, here, known=second.paths).taken_bytes == 0
 
 
-def test_what_was_just_written_waits_with_all_that_came_after_it(host: Host, output: Path, tmp_path: Path) -> None:
+def test_what_was_just_written_waits_with_all_that_came_after_it(
+    host: Host, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "YOUNG_SECONDS", 3600.0)  # a machine that is busy is slow
     (output / "checkpoint/ckpt-2.data").write_text("perhaps half")
     (output / "checkpoint/checkpoint").write_text("ckpt-2")
     (output / "events.out.tfevents.1.gpu1").write_text("grows")

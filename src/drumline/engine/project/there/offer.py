@@ -16,10 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 MARK = b"\n--drumline--\n"  # in front of the answer: a login script may have said something before
-_YOUNG_NS = 2_000_000_000  # whoever wrote it may not be done with it
 
 
-def list_all(base: str, name: str) -> Iterator[list[object]]:
+def list_all(base: str, name: str, young_seconds: float) -> Iterator[list[object]]:
     """What is there: path, kind, size, time, whether it is executable, a link's target, whether it is just written."""
     now = time.time_ns()
     todo = [name]
@@ -28,7 +27,7 @@ def list_all(base: str, name: str) -> Iterator[list[object]]:
         full = os.path.join(base, path)
         with suppress(FileNotFoundError):  # it has gone since
             known = os.lstat(full)
-            mode, young = known.st_mode, abs(now - known.st_mtime_ns) < _YOUNG_NS
+            mode, young = known.st_mode, abs(now - known.st_mtime_ns) < young_seconds * 1e9
             if stat.S_ISDIR(mode):
                 todo += [os.path.join(path, each) for each in os.listdir(full)]
                 if path:
@@ -64,7 +63,7 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, object], list[bytes]]:
         return {"lengths": lengths}, [data for data in found if data]
     if not os.path.lexists(path):
         return {"absent": True, "path": path}, []
-    return {"absent": False, "path": path, "entries": list(list_all(base, name))}, []
+    return {"absent": False, "path": path, "entries": list(list_all(base, name, request["young_seconds"]))}, []
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
 MARK = b"\n--drumline--\n"  # in front of the answer: a login script may have said something before
-_PIECE_BYTES = 1 << 20
 _PRUNE_SECONDS = 3600.0  # no more often than that
 
 
@@ -60,7 +59,7 @@ class Store:
                 file.truncate(offset)
                 file.seek(offset)
                 file.write(data)
-            is_good = offset + len(data) < size or digest_of(part) == digest
+            is_good = offset + len(data) < size or _digest_of(part) == digest
         finally:
             if not is_good:
                 os.unlink(part)
@@ -72,7 +71,7 @@ class Store:
         """Copy it to a file; raise SpoiledError if somebody has changed it."""
         found = hashlib.sha256()
         with open(self.path(digest), "rb") as source, open(target, "xb") as file:
-            while piece := source.read(_PIECE_BYTES):
+            while piece := source.read(1 << 20):
                 found.update(piece)
                 file.write(piece)
         if found.hexdigest() != digest:
@@ -80,28 +79,25 @@ class Store:
 
     def is_sound(self, digest: str) -> bool:
         """Whether it is as it was; it goes if it is not."""
-        if digest_of(self.path(digest)) == digest:
+        if _digest_of(self.path(digest)) == digest:
             return True
         os.unlink(self.path(digest))
         return False
 
-    def prune(self, keep_seconds: float, keep_bytes: int) -> int:
+    def prune(self, keep_seconds: float, keep_bytes: int) -> None:
         """Remove what nobody has used for so long, and the least used above so much, unless somebody uses it now."""
         now = time.time()
         note = f"{self.folder}/pruned"
         if os.path.exists(note) and 0 <= now - os.stat(note).st_mtime < min(_PRUNE_SECONDS, keep_seconds):
-            return 0
+            return
         if not _flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            return 0
+            return
         open(note, "wb").close()
-        removed, left = 0, keep_bytes
         paths = (os.path.join(at, name) for at, _, names in os.walk(self.folder) if at != self.folder for name in names)
         for known, path in sorted(((os.stat(path), path) for path in paths), key=lambda each: -each[0].st_mtime):
-            left -= known.st_size
-            if left < 0 or now - known.st_mtime > keep_seconds:
+            keep_bytes -= known.st_size
+            if keep_bytes < 0 or now - known.st_mtime > keep_seconds:
                 os.unlink(path)
-                removed += 1
-        return removed
 
 
 class Entry(NamedTuple):
@@ -111,6 +107,7 @@ class Entry(NamedTuple):
     content: str = ""  # the hash of a file, the target of a link
     executable: bool = False
     mtime_ns: int = 0
+    size: int = -1
 
     def is_like(self, other: Entry | None) -> bool:
         """Whether nothing has to be done to make one of the other."""
@@ -123,10 +120,10 @@ Manifest = dict[str, Entry]
 class Target:
     """A folder that is to become like a manifest; nobody else does that meanwhile.
 
-    What was never carried there stays, unless it is to `mirror`: then everything that is there counts.
+    What was never carried there stays, unless it is to `mirror` it: then everything that is there counts.
     """
 
-    def __init__(self, folder: str, *, mirror: bool) -> None:
+    def __init__(self, folder: str, mirror: Manifest | None) -> None:
         os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         self._folder = folder
         self._note = f"{folder}.carried"
@@ -135,7 +132,7 @@ class Target:
         self._is_there = os.path.isdir(folder)
         self._known: Manifest = {}
         if self._is_there:
-            self._known = _scan(folder) if mirror else _read_note(self._note)
+            self._known = _read_note(self._note) if mirror is None else _scan(folder, mirror)
 
     def changed(self, manifest: Manifest) -> Manifest:
         """What has to be written."""
@@ -207,15 +204,19 @@ def _place(folder: str, entries: Manifest, staged: dict[str, str]) -> None:
             os.rename(staged[path], full)
 
 
-def _scan(folder: str) -> Manifest:
+def _scan(folder: str, wanted: Manifest) -> Manifest:
+    """What is there; a file of the size and the time of the one that is wanted is that one."""
     found: Manifest = {}
     for at, folders, files in os.walk(folder):
         for name in (*folders, *files):
             full = os.path.join(at, name)
             path = os.path.relpath(full, folder)
-            mode = os.lstat(full).st_mode
+            known = os.lstat(full)
+            mode, like = known.st_mode, wanted.get(path)
             if stat.S_ISREG(mode):
-                found[path] = Entry("file", digest_of(full), bool(mode & stat.S_IXUSR))
+                is_same = like and like[3:] == (known.st_mtime_ns, known.st_size)
+                content = like.content if like and is_same else _digest_of(full)
+                found[path] = Entry("file", content, bool(mode & stat.S_IXUSR))
             elif stat.S_ISLNK(mode):
                 found[path] = Entry("link", os.readlink(full))
             else:
@@ -233,8 +234,7 @@ def _read_note(note: str) -> Manifest:
     return {}  # nobody knows: all of it is written
 
 
-def digest_of(path: str) -> str:
-    """The hash of what is in a file."""
+def _digest_of(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -266,7 +266,7 @@ def serve(request: dict[str, Any], stream: BinaryIO) -> dict[str, object]:
     if not request["manifest_bytes"]:
         return {"damaged": damaged}
     manifest = _read(_exactly(stream, request["manifest_bytes"]))
-    target = Target(folder, mirror=request["mirror"])
+    target = Target(folder, manifest if request["mirror"] else None)
     wanted = {entry.content for entry in target.changed(manifest).values() if entry.kind == "file"}
     missing = [digest for digest in sorted(wanted) if not store.has(digest)]
     room = os.statvfs(store.folder)
@@ -280,7 +280,7 @@ def serve(request: dict[str, Any], stream: BinaryIO) -> dict[str, object]:
     if request["expendable"]:
         shutil.rmtree(store.folder, ignore_errors=True)
     else:
-        answer["pruned"] = store.prune(request["keep_seconds"], request["keep_bytes"])
+        store.prune(request["keep_seconds"], request["keep_bytes"])
     return {**answer, "missing": []}
 
 

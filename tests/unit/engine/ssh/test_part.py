@@ -1,0 +1,38 @@
+"""The plan of one host, as the local engine over there is to know it: its folders."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.engine.ssh.place import part
+from drumline.plan.types import Plan
+from plans import plan_of
+
+
+def part_of(more: str, options: str = "") -> Plan:
+    plan = plan_of(f"engine: {{default: ssh, ssh: {{hosts: [a, b]{options}}}}}\n{more}")
+    assert plan.hosts
+    return part(plan._replace(hosts=plan.hosts._replace(unique="u")), "/base")
+
+
+@pytest.mark.parametrize(
+    ("more", "alone", "shared"),
+    [
+        ("", ("/base/runs/u/output", None), ("/nfs/runs/u/output", None)),
+        ("output: results", ("results", None), ("/nfs/digits/results", None)),
+        ("output: /data/out", ("/data/out", None), ("/data/out", None)),
+        ("checkpoint: ckpt", ("/base/runs/u/output", "ckpt"), ("/nfs/runs/u/output", "/nfs/digits/ckpt")),
+    ],
+)
+def test_what_is_written_is_where_all_see_it_if_they_share_a_folder(
+    more: str, alone: tuple[str, str | None], shared: tuple[str, str | None]
+) -> None:
+    for options, expected in (("", alone), (", shared: /nfs", shared)):
+        own = part_of(more, options)
+        assert (own.output, own.checkpoint) == expected
+
+
+def test_data_that_is_made_once_is_of_no_run() -> None:
+    made = "data: [{name: x, path: sets/x, prepare: fetch}, {name: y, path: y}, {name: z, path: /z, prepare: fetch}]"
+    assert [each.path for each in part_of(made).data] == ["/base/data/digits/sets/x", "y", "/z"]
+    assert [each.path for each in part_of(made, ", shared: /nfs").data] == ["/nfs/data/digits/sets/x", "y", "/z"]
