@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from cluster.conftest import Kubectl
-from contract.sites import Deed, Rendered, wait_until
+from contract.sites import Deed, Rendered, player, wait_until
 from drumline.engine import protocol
 from drumline.engine.kubernetes import KubernetesEngine, names
-from drumline.plan.cluster import Cluster, Image
+from drumline.plan.cluster import Cluster, Image, Volume
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
 from drumline.supervise.loop import EventLoop
@@ -40,29 +40,14 @@ socketserver.ThreadingTCPServer.daemon_threads = True
 socketserver.ThreadingTCPServer(("", 8080), Gate).serve_forever()
 """
 
-# A deed as a script.
-_PLAYER = """
-import json, os, signal, socket, subprocess, sys, time
-deeds = json.loads(sys.argv[1])
-life = sum(int(os.environ.get(f"DRUMLINE_{name}", 0)) for name in ("ATTEMPT", "INCARNATION"))
-deed = deeds[min(life, len(deeds) - 1)]
-if not deed["obeys"]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if deed["code_on_term"] is not None:
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(deed["code_on_term"]))
-if deed["leaves_child"]:
-    subprocess.Popen(["sleep", "1000000"], start_new_session=True)
-for line in deed["says"]:
-    print(os.path.expandvars(line), flush=True)
-if deed["gate"]:
-    with socket.create_connection(deed["at"]) as gate:
-        gate.sendall(f"WAIT {deed['gate']}\\n".encode())
-        while not gate.recv(64):
+_PLAYER = player("""
+def pass_gate(gate):
+    *at, name = gate
+    with socket.create_connection(at) as line:
+        line.sendall(f"WAIT {name}\\n".encode())
+        while not line.recv(64):
             time.sleep(1000000)
-if deed["signal"] is not None:
-    os.kill(os.getpid(), deed["signal"])
-sys.exit(deed["code"])
-"""
+""")
 
 
 class Ground:
@@ -108,9 +93,10 @@ class KubernetesSite:
 
     refused: tuple[str, ...] = ("echo", "x" * (2 << 20))
 
-    def __init__(self, folder: Path, ground: Ground, kind: str = "kubernetes") -> None:
+    def __init__(self, folder: Path, ground: Ground, kind: str = "kubernetes", *, jobs: str = "single") -> None:
         self._ground = ground
         self._kind = kind
+        self._jobs = jobs
         self._unique = f"{secrets.token_hex(4)}"
         project = folder / "project"
         project.mkdir()
@@ -126,13 +112,21 @@ class KubernetesSite:
         return EventLoop()
 
     def of(self, plan: Plan) -> Plan:
-        cluster = Cluster(unique=self._unique, user="tester", namespace=self._ground.namespace, image=Image(IMAGE))
+        volume = Volume(size_bytes=1 << 24, storage_class="shared", access="ReadWriteMany")
+        cluster = Cluster(
+            unique=self._unique,
+            user="tester",
+            namespace=self._ground.namespace,
+            image=Image(IMAGE),
+            jobs=self._jobs,
+            data={each.variable: volume for each in plan.preparations},
+        )
         self._plan = plan._replace(engine=self._kind, cluster=cluster)
         return self._plan
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
-        at = [self._ground.address, PORT]
-        data = [{**deed._asdict(), "at": at, "gate": deed.until and self._gate(deed.until)} for deed in deeds]
+        at = (self._ground.address, PORT)
+        data = [{**deed._asdict(), "gate": deed.until and (*at, self._gate(deed.until))} for deed in deeds]
         return ("python3", "-c", _PLAYER, json.dumps(data))
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
@@ -161,7 +155,7 @@ class KubernetesSite:
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
         """Wait until it and its second are over: of two ends in one, a cluster does not say which came first."""
-        wait_until(lambda: any(_is_over(pod) for pod in self._pods(replica, 0)))
+        wait_until(lambda: all(_is_over(pod) for pod in self._pods(replica, 0)))  # or none: an operator deletes, too
         second = int(time.time())
         wait_until(lambda: time.time() >= second + 1)
 

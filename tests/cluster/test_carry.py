@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,9 +45,11 @@ class Run(NamedTuple):
     plan: Plan
     kubectl: Kubectl
 
-    def drumline(self, *words: str, given: str | None = None, cwd: Path | None = None) -> tuple[int, str, str]:
+    def drumline(
+        self, *words: str, given: str | None = None, cwd: Path | None = None, env: Mapping[str, str] = {}
+    ) -> tuple[int, str, str]:
         command = [sys.executable, "-m", "drumline", *words]
-        env = {**os.environ, "DRUMLINE_HOME": str(self.home)}
+        env = {**os.environ, "DRUMLINE_HOME": str(self.home), **env}
         how: dict[str, Any] = {"input": given} if given is not None else {"stdin": subprocess.DEVNULL}
         done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False, **how)
         return done.returncode, done.stdout, done.stderr
@@ -209,6 +212,22 @@ def test_the_pod_of_who_was_killed_ends_and_is_swept_away_by_the_next(tmp_path: 
     (left,) = run.visitors()
     wait_until(lambda: kubectl("get", "pod", left, "-o", "jsonpath={.status.phase}") in ("Succeeded", "Failed"))
     assert run.drumline("inspect", "1", "true")[0] == 0
+    assert run.visitors() == []
+
+
+def test_who_may_not_run_commands_in_pods_is_told_so(tmp_path: Path, kubectl: Kubectl) -> None:
+    run = make_run(tmp_path, kubectl, SINGLE)
+    rules = {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["*"]}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "looker"}}
+    kubectl("create", "-f", "-", given=json.dumps({**role, "rules": [rules]}))
+    kubectl("create", "rolebinding", "looker", "--role=looker", f"--serviceaccount={kubectl.namespace}:default")
+    token = kubectl("create", "token", "default").strip()
+    config = json.loads(kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
+    config["users"] = [{"name": config["contexts"][0]["context"]["user"], "user": {"token": token}}]
+    (tmp_path / "looker.conf").write_text(json.dumps(config))
+    code, _, err = run.drumline("inspect", "1", "true", env={"KUBECONFIG": str(tmp_path / "looker.conf")})
+    assert code == 3
+    assert re.search(r"may not (get|create) pods/exec in the namespace", err), err
     assert run.visitors() == []
 
 

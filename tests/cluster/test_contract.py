@@ -1,8 +1,10 @@
 """The contract that every engine keeps, on a real cluster.
 
 Not here are a few of its tests that a cluster cannot pass: it asks with TERM before it kills, however short the grace
-is, and waits for all of a grace once it has begun to; it does not tell a process that a signal ended from one that
-exits with 128 and its number; and a pod does not begin before everybody's name is known.
+is; it does not tell a process that a signal ended from one that exits with 128 and its number; a pod does not begin
+before everybody's name is known, nor before its data are there, also where nobody makes them any more. What pods use is
+known half a minute after they start (`test_metrics.py`). Not there at all: environments, since whoever is in an image
+has one, TensorBoard, and whoever hurts a line.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cluster.site import Ground, KubernetesSite
+from contract import test_units as units
 from contract.seat import watch, worker
 from contract.sites import LASTING, Deed, wait_until
 from contract.test_place import (  # noqa: F401
@@ -24,10 +27,17 @@ from contract.test_place import (  # noqa: F401
     test_what_an_engine_objects_to_it_does_not_start,
     test_what_is_rendered_is_what_starts,
 )
+from contract.test_prepare import (  # noqa: F401
+    test_a_helper_is_taken_up_and_not_started_again,
+    test_a_helper_that_fails_is_the_cause_and_nobody_starts,
+    test_a_run_that_is_killed_while_its_helper_works_ends,
+    test_nobody_starts_before_the_helper_is_done,
+)
 from contract.test_return import (  # noqa: F401
     test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back,
     test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_they_came,
     test_who_lives_is_taken_up_and_not_started_again,
+    test_whoever_comes_back_insists_where_the_first_had_only_asked,
     test_whoever_comes_back_may_stop_at_once,
 )
 from contract.test_runs import (  # noqa: F401
@@ -58,6 +68,7 @@ from contract.test_start import (  # noqa: F401
     test_who_goes_later_has_the_later_stamp,
 )
 from contract.test_stop import (  # noqa: F401
+    test_patience_may_end_and_does_not_come_back,
     test_when_an_end_is_told_nothing_of_the_replica_is_left,
     test_who_cleans_up_first_ends_as_it_likes,
     test_who_does_not_obey_is_killed_when_the_grace_is_over_and_not_before,
@@ -83,6 +94,18 @@ def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iter
         wait_until(lambda: not place.left())
     finally:
         place.close()
+
+
+def test_a_worker_rejoins_alone_and_is_seen_in_both_lives(site: KubernetesSite, tmp_path: Path) -> None:
+    units.test_a_worker_rejoins_alone_and_is_seen_in_both_lives(site, tmp_path)
+
+
+def test_all_start_again_when_a_ps_falls_under_whatever_supervisor(site: KubernetesSite, tmp_path: Path) -> None:
+    units.test_all_start_again_when_a_ps_falls_under_whatever_supervisor(site, tmp_path)
+
+
+def test_a_chief_comes_back_after_it_fell_while_nobody_looked(site: KubernetesSite, tmp_path: Path) -> None:
+    units.test_a_chief_comes_back_after_it_fell_while_nobody_looked(site, tmp_path)
 
 
 def test_who_had_ended_before_the_line_was_stopped_ended_as_it_did(site: KubernetesSite, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from cluster.builders import BUSYBOX, PYTHON, Store, make_store, registry
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
+from drumline.plan.cluster import Image
 from integration.local.runs import kill_and_wait, lock_holder, wait_until
 from wheels import make_wheel
 
@@ -38,7 +39,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def build(store: Store, recipe: Recipe, lock: Path, name: str | None = None) -> tuple[int, str]:
     """Build as a run's helper does; return its exit code and its log."""
     words = [sys.executable, "-P", "-m", "drumline.engine.kubernetes.image.build", name or recipe.name("test")]
-    words += [str(lock / "lock"), json.dumps(recipe._asdict())]
+    words += [str(lock / "lock"), recipe.directory, json.dumps(recipe.image._asdict())]
     done = subprocess.run(
         words, env=store.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -47,7 +48,7 @@ def build(store: Store, recipe: Recipe, lock: Path, name: str | None = None) -> 
 
 def own(folder: Path, text: str, registry: str | None = None) -> Recipe:
     (folder / "Dockerfile").write_text(text)
-    return Recipe(str(folder), dockerfile="Dockerfile", registry=registry)
+    return Recipe(str(folder), Image(dockerfile="Dockerfile", registry=registry))
 
 
 def test_a_file_of_the_users_is_built_once(store: Store, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_a_base_gets_what_pip_installs(store: Store, tmp_path: Path) -> None:
     assert build(store, with_pip, tmp_path.parent, base)[0] == 0
     project = tmp_path / "project"
     wheel = make_wheel(project / "dist", "metronome", code="print('tick')\n")
-    recipe = Recipe(str(project), base=base, install=(str(wheel.relative_to(project)),))
+    recipe = Recipe(str(project), Image(base=base, install=(str(wheel.relative_to(project)),)))
     code, log = build(store, recipe, tmp_path.parent)
     assert code == 0, log
     assert "Successfully installed metronome-1.0" in log
@@ -138,7 +139,7 @@ def test_two_runs_that_want_the_same_image_build_it_once(store: Store, tmp_path:
     folder.mkdir()
     recipe = own(folder, f"FROM {BUSYBOX}\nRUN echo counted; sleep 1\n")
     words = [sys.executable, "-P", "-m", "drumline.engine.kubernetes.image.build", recipe.name("test")]
-    words += [str(tmp_path / "lock"), json.dumps(recipe._asdict())]
+    words += [str(tmp_path / "lock"), recipe.directory, json.dumps(recipe.image._asdict())]
     logs = [tmp_path / str(number) for number in range(2)]
     running = []
     for log in logs:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.site import Ground, KubernetesSite
-from contract.seat import worker, workers
+from contract.seat import cast, watch, worker, workers
 from contract.sites import LASTING, Deed, wait_until
 from contract.test_runs import (  # noqa: F401
     open_office,
@@ -33,6 +33,8 @@ from contract.test_runs import (  # noqa: F401
     test_what_a_line_came_to_while_nobody_looked_is_what_the_run_came_to,
     until_running,
 )
+from drumline.plan.types import Plan
+from drumline.run.state import Phase
 
 
 @pytest.fixture
@@ -46,10 +48,39 @@ def site(ground: Ground, tmp_path: Path) -> Iterator[KubernetesSite]:
         place.close()
 
 
+def domains(site: KubernetesSite, plan: Plan, attempt: int) -> set[str]:
+    """What the names end with that replicas are told to reach each other by."""
+    placement = site.make_engine().place(plan, attempt=attempt)
+    return {place.host.partition(".")[2] for place in placement.values()}
+
+
+def test_a_line_that_starts_again_has_the_names_that_it_had(
+    site: KubernetesSite, ground: Ground, tmp_path: Path
+) -> None:
+    deeds = {"worker.0": (LASTING, Deed(until=1)), "worker.1": (Deed(code=3), Deed(until=1))}
+    office = open_office(site, tmp_path, cast(site, "worker*2 crash=1 early=1", deeds))
+    office.until(lambda: (office.state.attempt, office.state.phase) == (1, Phase.RUNNING))
+    services = {each["metadata"]["name"] for each in ground.kubectl.items("services")}
+    assert domains(site, office.plan, 1) == domains(site, office.plan, 0)
+    assert domains(site, office.plan, 1) <= services
+    site.open(1)
+    assert office.until_over().phase is Phase.FINISHED
+
+
+def test_a_jobset_that_was_stopped_leaves_its_name_to_the_next(site: KubernetesSite, tmp_path: Path) -> None:
+    watcher = watch(site, tmp_path, LASTING._replace(says=("attempt $DRUMLINE_ATTEMPT",)))
+    for attempt in (0, 1):
+        watcher.start(attempt=attempt)
+        watcher.until_said(f"attempt {attempt}", attempt=attempt)
+        watcher.stop(attempt=attempt)
+        watcher.until_ended(attempt=attempt)
+    assert (len(watcher.ends(0)), len(watcher.ends(1))) == (1, 1)
+
+
 def test_who_fell_first_while_nobody_looked_is_the_cause_whatever_becomes_of_the_others(
     site: KubernetesSite, tmp_path: Path
 ) -> None:
-    office = open_office(site, tmp_path, workers(site, Deed(until=2, code=1), Deed(until=1, code=3), LASTING))
+    office = open_office(site, tmp_path, workers(site, Deed(until=2, code=1), Deed(until=1, code=3)))
     until_running(office)
     site.open(1)
     site.wait_ended(office.folder.path, worker(1))

@@ -199,9 +199,10 @@ class LocalSite:
         return self._folder / f"gate-{number}"
 
 
-# A deed as a script.
+# A deed as a script; how a gate is passed, each site has its own words for.
 _PLAYER = """
-import json, os, signal, subprocess, sys, time
+import json, os, signal, socket, subprocess, sys, time
+PASS_GATE
 deeds = json.loads(sys.argv[1])
 life = sum(int(os.environ.get(f"DRUMLINE_{name}", 0)) for name in ("ATTEMPT", "INCARNATION"))
 deed = deeds[min(life, len(deeds) - 1)]
@@ -212,13 +213,25 @@ if deed["code_on_term"] is not None:
 if deed["leaves_child"]:
     subprocess.Popen(["sleep", "1000000"], start_new_session=True)
 for line in deed["says"]:
-    print(os.path.expandvars(line))
-while deed["gate"] and not os.path.exists(deed["gate"]):
-    time.sleep(0.01)
+    print(os.path.expandvars(line), flush=True)
+if deed["gate"]:
+    pass_gate(deed["gate"])
 if deed["signal"] is not None:
     os.kill(os.getpid(), deed["signal"])
 sys.exit(deed["code"])
 """
+
+
+_PASS_GATE = """
+def pass_gate(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+"""
+
+
+def player(pass_gate: str) -> str:
+    """The script of one who plays deeds, given as JSON; `pass_gate` is a function of that name."""
+    return _PLAYER.replace("PASS_GATE", pass_gate)
 
 
 class WarmSite(LocalSite):
@@ -227,7 +240,7 @@ class WarmSite(LocalSite):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._player = folder / "player.py"
-        self._player.write_text(_PLAYER)
+        self._player.write_text(player(_PASS_GATE))
         (folder / "home").mkdir(exist_ok=True)
 
     def of(self, plan: Plan) -> Plan:

@@ -88,6 +88,9 @@ class Courier:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._close()
+        # A connection that is given up while its TLS begins is closed by nobody else.
+        for transport in [*getattr(self._there, "_transports", {}).values()]:
+            transport.abort()
         await self._there.shutdown_asyncgens()
 
     def _deal(self) -> None:

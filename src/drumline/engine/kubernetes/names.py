@@ -29,6 +29,7 @@ MANAGED = "app.kubernetes.io/managed-by"
 # Where clusters write the numbers that they count themselves.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 TFJOB_INDEX = "training.kubeflow.org/replica-index"
 
 
@@ -50,8 +51,11 @@ def base(plan: Plan) -> str:
 
 
 def service(plan: Plan, attempt: int = 0) -> str:
-    """The Service of an attempt, which is also the domain of its pods; or its JobSet, or its TFJob."""
-    return base(plan) + _again(attempt)
+    """The Service of an attempt, which is also the domain of its pods; or its TFJob; or the JobSet of all attempts.
+
+    A JobSet starts its line again under the names that it had: one that another takes the place of leaves it its name.
+    """
+    return base(plan) + _again(0 if plan.engine == "jobset" else attempt)
 
 
 def shared_values(plan: Plan, attempt: int = 0) -> str:

@@ -13,10 +13,12 @@ from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.orders import OPERATED, Orders
 from drumline.engine.kubernetes.paths import Object, name_of
+from drumline.errors import EngineError
 from drumline.plan.types import Plan
 
 _OVER = ("Completed", "Succeeded", "Failed")
 _LOOK_SECONDS = 0.3
+_GONE_SECONDS = 120.0  # for what is deleted with the object
 _PATIENCE_SECONDS = 15.0  # for an operator that should do something by itself
 
 
@@ -35,7 +37,9 @@ class Operator:
         async with self._turn:
             before = await self._latest(attempt)
             if before is None or not await self._comes_back(before, attempt):
-                if before and not _is_over(before):
+                if self._kind == "JobSet":
+                    await self._free_name()
+                elif before and not _is_over(before):
                     await self._api.delete(self._kind, name_of(before))
                 await self._orders.create(made, lambda _: True)
 
@@ -51,6 +55,18 @@ class Operator:
                     return True
                 await asyncio.sleep(_LOOK_SECONDS)
             return True
+
+    async def _free_name(self) -> None:
+        """Delete the JobSet of attempts before, and wait until nothing is left that another would take for its own."""
+        name, deadline = names.service(self._plan), _now() + _GONE_SECONDS
+        await self._api.delete(self._kind, name)
+        while await self._api.list("Job", f"{names.JOBSET_NAME}={name}") or await self._has_service(name):
+            if _now() >= deadline:
+                raise EngineError(f"what is left of the JobSet {name} does not go, and the next needs its name")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _has_service(self, name: str) -> bool:
+        return bool(await self._api.list("Service", fields=f"metadata.name={name}"))
 
     async def _comes_back(self, there: Object, attempt: int) -> bool:
         """Whether an object is, or will be, in this attempt by itself."""

@@ -137,7 +137,10 @@ class ClusterRun:
         is_single = names.cluster(plan).jobs == "single" or life.incarnation > 0
         if life.replica.is_helper or (is_single and not self._is_operated):
             return (names.job(plan, *life),)
-        group = next(each.name for each in names.groups(plan) if any(one.id == life.replica for one in each.replicas))
+        own = [each.name for each in names.groups(plan) if any(one.id == life.replica for one in each.replicas)]
+        if not own:  # it is nobody of this line
+            return (names.job(plan, *life),)
+        (group,) = own
         if not self._is_operated:
             return (names.role_job(plan, group, life.attempt),)
         made = names.service(plan, life.attempt)

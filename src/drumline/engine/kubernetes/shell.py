@@ -73,8 +73,9 @@ async def execute(
                     with suppress(asyncio.CancelledError, HTTPXWSException, TransportError):
                         await feeding
     except WebSocketUpgradeError as error:
-        await error.response.aread()
-        answer = _json(error.response.content)
+        answer: dict[str, Any] = {}
+        with suppress(TransportError):  # its body is gone; whoever asks in plain HTTP is refused in the same words
+            answer = _json((await api.client.get(path, params=tuple(params))).content)
         raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
     except (HTTPXWSException, TransportError) as error:
         raise AwayError(f"the line to {pod} was cut: {error or type(error).__name__}") from None

@@ -14,6 +14,7 @@ from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
 from drumline.plan.bind import bind
+from drumline.plan.cluster import Image
 from drumline.plan.codec import plan_from_json, plan_to_json
 from drumline.plan.make import make_plan
 from drumline.plan.types import BUILD
@@ -26,7 +27,7 @@ def project(folder: Path) -> Recipe:
     (folder / "src").mkdir(parents=True)
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
     (folder / "src/train.py").write_text("print()\n")
-    return Recipe(str(folder), dockerfile="Dockerfile")
+    return Recipe(str(folder), Image(dockerfile="Dockerfile"))
 
 
 def test_the_same_content_has_the_same_name_wherever_it_lies(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_the_same_content_has_the_same_name_wherever_it_lies(tmp_path: Path) -> 
 
 def test_a_registry_is_part_of_the_name_and_not_of_the_content(tmp_path: Path) -> None:
     recipe = project(tmp_path / "one")
-    pushed = recipe._replace(registry="registry.example/team/")
+    pushed = recipe._replace(image=recipe.image._replace(registry="registry.example/team/"))
     assert pushed.name("digits") == f"registry.example/team/digits:{recipe.digest()}"
 
 
@@ -81,16 +82,16 @@ def test_what_dockerignore_closes_by_name_does_not_count(tmp_path: Path) -> None
 
 def test_what_is_not_there_is_named_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"image\.dockerfile: cannot read .*/Dockerfile: No such file"):
-        Recipe(str(tmp_path), dockerfile="Dockerfile").digest()
+        Recipe(str(tmp_path), Image(dockerfile="Dockerfile")).digest()
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     with pytest.raises(InputError, match=r"image\.context: .*/gone is no folder"):
-        Recipe(str(tmp_path), dockerfile="Dockerfile", context="gone").digest()
+        Recipe(str(tmp_path), Image(dockerfile="Dockerfile", context="gone")).digest()
     with pytest.raises(InputError, match=r"image\.install: cannot read .*/x\.whl"):
-        Recipe(str(tmp_path), base="python:3.11", install=("x.whl",)).digest()
+        Recipe(str(tmp_path), Image(base="python:3.11", install=("x.whl",))).digest()
 
 
 def test_a_wheel_of_the_project_counts_with_its_content(tmp_path: Path) -> None:
-    recipe = Recipe(str(tmp_path), base="python:3.11", install=("keras", "dist/x-1-py3-none-any.whl"))
+    recipe = Recipe(str(tmp_path), Image(base="python:3.11", install=("keras", "dist/x-1-py3-none-any.whl")))
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist/x-1-py3-none-any.whl").write_bytes(b"one")
     before = recipe.digest()
@@ -162,7 +163,7 @@ def test_a_plan_keeps_the_name_that_its_image_had_at_launch(tmp_path: Path) -> N
     assert again == plan
     assert again.cluster
     assert again.cluster.image.is_built
-    recipe = Recipe(str(tmp_path / "one"), "Dockerfile", registry="registry.example/team")
+    recipe = Recipe(str(tmp_path / "one"), Image(dockerfile="Dockerfile", registry="registry.example/team"))
     assert again.cluster.image.name == recipe.name("digits")
 
 

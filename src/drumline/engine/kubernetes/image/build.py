@@ -22,6 +22,7 @@ from pathlib import Path
 from drumline.engine.kubernetes.image.builder import INSTALL, Builder, find_builder, qualified, why_none
 from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
 from drumline.errors import InputError
+from drumline.plan.cluster import Image
 
 
 class NotBuilt(Exception):  # noqa: N818
@@ -30,14 +31,14 @@ class NotBuilt(Exception):  # noqa: N818
 
 def provide(name: str, recipe: Recipe, builder: Builder) -> None:
     """Have an image under this name, where its registry is if it names one; raise NotBuilt with a sentence."""
-    if recipe.registry and builder.is_pushed(name):
+    if recipe.image.registry and builder.is_pushed(name):
         say(f"{name} is in the registry already")
         return
     if builder.has(name):
         say(f"{name} is there already, built by {builder.kind}")
     else:
         _build(name, recipe, builder)
-    if recipe.registry:
+    if recipe.image.registry:
         began = time.monotonic()
         say(f"pushing {name}")
         host = name.partition("/")[0]
@@ -57,7 +58,7 @@ def _build(name: str, recipe: Recipe, builder: Builder) -> None:
     _require_same(name, recipe)
     with ExitStack() as stack:
         file, context = recipe.file, recipe.folder
-        if recipe.base is not None:
+        if recipe.image.base is not None:
             context = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drumline-image-")))
             file = context / "Dockerfile"
             _fill(context, recipe, builder)
@@ -73,13 +74,13 @@ def _build(name: str, recipe: Recipe, builder: Builder) -> None:
 
 def _fill(context: Path, recipe: Recipe, builder: Builder) -> None:
     """Write the Dockerfile, with what is to be copied beside it."""
-    assert recipe.base is not None
-    base = recipe.base if builder.has(recipe.base) else qualified(recipe.base)
+    assert recipe.image.base is not None
+    base = recipe.image.base if builder.has(recipe.image.base) else qualified(recipe.image.base)
     names = {}
     for line, path in recipe.carried.items():
         names[line] = path.name
         shutil.copyfile(path, context / path.name)
-    install = [names.get(line, line) for line in recipe.install]
+    install = [names.get(line, line) for line in recipe.image.install]
     (context / "Dockerfile").write_text(write_dockerfile(base, install, list(names.values())))
 
 
@@ -102,11 +103,11 @@ def _run(command: Sequence[str], hint: str = "") -> None:
         raise NotBuilt(f"{words}; {hint}" if hint else words)
 
 
-def main(name: str, lock: str, recipe: str) -> int:
-    """Provide an image; the recipe is its values as JSON."""
+def main(name: str, lock: str, directory: str, image: str) -> int:
+    """Provide an image; what it is made of is given as JSON, and its paths are relative to the directory."""
     environ = os.environ
-    values = json.loads(recipe)
-    wanted = Recipe(**{**values, "install": tuple(values["install"])})
+    values = json.loads(image)
+    wanted = Recipe(directory, Image(**{**values, "install": tuple(values["install"])}))
     builder = find_builder(environ)
     if builder is None:
         say(f"{why_none(environ)}; {INSTALL}")
@@ -132,4 +133,4 @@ def main(name: str, lock: str, recipe: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(main(*sys.argv[1:5]))

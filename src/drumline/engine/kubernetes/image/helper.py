@@ -15,7 +15,6 @@ from drumline.engine.local.life import Life
 from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import Loop, Site, Tell
 from drumline.errors import EngineError
-from drumline.plan.cluster import Cluster
 from drumline.plan.types import BUILD, Launch, Place, Plan, Replica, Resources
 from drumline.runtime.keeper import boot_id
 
@@ -27,7 +26,7 @@ def named(plan: Plan, directory: Path) -> Plan:
     cluster = plan.cluster
     if cluster is None or not cluster.image.is_built:
         return plan
-    image = cluster.image._replace(name=recipe_of(cluster, directory).name(plan.project))
+    image = cluster.image._replace(name=Recipe(str(directory), cluster.image).name(plan.project))
     return plan._replace(cluster=cluster._replace(image=image))
 
 
@@ -35,12 +34,6 @@ def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
     """Raise EngineError if the plan's image has to be built and nobody here can."""
     if plan.cluster and plan.cluster.image.is_built and find_builder(environ) is None:
         raise EngineError(why_none(environ), hint=INSTALL)
-
-
-def recipe_of(cluster: Cluster, directory: Path) -> Recipe:
-    """What the image is made of."""
-    image = cluster.image
-    return Recipe(str(directory), image.dockerfile, image.context, image.base, image.install, image.registry)
 
 
 class BuildHelper:
@@ -56,11 +49,11 @@ class BuildHelper:
         cluster = plan.cluster
         if cluster is None or cluster.image.name is None:
             raise AssertionError("an image has a name before it is built")
-        recipe = recipe_of(cluster, self._site.directory)
         cache = self._site.cache or self._site.home / "cache"
         lock = cache / "images" / f"{cluster.image.name.rpartition(':')[2]}.lock"
-        argv = (sys.executable, "-P", "-m", _MODULE, cluster.image.name, str(lock), json.dumps(recipe._asdict()))
         directory = str(self._site.directory)
+        image = json.dumps(cluster.image._asdict())
+        argv = (sys.executable, "-P", "-m", _MODULE, cluster.image.name, str(lock), directory, image)
         launch = Launch(
             Replica(BUILD, str(BUILD), argv, {}, Resources()), 0, Place("", 0, directory, "", ""), {}, incarnation
         )

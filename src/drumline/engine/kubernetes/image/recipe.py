@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from drumline.engine.project.tree import read, walk
 from drumline.errors import InputError
+from drumline.plan.cluster import Image
 
 HERE = "localhost/drumline"  # of images that stay in the builder's own store
 _WHEELS = "/tmp/drumline-install"
@@ -23,27 +24,23 @@ class Recipe(NamedTuple):
     """What to build: a file of the user's in its folder, or a base with packages on top."""
 
     directory: str  # of the spec; the paths are relative to it
-    dockerfile: str | None = None
-    context: str = "."
-    base: str | None = None
-    install: tuple[str, ...] = ()
-    registry: str | None = None
+    image: Image
 
     @property
     def file(self) -> Path:
         """The user's own Dockerfile."""
-        return Path(self.directory, self.dockerfile or "Dockerfile")
+        return Path(self.directory, self.image.dockerfile or "Dockerfile")
 
     @property
     def folder(self) -> Path:
         """What the builder may copy from."""
-        return Path(self.directory, self.context)
+        return Path(self.directory, self.image.context)
 
     @property
     def carried(self) -> dict[str, Path]:
         """Files of the project among what is installed, by what was asked for."""
         found = {}
-        for line in self.install:
+        for line in self.image.install:
             path = Path(self.directory, line)
             if line.endswith(_ARCHIVES) and "://" not in line and " @ " not in line:
                 found[line] = path
@@ -51,15 +48,15 @@ class Recipe(NamedTuple):
 
     def digest(self) -> str:
         """Of everything that goes into it; raise InputError if something is not there."""
-        parts: list[object] = [1, self.base, self.install]
-        if self.dockerfile is not None:
+        parts: list[object] = [1, self.image.base, self.image.install]
+        if self.image.dockerfile is not None:
             parts += [_content(self.file, "dockerfile"), list(self._context())]
         parts += [[line, _content(path, "install")] for line, path in self.carried.items()]
         return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def name(self, project: str) -> str:
         """What the image is called: where it goes, whose it is, what is in it."""
-        where = self.registry.rstrip("/") if self.registry else HERE
+        where = self.image.registry.rstrip("/") if self.image.registry else HERE
         return f"{where}/{_slug(project)}:{self.digest()}"
 
     def _context(self) -> Iterator[list[object]]:

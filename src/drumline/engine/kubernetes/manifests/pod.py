@@ -75,7 +75,10 @@ def template(plan: Plan, content: Content) -> Json:
         metadata["annotations"] = dict(cluster.annotations)
     aliases = {REPLICA: content.container}
     patched = merge(said, cluster.pod, aliases)
-    return {"metadata": metadata, "spec": merge(patched, cluster.pods.get(content.labels[names.ROLE], {}), aliases)}
+    return {
+        "metadata": metadata,
+        "spec": merge(patched, cluster.pods.get(content.labels.get(names.ROLE, ""), {}), aliases),
+    }
 
 
 def _container(plan: Plan, content: Content) -> Json:
