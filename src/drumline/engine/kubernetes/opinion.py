@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.manifests.pod import REPLICA
 from drumline.engine.kubernetes.manifests.tfjob import refusals
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME, data_mount, output_mount
 from drumline.engine.strings import too_long
+from drumline.plan.cluster import Cluster
 from drumline.plan.types import Launch, Plan
+from drumline.words import listed
 
 
 def objections(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
     """Say what would be refused, or would not do what the spec says."""
     yield from too_long(launches)
     yield from _about_mounts(plan)
+    yield from _about_commands(plan)
     if plan.engine == "tfjob":
         yield from refusals(plan)
 
@@ -42,6 +46,27 @@ def _about_mounts(plan: Plan) -> Iterator[str]:
     paths = Counter([output_mount(plan), PROJECT, RUNTIME, PARTS, *where])
     for path in [path for path, several in paths.items() if several > 1]:
         yield f"two volumes would be at {path}: give one of them another path"
+
+
+def _about_commands(plan: Plan) -> Iterator[str]:
+    """A template of several pods has a shell that works out their numbers; without it they would not know them."""
+    cluster = names.cluster(plan)
+    is_shared = plan.engine == "jobset" or (plan.engine == "kubernetes" and cluster.jobs == "indexed")
+    counted = {group.replicas[0].id.role for group in names.groups(plan) if group.first_index}
+    if is_shared and counted and any("command" in each for each in _own_containers(cluster, counted)):
+        yield (
+            f"{listed(sorted(counted))} would run the command of `pod`, or that of the image, which nobody tells their"
+            " index; give it as `run`, or use `--on kubernetes` with `jobs: single`"
+        )
+
+
+def _own_containers(cluster: Cluster, roles: set[str]) -> Iterator[Mapping[str, object]]:
+    patches = (cluster.pod, *(patch for role, patch in cluster.pods.items() if role in roles))
+    for patch in patches:
+        several = patch.get("containers")
+        for each in several if isinstance(several, list) else ():
+            if isinstance(each, Mapping) and each.get("name") == REPLICA:
+                yield each
 
 
 def _about_output(plan: Plan) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +19,8 @@ except ModuleNotFoundError:  # pragma: no cover - it is an extra
     raise EngineError("templates need jinja2", hint="`pip install 'drumline[jinja]'`") from None
 
 MOST_CHARACTERS = 16_000_000
+# What a template can bring about.
+_TROUBLE = (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
 _FILE = "<template>"  # what jinja2 calls a template that came from no file
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
@@ -41,10 +43,10 @@ class Template:
         except TemplateSyntaxError as error:
             raise SpecError([Spot(source, error.lineno).problem(f"not a valid template: {error.message}")]) from None
         self.parameters: dict[str, Parameter] = {}
-        for node in self._tree.body:
-            if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
-                self._note(node, node.target.name)
+        for name, node in self._assignments():
+            self._note(name, node)
         self._give(given)
+        self._work_out()
 
     def render(self) -> str:
         """What the template comes to; raise SpecError with its line for whatever goes wrong in it."""
@@ -58,7 +60,7 @@ class Template:
                 length += len(part)
                 if length > MOST_CHARACTERS:
                     raise TemplateError(f"makes more than {MOST_CHARACTERS:,} characters")
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        except _TROUBLE as error:
             spot = Spot(self.source, _line(sys.exc_info()[2]))
             raise SpecError([spot.problem(_sentence(error))]) from None
         return "".join(parts)
@@ -102,7 +104,28 @@ class Template:
             wrong("name", f"expected at most 50 small letters, digits and `-`, got {own!r}")
         return found
 
-    def _note(self, node: nodes.Assign, name: str) -> None:
+    def _assignments(self) -> Iterator[tuple[str, nodes.Assign]]:
+        for node in self._tree.body:
+            if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
+                yield node.target.name, node
+
+    def _work_out(self) -> None:
+        """Note parameters that are made of others, as far as they are texts and numbers, or lists of such."""
+        made = [(name, node) for name, node in self._assignments() if name not in self.parameters]
+        top = nodes.Template([node for _, node in self._assignments()], lineno=1)
+        try:
+            found = vars(
+                self._environment.template_class.from_code(
+                    self._environment, self._environment.compile(top), self._environment.globals, None
+                ).make_module()
+            )
+        except _TROUBLE:
+            return  # it is told when the template is rendered
+        for name, node in made:
+            if isinstance(found.get(name), str | int | list) and found[name] != []:
+                self.parameters[name] = Parameter(found[name], Spot(self.source, node.lineno, (name,)))
+
+    def _note(self, name: str, node: nodes.Assign) -> None:
         try:
             value = cast("nodes.Expr", node.node).as_const()
         except nodes.Impossible:
@@ -127,9 +150,9 @@ class Template:
         self._put(values)
 
     def _put(self, values: Mapping[str, Any]) -> None:
-        for node in self._tree.body:
-            if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name) and node.target.name in values:
-                node.node = nodes.Const(values[node.target.name], lineno=node.lineno)
+        for name, node in self._assignments():
+            if name in values:
+                node.node = nodes.Const(values[name], lineno=node.lineno)
         for name, value in values.items():
             self.parameters[name] = self.parameters[name]._replace(value=value)
 

@@ -46,7 +46,8 @@ class Part:
     def __init__(self, node: Node, spot: Spot) -> None:
         self.node = node
         self.spot = spot
-        self._taken: set[str] = set()
+        self._taken: dict[str, Part] = {}
+        self._items: list[Part] | None = None
 
     def refuse(self, message: str) -> SpecError:
         """The error that says this about it."""
@@ -64,12 +65,12 @@ class Part:
 
     def take(self, key: str) -> Part | None:
         """What stands at a key, which counts as carried over from now on; None for nothing."""
-        self._taken.add(key)
-        for name, line, node in self._mapping().entries:
+        for name, line, node in self._mapping().entries if key not in self._taken else ():
             if name == key:
-                is_null = isinstance(node, Scalar) and node.value is None
-                return None if is_null else Part(node, Spot(self.spot.source, line, (*self.spot.path, key)))
-        return None
+                self._taken[key] = Part(node, Spot(self.spot.source, line, (*self.spot.path, key)))
+        found = self._taken.get(key)
+        is_null = found and isinstance(found.node, Scalar) and found.node.value is None
+        return None if is_null else found
 
     def need(self, key: str) -> Part:
         """What stands at a key that has to be there."""
@@ -77,6 +78,11 @@ class Part:
         if part is None:
             raise Part(self.node, Spot(self.spot.source, self.spot.line, (*self.spot.path, key))).refuse("is missing")
         return part
+
+    @property
+    def is_done(self) -> bool:
+        """Whether somebody has taken all of it."""
+        return all(key in self._taken for key in self.keys)
 
     def left(self) -> Iterator[Part]:
         """What nobody has taken yet, which is taken by it."""
@@ -88,10 +94,12 @@ class Part:
         """The items of a list."""
         if not isinstance(self.node, Sequence):
             raise self.refuse(f"expected a list, got {found(self.node)}")
-        return [
-            Part(item, Spot(self.spot.source, item.line, (*self.spot.path, index)))
-            for index, item in enumerate(self.node.items)
-        ]
+        if self._items is None:
+            spots = (
+                Spot(self.spot.source, each.line, (*self.spot.path, at)) for at, each in enumerate(self.node.items)
+            )
+            self._items = [Part(item, spot) for item, spot in zip(self.node.items, spots, strict=True)]
+        return self._items
 
     def text(self) -> str:
         """A word, a number or a line, as it was typed."""

@@ -25,11 +25,12 @@ Json = dict[str, Any]
 
 
 class Mount(NamedTuple):
-    """A claim, and where a container has it."""
+    """A claim, and where a container has it; `plain` if that is all that is said of it."""
 
     claim: str
     path: str
     volume: str
+    plain: bool
     spot: Spot
 
 
@@ -60,7 +61,7 @@ def read_pod(template: Part, draft: Draft) -> Pod:
     if policy := spec.take("restartPolicy"):
         draft.lose(policy.spot, "is not heeded here, nor was it by the operator: that of the replicas counts")
     patch |= {str(part.spot.path[-1]): part.node for part in spec.left()}
-    mounts, grace = _mounts(spec, main), spec.take("terminationGracePeriodSeconds")
+    mounts, grace = claim_mounts(spec, main), spec.take("terminationGracePeriodSeconds")
     if own or named:
         patch["containers"] = [{"name": REPLICA, **own}] if own else []
         patch["containers"] += [each.node for each in named.values()]
@@ -139,6 +140,8 @@ class _Container:
                 text = self.expand(value) if value else ""
                 self.known[name.text()] = text
                 env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
+                for rest in each.left():
+                    self.draft.lose(rest.spot, "is not carried over")
         if variables and env:
             self.said["env"] = env, variables.spot
         if elsewhere:
@@ -148,12 +151,14 @@ class _Container:
         ports = self.part.take("ports")
         for each in ports.items() if ports else ():
             name, port = each.take("name"), each.need("containerPort")
+            each.take("protocol")
             if name and name.text() == PORT:
                 self.said["port"] = port.whole(), port.spot
             else:
-                self.draft.lose(
-                    each.spot, f"port {port.text()} is not declared: whoever can reach the pod can reach it"
-                )
+                said = f"port {port.text()} is not declared: whoever can reach the pod can reach it"
+                self.draft.lose(each.spot, said)
+            for rest in each.left():
+                self.draft.lose(rest.spot, "is not carried over")
 
     def resources(self) -> None:
         """One number for request and limit here; where they differ, the patch says so."""
@@ -190,16 +195,17 @@ def _amount(ours: str, amount: Part) -> object:
     return int(number) if number == int(number) else round(number, 3)
 
 
-def _mounts(spec: Part, main: Part) -> tuple[Mount, ...]:
+def claim_mounts(spec: Part, container: Part) -> tuple[Mount, ...]:
     """The claims that a container mounts."""
     volumes = spec.take("volumes")
-    claims = {}
+    claims: dict[str, tuple[str, bool]] = {}
     for each in volumes.items() if volumes else ():
         if claim := each.take("persistentVolumeClaim"):
-            claims[each.need("name").text()] = claim.need("claimName").text()
-    places = main.take("volumeMounts")
+            name = each.need("name").text()
+            claims[name] = claim.need("claimName").text(), claim.is_done and each.is_done
+    places = container.take("volumeMounts")
     return tuple(
-        Mount(claims[name], each.need("mountPath").text(), name, each.spot)
+        Mount(claims[name][0], each.need("mountPath").text(), name, claims[name][1] and each.is_done, each.spot)
         for each in (places.items() if places else ())
         if (name := each.need("name").text()) in claims
     )

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.part import Part
-from drumline.spec.dialect.pod import Mount, Pod
+from drumline.spec.dialect.pod import Mount, Pod, claim_mounts
 from drumline.spec.quantity import format_bytes
+
+_CLAIM = "persistentVolumeClaim"
 
 
 class Storage:
@@ -40,7 +42,7 @@ class Storage:
 
     def mounts_of(self, pods: Sequence[Pod]) -> set[tuple[str, str]]:
         """Put down data and output; return the claims, and where they are mounted, that are taken care of by that."""
-        mounts = {(mount.claim, mount.path): mount for pod in pods for mount in pod.mounts}
+        mounts = {(mount.claim, mount.path): mount for pod in pods for mount in pod.mounts if mount.plain}
         taken: set[tuple[str, str]] = set()
         if self._job and (made := self._prepare(self._job)):
             taken.add(made)
@@ -72,9 +74,15 @@ class Storage:
             volume["class"] = kind.text()
         modes = [mode.text() for mode in spec.need("accessModes").items()]
         volume["access"] = "ReadWriteMany" if "ReadWriteMany" in modes else "ReadWriteOnce"
-        for rest in spec.left():
-            self._draft.lose(rest.spot, "is not carried over")
+        wanted = spec.need("resources")
+        self._lose(part, part.need("metadata"), spec, wanted, wanted.need("requests"))
         return volume
+
+    def _lose(self, *parts: Part) -> None:
+        """Say of everything in these that nobody has looked at that it is lost."""
+        for part in parts:
+            for rest in part.left():
+                self._draft.lose(rest.spot, "is not carried over")
 
     def _prepare(self, job: Part) -> tuple[str, str] | None:
         """Put down the data that a Job makes; return its claim, and where it is."""
@@ -84,7 +92,7 @@ class Storage:
         container = pod.need("containers").items()[0]
         container.need("name")
         words = [word.text() for key in ("command", "args") if (part := container.take(key)) for word in part.items()]
-        inside = _claims_of(pod, container)
+        inside = [mount for mount in claim_mounts(pod, container) if mount.plain]
         spot = (container.take("command") or container).spot
         if not words or not inside:
             draft.lose(
@@ -104,49 +112,36 @@ class Storage:
             mount.spot,
             f"in a cluster the line only reads {mount.path}, and DATA_DIR names the data: {mount.path}/prepared",
         )
-        self._lose_rest(spec, pod, container)
+        pod.take("restartPolicy")
+        template = spec.need("template")
+        self._lose_image(container)
+        self._lose(job, job.need("metadata"), spec, template, pod, container, *_further(container, pod))
         return there
 
-    def _lose_rest(self, spec: Part, pod: Part, container: Part) -> None:
+    def _lose_image(self, container: Part) -> None:
         if container.need("image").text() != self._image():
             self._draft.lose(
                 container.need("image").spot, "is not carried over: the data are made in the image of the training"
             )
-        for key in ("restartPolicy", "volumes", "containers"):
-            pod.take(key)
-        container.take("volumeMounts")
-        container.take("env")
-        spec.take("template")
-        for part in (*spec.left(), *pod.left(), *container.left()):
-            self._draft.lose(part.spot, "is not carried over: the data are made once, and by nobody else")
 
     def _image(self) -> object:
         node = self._draft.values.get("engine", {}).get("kubernetes", {}).get("image")
         return node.text if node else None
 
 
-def _claims_of(pod: Part, container: Part) -> list[Mount]:
-    volumes, places = pod.take("volumes"), container.take("volumeMounts")
-    claims = {
-        each.need("name").text(): claim.need("claimName").text()
-        for each in (volumes.items() if volumes else ())
-        if (claim := each.take("persistentVolumeClaim"))
-    }
-    return [
-        Mount(claims[name], each.need("mountPath").text(), name, each.spot)
-        for each in (places.items() if places else ())
-        if (name := each.need("name").text()) in claims
-    ]
-
-
 def _env(container: Part) -> dict[str, str]:
+    """The variables whose values are known."""
     part = container.take("env")
-    found = {}
-    for each in part.items() if part else ():
-        value = each.take("value")
-        if value:
-            found[each.need("name").text()] = value.text()
-    return found
+    named = {each.need("name").text(): each.take("value") for each in (part.items() if part else ())}
+    return {name: value.text() for name, value in named.items() if value}
+
+
+def _further(container: Part, pod: Part) -> list[Part]:
+    """What else there is in a Job's pod, and in lists of its container."""
+    variables, volumes, mounts = container.take("env"), pod.take("volumes"), container.take("volumeMounts")
+    lists = (pod.need("containers"), variables, volumes, mounts)
+    items = [item for each in lists if each for item in each.items() if item is not container]
+    return [*items, *(claim for each in (volumes.items() if volumes else ()) if (claim := each.take(_CLAIM)))]
 
 
 def _is_in(word: str, path: str) -> bool:

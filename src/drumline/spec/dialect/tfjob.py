@@ -179,6 +179,10 @@ class _Translation:
             for mount in member.pod.mounts:
                 if (mount.claim, mount.path) in taken:
                     patch = without_mount(patch, mount)
+                    if not mount.plain:
+                        draft.lose(
+                            mount.spot, "is mounted as it is for the others: what more is said is not carried over"
+                        )
             if member.pod.image.text() != image.text():
                 patch = _with_image(patch, member.pod.image)
             patches[role] = patch

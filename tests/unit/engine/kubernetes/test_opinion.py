@@ -95,3 +95,15 @@ def test_a_line_that_is_too_long_for_a_variable_is_refused() -> None:
     plan = plan_of("roles: {worker: 6000}", options=SHARED)
     (found,) = objections(plan, bind(plan, place(plan)))
     assert found.startswith("TF_CONFIG of worker.0 has ")
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "objects"),
+    [("kubernetes", "", False), ("kubernetes", "jobs: indexed, ", True), ("jobset", "", True), ("tfjob", "", False)],
+)
+def test_whoever_has_to_be_counted_needs_the_shell_that_counts(engine: str, options: str, *, objects: bool) -> None:
+    patch = "pod: {containers: [{name: replica, command: null}]}"
+    plan = plan_of("roles: {worker: 3}\nsuccess: worker-0", engine=engine, options=f"{options}{patch}")
+    assert any("which nobody tells their index" in each for each in objections(plan, ())) == objects
+    alike = plan_of("roles: {worker: 3}", engine=engine, options=f"{options}{patch}")
+    assert not any("which nobody tells their index" in each for each in objections(alike, ()))

@@ -190,6 +190,15 @@ def test_the_templates_for_buckets_and_parameter_servers_are_read_as_far_as_they
     assert remarks_of(text) == ["13: num_gpus_per_worker: is not carried over"]
 
 
+def test_a_parameter_that_is_made_of_others_is_worked_out() -> None:
+    made = "{%- set cmdline_args = ['--log=' + log_dir, '--workers=' ~ worker_replicas] -%}\n"
+    text = header(name="a", image="i", worker_replicas=2, script="t.py", log_dir="gs://b") + made
+    assert plan_of(text).replicas[0].argv == ("python", "t.py", "--log=gs://b", "--workers=2")
+    given = check_spec(text.encode(), "my.jinja", given=["log_dir=here"])[0]
+    assert given.run is not None
+    assert given.run.argv == ("python", "t.py", "--log=here", "--workers=2")
+
+
 def test_a_template_of_something_else_is_no_spec() -> None:
     with pytest.raises(SpecError, match="sets no `worker_replicas` and no `script`"):
         check_spec(b"{% set a = 1 %}\nb: {{ a }}\n", "my.jinja")

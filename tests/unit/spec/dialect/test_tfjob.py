@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -331,3 +332,31 @@ def test_what_is_converted_has_the_same_plan_whatever_it_is(text: str) -> None:
     except SpecError:
         return
     assert_same_plan_when_converted(text)
+
+
+def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every mapping of plain data, by where it is."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [each for key, child in inside for each in paths(child, (*path, key))]
+    return [path, *found] if isinstance(value, dict) else found
+
+
+@pytest.mark.parametrize("text", [TFJOB_V1, TRIO], ids=["v1", "trio"])
+def test_a_key_that_nobody_has_heard_of_is_carried_over_or_said_wherever_it_stands(text: str) -> None:
+    documents = list(yaml.safe_load_all(text))
+    silent = []
+    known = len(remarks_of(yaml.safe_dump_all(documents, sort_keys=False)))
+    for number, document in enumerate(documents):
+        for path in paths(document):
+            changed = copy.deepcopy(documents)
+            place: Any = changed[number]
+            for key in path:
+                place = place[key]
+            place["zzz"] = "unheard-of"
+            try:
+                said = yaml.safe_dump_all(changed, sort_keys=False)
+                if "zzz" not in converted(said) and len(remarks_of(said)) == known:
+                    silent.append((number, path))
+            except SpecError:
+                pass
+    assert not silent
