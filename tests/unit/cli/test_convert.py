@@ -174,3 +174,24 @@ def test_what_is_no_cluster_is_not_converted(words: list[str], report: str, capf
     out, err = capfd.readouterr()
     assert out == ""
     assert report in err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "project: digits\nrun: |\n  cat <<EOF\n  {% if x %}\n  EOF\n",
+        "project: digits\nrun: python train.py\nenv: {kind: a, apiVersion: v1}\n",
+        "run: python train.py\nproject: digits\nx-train: &a 1\n",
+        'project: digits\nrun: {argv: ["train", "{#"]}\n',
+    ],
+)
+def test_a_spec_of_ours_is_one_whatever_is_in_it(text: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "drumline.yml").write_text(text)
+    assert run(["check"]) == 0
+    assert capfd.readouterr().out.startswith("drumline.yml is fine: digits")
+
+
+def test_json_is_a_riseml_yml_too(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "riseml.yml").write_text('{"project": "digits", "train": {"run": "python train.py"}}')
+    assert run(["check"]) == 0
+    assert capfd.readouterr().out.startswith("riseml.yml is fine: digits")
