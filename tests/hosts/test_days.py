@@ -144,6 +144,20 @@ def test_a_host_that_is_gone_for_good_is_named_as_the_cause(house: House, world:
     world.wait_idle("h2", 60)  # nobody reaches it, and its lease is over
 
 
+def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(house: House, world: World) -> None:
+    run = forever(house, lost="3s", lease="5s")
+    wait_line(run, "worker.1", 5)
+    world.new_host_key("h2")
+    try:
+        run.wait_for(Phase.FAILED, LONG_SECONDS)
+        world.wait_idle("h2", 60)
+    finally:
+        world.trust(*world.names)
+    assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "HostLost")
+    told = house.run("status", run.id).out
+    assert "the key of h2 is another than the one in" in told
+
+
 def test_a_line_starts_again_on_the_hosts_that_remain(house: House, world: World) -> None:
     run = train(house, lost="2s", lease="4s", rest="restart: {lost: 1}")
     wait_line(run, "worker.1", 5)

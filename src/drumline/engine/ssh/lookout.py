@@ -12,6 +12,7 @@ from drumline.engine.protocol import Loop
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import HOST_LOST, Lives
+from drumline.engine.ssh.refusal import RefusedError
 from drumline.plan.hosts import Hosts
 from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED
@@ -78,7 +79,9 @@ class Lookout:
             ends = f"; whatever runs there ends by itself within {span(lease)}" if lease else ""
             self._worried.add(host)
             self._doubt(self.doubtful | {host})
-            end = Exit(message=f"the host {host} has not answered for {span(silent)}{ends}", reason=HOST_LOST)
+            trouble = self._links[host].trouble  # one that is only away has no more to say
+            why = f" ({trouble.message})" if isinstance(trouble, RefusedError) else ""
+            end = Exit(message=f"the host {host} has not answered for {span(silent)}{why}{ends}", reason=HOST_LOST)
             self._helpers.lose(host, end)
             self._lives.lose(host, end)
 
