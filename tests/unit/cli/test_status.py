@@ -147,6 +147,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
                 "id": "4.worker.0",
                 "state": "FAILED",
                 "is_chief": True,
+                "host": None,
                 "attempt": 0,
                 "incarnation": 0,
                 "started_at": "2024-01-01T12:00:10Z",
