@@ -1,0 +1,55 @@
+"""A host that was lost and answers again: whoever lives there and should not is ended, and the doubt is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.run.traces import UNREACHED
+from hosts.world import World
+from integration.local.runs import House, Run, wait_until
+
+LONG_SECONDS = 120.0
+SPEC = """
+run: python3 forever.py
+roles: {worker: 3}
+restart: {lost: 1}
+engine: {ssh: {hosts: [h1, h2, h3], lost: 2s, lease: 10m}}
+"""
+SCRIPT = """
+import time
+for number in range(10**6):
+    print(f"line {number}", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def trained_on(world: World, name: str) -> list[int]:
+    return [each.pid for each in world.processes(name) if "forever.py" in each.argv]
+
+
+def wait_said(run: Run, attempt: int) -> None:
+    wait_until(lambda: all(b"line 3\n" in run.log(f"worker.{index}", attempt) for index in range(3)), LONG_SECONDS)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_host_that_answers_again_ends_whoever_was_told_to_have_ended(
+    house: House, world: World, *, replaced: bool
+) -> None:
+    house.write("forever.py", SCRIPT)
+    run = house.train(SPEC)
+    wait_said(run, 0)
+    (before,) = trained_on(world, "h2")
+    world.link("h2", up=False)
+    wait_said(run, 1)  # on the other two
+    assert trained_on(world, "h2") == [before]
+    assert (run.path / UNREACHED).read_text() == "h2\n"
+    if replaced:  # whoever takes the run up knows of the doubt, though not of the life
+        run.kill_supervisor()
+        assert house.run("supervise", run.id).code == 0
+    world.link("h2", up=True)
+    wait_until(lambda: not trained_on(world, "h2"), LONG_SECONDS)
+    wait_until(lambda: not (run.path / UNREACHED).exists(), LONG_SECONDS)
+    assert len(trained_on(world, "h1") + trained_on(world, "h3")) == 3
+    answer = house.run("kill", run.id)
+    assert answer.code == 0, answer
+    assert answer.out == f"killed run {run.id}; nothing of it is alive\n"
