@@ -223,3 +223,27 @@ def test_what_cannot_be_prepared_on_one_host_is_said_with_its_name(make: Callabl
     said = project.drumline("train", code=1)
     assert "1.prepare: exit code 3; on h2" in said
     assert not [each for each in project.world.processes("h1") if "sleep" in each.argv]
+
+
+def test_a_helper_is_killed_on_every_host(make: Callable[[str], Project]) -> None:
+    project = make(f"{TWO}data: {{path: slow, prepare: 'echo begins; exec sleep 1000'}}\n")
+    project.drumline("train", "--detach")
+    wait_until(lambda: project.log("prepare").count("begins") == 2)
+    assert "nothing of it is alive" in project.drumline("kill", "1")
+    left = [each.argv for host in ("h1", "h2") for each in project.world.processes(host)]
+    assert not [argv for argv in left if "sleep" in argv]
+
+
+def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None:
+    with World(2, shared=True, disk="20m") as world:
+        project = Project(
+            tmp_path, world, "roles: {worker: 1}\nengine: {default: ssh, ssh: {hosts: [h1, h2], lost: 4s}}\n"
+        )
+        project.say("done", "h1", "h2")
+        project.drumline("train")  # so that drumline itself is there
+        world.fill_disk("h1")
+        said = project.drumline("train")
+        assert "h1: No space left on device; the line goes without h1" in said
+        world.empty_disk("h1")
+        (project.folder / "large").write_bytes(os.urandom(15_000_000))
+        assert "h1 has no room for the project: it takes 30.0 MB below " in project.drumline("train", code=1)

@@ -49,7 +49,7 @@ class Placing(NamedTuple):
     async def _place(self, attempt: int) -> tuple[Placed, list[str]]:
         facts, away = await self._answering()
         whose = self._assign(facts, away)
-        remarks = [f"{listed(away)} cannot be reached: the line goes without"] if away else []
+        remarks = [f"{self._why_not(name)}; the line goes without {name}" for name in away]
         parts = {}
         for host in sorted(set(whose.values())):  # in one order, so that no two runs wait for each other
             own = part(part_of(self.plan, self.links[host].host, whose), facts[host].base)
@@ -72,6 +72,10 @@ class Placing(NamedTuple):
             raise self.links[away[0]].trouble or EngineError(f"{away[0]} does not answer")
         return facts, away
 
+    def _why_not(self, host: str) -> str:
+        trouble = self.links[host].trouble
+        return trouble.message if trouble else f"{host} does not answer"
+
     def _assign(self, facts: Mapping[str, Facts], away: list[str]) -> dict[ReplicaId, str]:
         rooms = {
             name: room_of(self.links[name].host, Room(each.cpus, each.memory_bytes, len(each.gpus)))
@@ -80,5 +84,5 @@ class Placing(NamedTuple):
         try:
             return assign(self.plan, rooms)
         except InputError as error:
-            without = f", without {listed(away)}, which cannot be reached" if away else ""
+            without = f", without {listed(away)}: {listed([self._why_not(name) for name in away])}" if away else ""
             raise InputError(f"{error.message}{without}", hint=error.hint) from None

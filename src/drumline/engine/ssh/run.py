@@ -167,11 +167,11 @@ class SshRun:
         self._order(host)
 
     def _refused(self, lives: Sequence[Kept], message: str) -> None:
-        left = [each for each in lives if each.end is None]
+        if left := [each for each in lives if each.end is None]:
+            self._failed(left[0].life.attempt, message)  # first: that is the cause, and not that nobody was started
         for each in left:
-            self._lives.end(each, NEVER_STARTED, self._loop.now())
-        if left:
-            self._failed(left[0].life.attempt, message)
+            if each.end is None:  # it was not stopped by that
+                self._lives.end(each, NEVER_STARTED, self._loop.now())
 
     def _failed(self, attempt: int, message: str) -> None:
         self._tell(EngineFailed(attempt, message))
