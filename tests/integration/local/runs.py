@@ -22,6 +22,7 @@ from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.machine import fold
 from drumline.run.state import Cause, Phase, RunState
 from drumline.run.traces import LOG, TRACE, trace_dir
+from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_journal
 
@@ -360,11 +361,13 @@ def lock_holder(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     name = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for line in Path("/proc/locks").read_text().splitlines():
-        words = line.split()
-        if "->" not in words and words[3] == "WRITE" and words[5] == name:
-            return int(words[4])
-    return None
+    while True:
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if "->" not in words and words[3] == "WRITE" and words[5] == name:
+                return int(words[4])
+        if not is_locked(path):  # a list that changes while it is read may leave somebody out
+            return None
 
 
 def kill_and_wait(*pids: int) -> None:
