@@ -172,7 +172,10 @@ class World:
         for process in self._all(name):
             if is_sshd(process):
                 with suppress(ProcessLookupError):
+                    gone = os.pidfd_open(process.pid)
                     os.kill(process.pid, signal.SIGKILL)
+                    select.select([gone], [], [])  # or its port would still be taken for the next
+                    os.close(gone)
 
     def start_sshd(self, name: str) -> None:
         """Start a host's sshd again."""
