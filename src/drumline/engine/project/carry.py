@@ -141,7 +141,8 @@ class _Errand:
     async def _send(self, missing: Sequence[str], *, mirror: bool) -> Any:
         """Send these, the last of them with the manifest: most folders are there after that."""
         sizes = self._snapshot.sizes
-        batches = self._batches({digest: sizes[digest] for digest in missing if digest in sizes})
+        known = sorted((sizes[digest], digest) for digest in missing if digest in sizes)
+        batches = self._batches({digest: size for size, digest in known})  # a break costs the last one at most
         last: _Batch = ([], [])
         for batch in batches:
             if last[0]:
