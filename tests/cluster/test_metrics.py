@@ -43,7 +43,7 @@ async def until_read(source: Source, pods: dict[str, str]) -> Reading:
     deadline = time.monotonic() + LONG_SECONDS
     while time.monotonic() < deadline:
         for reading in await source.read(pods):
-            if reading.memory_bytes and reading.cpus is not None:
+            if reading.memory_bytes and reading.cpus:  # of the first moments a kubelet says that it did nothing
                 return reading
         await asyncio.sleep(1.0)
     raise AssertionError("nobody says what it uses")

@@ -92,6 +92,7 @@ class Collector:
         while True:
             is_last = source.over.is_set()  # what is read after this is all there is
             is_followed = not is_last and self._free > 0
+            before = source.file.cursor
             try:
                 if not is_followed:
                     async with self._asking:
@@ -112,6 +113,8 @@ class Collector:
                 await source.pause(at_least=1.0)
             else:
                 source.trouble = complaint
+                if is_last and not complaint and source.file.cursor != before:
+                    continue  # a server that is cut off behind itself ends without a word: there may be more
                 # Who has followed it to where it ended has all of it, even if it is gone when it is looked at again.
                 source.is_whole = not complaint if is_followed else is_last and (source.is_whole or not complaint)
                 complaints += is_last

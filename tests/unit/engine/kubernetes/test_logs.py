@@ -27,6 +27,7 @@ class Server:
         self.kubelet = Kubelet()
         self.troubles: list[Exception | int] = []  # raised; or the bytes after which the line is cut, if a number
         self.complaints = 0  # so many whole reads begin with one, and bring nothing else
+        self.silent_cuts: list[int] = []  # after so many bytes a read is at its end, as if that were all
         self.asked: list[tuple[str, bool]] = []
         self.is_over = asyncio.Event()
         self.changed = asyncio.Event()
@@ -60,6 +61,9 @@ class Server:
             return
         while True:
             data = self.kubelet.send(since)
+            if not follow and self.silent_cuts:
+                yield data[: self.silent_cuts.pop(0)]
+                return
             if cut is not None and len(data) >= cut:
                 yield data[sent:cut]
                 raise AwayError("the line was cut")
@@ -268,3 +272,20 @@ def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
 def test_a_container_that_says_nothing_has_a_whole_log_that_is_no_file(tmp_path: Path) -> None:
     assert collect(Server, tmp_path / "log", lambda *_: None)[1] == ""
     assert not (tmp_path / "log").exists()
+
+
+def test_a_server_that_ends_in_the_middle_without_a_word_is_asked_for_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "worker.0" / "log"
+
+    async def run() -> tuple[Server, str]:
+        server = Server()
+        for number in range(20):
+            server.write(b"line %d" % number)
+        server.is_over.set()
+        server.silent_cuts = [100, 330]
+        return server, await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", path, LONG_SECONDS)
+
+    server, missing = asyncio.run(run())
+    assert missing == ""
+    assert path.read_bytes() == b"".join(b"line %d\n" % number for number in range(20))
+    assert not server.silent_cuts
