@@ -16,7 +16,7 @@ from hosts.world import World
 from integration.local.runs import House, Run, wait_until
 
 LONG_SECONDS = 120.0
-LINES = 60
+LINES = 100
 SCRIPT = f"""
 import time
 for number in range({LINES}):
@@ -115,7 +115,7 @@ def forever(house: House, **options: str) -> Run:
 
 
 def test_a_launcher_that_is_killed_leaves_nothing_running_once_the_lease_is_over(house: House, world: World) -> None:
-    run = forever(house, lost="2s", lease="3s")
+    run = forever(house, lost="8s", lease="16s")
     wait_line(run, "worker.1", 5)
     run.kill_supervisor()
     for name in world.names:
@@ -128,7 +128,7 @@ def test_a_launcher_that_is_killed_leaves_nothing_running_once_the_lease_is_over
 
 
 def test_a_host_that_is_gone_for_good_is_named_as_the_cause(house: House, world: World) -> None:
-    run = forever(house, lost="2s", lease="4s")
+    run = forever(house, lost="8s", lease="16s")
     wait_line(run, "worker.1", 5)
     world.link("h2", up=False)
     run.wait_for(Phase.FAILED, LONG_SECONDS)
@@ -145,7 +145,7 @@ def test_a_host_that_is_gone_for_good_is_named_as_the_cause(house: House, world:
 
 
 def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(house: House, world: World) -> None:
-    run = forever(house, lost="3s", lease="5s")
+    run = forever(house, lost="8s", lease="16s")
     wait_line(run, "worker.1", 5)
     world.new_host_key("h2")
     try:
@@ -159,7 +159,7 @@ def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(house: House,
 
 
 def test_a_line_starts_again_on_the_hosts_that_remain(house: House, world: World) -> None:
-    run = train(house, lost="2s", lease="4s", rest="restart: {lost: 1}")
+    run = train(house, lost="5s", lease="10s", rest="restart: {lost: 1}")
     wait_line(run, "worker.1", 5)
     world.link("h2", up=False)
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
@@ -177,7 +177,7 @@ def test_a_line_that_does_not_fit_on_the_hosts_that_remain_fails_and_names_the_o
     hosts = ", ".join(f"{{host: {name}, cpus: 1}}" for name in world.names)
     run = house.train(
         "run: python3 forever.py\nroles: {worker: 3}\nresources: {cpus: 1}\nrestart: {lost: 1}\n"
-        f"engine: {{ssh: {{hosts: [{hosts}], lost: 2s, lease: 4s}}}}"
+        f"engine: {{ssh: {{hosts: [{hosts}], lost: 8s, lease: 16s}}}}"
     )
     wait_line(run, "worker.1", 5)
     world.link("h2", up=False)
@@ -198,7 +198,7 @@ def test_kill_is_over_when_nothing_is_left_on_any_host(house: House, world: Worl
 
 
 def test_kill_lists_the_hosts_that_could_not_be_reached(house: House, world: World) -> None:
-    run = forever(house, lost="2s", lease="4s")
+    run = forever(house, lost="8s", lease="16s")
     wait_line(run, "worker.2", 5)
     world.link("h3", up=False)
     answer = house.run("kill", run.id)

@@ -13,7 +13,7 @@ SPEC = """
 run: python3 forever.py
 roles: {worker: 3}
 restart: {lost: 1}
-engine: {ssh: {hosts: [h1, h2, h3], lost: 2s, lease: 10m}}
+engine: {ssh: {hosts: [h1, h2, h3], lost: 8s, lease: 10m}}
 """
 SCRIPT = """
 import time

@@ -167,7 +167,7 @@ def test_the_next_attempt_begins_on_every_host_where_the_chief_was(make: Callabl
 def test_a_chief_whose_host_is_lost_goes_on_elsewhere_from_what_was_fetched(make: Callable[[str], Project]) -> None:
     project = make(
         "roles: {worker: 1}\nrestart: {lost: 1}\nparameters: {pause: 1000}\n"
-        "engine: {default: ssh, ssh: {hosts: [h1, h2], lost: 3s, lease: 5s}}\n"
+        "engine: {default: ssh, ssh: {hosts: [h1, h2], lost: 8s, lease: 16s}}\n"
     )
     project.drumline("train", "--detach")
     wait_until(lambda: project.here("state").exists())
@@ -237,7 +237,7 @@ def test_a_helper_is_killed_on_every_host(make: Callable[[str], Project]) -> Non
 def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None:
     with World(2, shared=True, disk="20m") as world:
         project = Project(
-            tmp_path, world, "roles: {worker: 1}\nengine: {default: ssh, ssh: {hosts: [h1, h2], lost: 4s}}\n"
+            tmp_path, world, "roles: {worker: 1}\nengine: {default: ssh, ssh: {hosts: [h1, h2], lost: 8s}}\n"
         )
         project.say("done", "h1", "h2")
         project.drumline("train")  # so that drumline itself is there
