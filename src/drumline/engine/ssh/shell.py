@@ -12,6 +12,7 @@ import os
 import shlex
 import socket
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,7 +93,11 @@ class Shell:
     async def run(self, argv: Sequence[str], given: bytes = b"", *, seconds: float | None = None) -> Answer:
         """Run a command with this as its stdin, in the home folder of the user there."""
         try:
-            done = await self._connection.run(shlex.join(argv), input=given, encoding=None, timeout=seconds)
+            process = await self._connection.create_process(shlex.join(argv), encoding=None)
+            with suppress(BrokenPipeError):  # it has ended without having read all of it; how, is told
+                process.stdin.write(given)
+                process.stdin.write_eof()
+            done = await process.wait(timeout=seconds)
         except asyncssh.TimeoutError:
             raise AwayError(f"{self.host} has not answered within {seconds:g} s") from None
         except (*_CUT, OSError) as error:
