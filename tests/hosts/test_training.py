@@ -68,7 +68,7 @@ def test_a_worker_on_each_host_learns_what_they_learn_on_one_machine(
 
 
 def test_a_training_goes_on_from_its_checkpoint_on_the_hosts_that_remain(house: House, world: World) -> None:
-    bring(house, 3, on_hosts("h1, h2, h3", shared=SHARED, lost="3s", lease="6s") + "\nrestart: {lost: 1}")
+    bring(house, 3, on_hosts("h1, h2, h3", shared=SHARED, lost="15s", lease="30s") + "\nrestart: {lost: 1}")
     answer = house.run("train", "-d", "--no-warm", "-p", "epochs=15")
     assert answer.code == 0, answer.err
     run = Run(house, answer.out.strip())

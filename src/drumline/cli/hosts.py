@@ -8,9 +8,8 @@ from pathlib import Path
 
 from drumline.errors import InputError
 from drumline.plan.hosts import Host, Hosts, require_hosts
-from drumline.plan.inventory import named
 from drumline.spec.document import printable
-from drumline.spec.hosts import HOST_PATTERN, HOST_WORDS
+from drumline.spec.hosts import HOST_PATTERN, HOST_WORDS, SshOptions
 from drumline.spec.types import Spec
 
 CONFIG = "DRUMLINE_SSH_CONFIG"
@@ -18,7 +17,8 @@ CONFIG = "DRUMLINE_SSH_CONFIG"
 
 def with_hosts(spec: Spec, text: str, on: str | None) -> tuple[Spec, str]:
     """The spec on these hosts alone, and the engine that is meant where somebody names hosts."""
-    return spec.with_hosts(named(spec.engine.ssh, read_hosts(text))), _engine(on)
+    options = spec.engine.ssh or SshOptions()
+    return spec.with_hosts(options.for_hosts(read_hosts(text))), _engine(on)
 
 
 def hosts_alone(text: str, on: str | None, directory: Path) -> Hosts:
@@ -38,6 +38,8 @@ def settled(hosts: Hosts, directory: Path, *, unique: str, user: str) -> Hosts:
 
 def read_hosts(text: str) -> tuple[str, ...]:
     """Read `a,b`; raise InputError for what cannot be a host, and for one that is named twice."""
+    if not text.strip():
+        raise InputError("--hosts names none", hint="name them with commas between: `--hosts gpu1,me@gpu2`")
     names = tuple(name.strip() for name in text.split(","))
     for number, name in enumerate(names):
         if re.fullmatch(r"[^:]+:[0-9]+", name):

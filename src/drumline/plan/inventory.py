@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import inf
 
 from drumline.plan.hosts import Host, Hosts
@@ -65,22 +65,6 @@ def _roles(spec: Spec) -> dict[str, Role]:
         "evaluator": roles.evaluator,
     }
     return {name: role for name, role in written.items() if role}
-
-
-def named(options: blocks.SshOptions | None, names: Sequence[str]) -> blocks.SshOptions:
-    """The same options for the hosts of these names alone; a host that the spec knows is as it is there."""
-    options = options or blocks.SshOptions()
-    known = {host.host: host for host in options.hosts}
-    hosts = tuple(known.get(name) or blocks.SshHost(host=name) for name in names)
-    return blocks.SshOptions(
-        hosts=hosts,
-        shared=options.shared,
-        folder=options.folder,
-        python=options.python,
-        config=options.config,
-        lost=options.lost,
-        lease=options.lease,
-    )
 
 
 def complaints(options: blocks.SshOptions) -> Iterator[tuple[Path, str]]:

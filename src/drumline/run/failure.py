@@ -71,6 +71,11 @@ def reason_of(exit_: Exit) -> str:
     return "CannotExecute" if exit_.code in _CANNOT_EXECUTE else "Exited"
 
 
+def fell_with_its_machine(exit_: Exit) -> bool:
+    """Whether the machine it was on is gone, and it did nothing itself."""
+    return exit_.reason in ("HostLost", "NodeLost")
+
+
 def starved(exit_: Exit) -> bool:
     """Whether it failed for want of memory; whoever lost only a child to that and ended well did not."""
     return exit_.out_of_memory and not exit_.ok

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.event import Evidence, Exit
-from drumline.run.failure import failure_class, gave_up, reason_of, starved
+from drumline.run.failure import failure_class, fell_with_its_machine, gave_up, reason_of, starved
 from drumline.run.state import Cause, Phase, ReplicaState, RunState
 from drumline.run.success import counts
 from drumline.run.verdict import own_words
@@ -39,7 +39,7 @@ def _weigh(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
         return _who_raised(state, cause) if cause.reason == "Hung" else None
     if first.evidence is None or not first.evidence.reports:
         return None
-    found = _who_failed(plan.framework, state, cause.replica, first)
+    found = _who_failed(plan.framework, state, cause.replica, first) or _who_was_lost(plan.framework, state)
     return found or _who_is_missed(plan, state, cause.replica, first) or _in_vain(state, cause, first.evidence.reports)
 
 
@@ -97,6 +97,15 @@ def _failed_itself(framework: str, name: ReplicaId, replica: ReplicaState, first
     if gave_up(exit_, framework):
         return replica.at_seconds - first.at_seconds <= _ENDING_SECONDS
     return name in named or not named
+
+
+def _who_was_lost(framework: str, state: RunState) -> Cause | None:
+    """Whoever was on a machine that is gone: peers may miss it before anybody is sure of that."""
+    found = [(each.at_seconds, name, each.exit) for name, each in state.replicas.items() if each.exit and counts(name)]
+    for _, name, exit_ in sorted(found, key=lambda each: each[:2]):
+        if fell_with_its_machine(exit_):
+            return Cause(name, state.attempt, exit_, failure_class(exit_, framework), reason_of(exit_))
+    return None
 
 
 def _who_is_missed(plan: Plan, state: RunState, witness: ReplicaId, first: ReplicaState) -> Cause | None:

@@ -1,8 +1,9 @@
 """The blocks of the spec that are about hosts reached by ssh."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Self
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from drumline.spec.block import Block, Bytes, Path, Patience, Port, Seconds, Text
 
@@ -50,3 +51,8 @@ class SshOptions(Block, frozen=True):
     lease: Annotated[
         Patience, Meta(description="Without a word from here, before replicas there end by themselves; or never")
     ] = 300.0
+
+    def for_hosts(self, names: Sequence[str]) -> Self:
+        """The same for the hosts of these names alone; a host that is known here is as it is here."""
+        known = {host.host: host for host in self.hosts}
+        return structs.replace(self, hosts=tuple(known.get(name) or SshHost(host=name) for name in names))

@@ -105,7 +105,7 @@ def test_another_file_for_ssh_is_named_by_a_variable(spec: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a host as ssh knows it"),
+        ("", "--hosts names none"),
         ("a,,b", "there is nothing before or after a comma"),
         ("a b", "`a b` is none"),
         ("a,-oProxyCommand=x", "`-oProxyCommand=x` is none"),

@@ -83,6 +83,22 @@ def test_a_chief_that_all_others_miss_is_meant_even_if_it_was_the_first_to_compl
     assert cause.exit.message == "could not be reached; worker.1 says: timed out in a collective"
 
 
+@pytest.mark.parametrize("reason", ["HostLost", "NodeLost"])
+@pytest.mark.parametrize("report", [blaming(SILENT, 2), blaming(SILENT, 1), SILENT, GONE])
+def test_who_was_on_a_machine_that_is_gone_is_the_cause_though_peers_missed_it_before(
+    reason: str, report: Evidence
+) -> None:
+    lost = ReplicaExited(worker(2), 0, 0, Exit(message="gpu3 has not answered for 1m", reason=reason), 70.0)
+    cause = cause_of(end(0, 10.0, report, code=1), end(1, 10.1, signal=15), lost, workers=3)
+    assert (cause.replica, cause.failure, cause.reason) == (worker(2), "lost", reason)
+    assert cause.exit.message == "gpu3 has not answered for 1m"
+
+
+def test_a_machine_that_is_lost_later_excuses_nobody_who_failed_by_itself() -> None:
+    lost = ReplicaExited(worker(1), 0, 0, Exit(message="gone", reason="HostLost"), 70.0)
+    assert cause_of(end(0, 10.0, OWN, code=1), lost).replica == worker(0)
+
+
 def test_if_all_have_waited_in_vain_and_name_nobody_they_have_lost_each_other() -> None:
     cause = cause_of(end(0, 10.0, SILENT, code=1), end(1, 10.1, SILENT, code=1))
     assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "WaitedInVain")

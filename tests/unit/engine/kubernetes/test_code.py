@@ -16,6 +16,7 @@ from drumline.engine.kubernetes import code
 from drumline.engine.kubernetes.code import Code, pack
 from drumline.errors import InputError
 from drumline.runtime.ready import wait_for
+from unit.engine.project.host import listing
 
 
 def make(root: Path) -> Path:
@@ -49,22 +50,6 @@ def unpack(packed: Code, folder: Path, path: str | None = None, peers: str = "")
     return subprocess.run(
         [shutil.which("sh") or "sh", *command[1:]], env=env, capture_output=True, text=True, check=False
     )
-
-
-def listing(root: Path) -> dict[str, object]:
-    """All that is in a folder, by name."""
-    found: dict[str, object] = {}
-    for at, folders, files in os.walk(root):
-        for name in (*folders, *files):
-            path = Path(at, name)
-            inner = str(path.relative_to(root))
-            if path.is_symlink():
-                found[inner] = f"-> {path.readlink()}"
-            elif path.is_dir():
-                found[inner] = "folder"
-            else:
-                found[inner] = (path.read_bytes(), bool(path.stat().st_mode & 0o100))
-    return found
 
 
 @pytest.fixture
