@@ -206,7 +206,7 @@ def test_what_the_chief_writes_is_shown_while_it_trains_and_afterwards(house: Ho
     house.write("go", "")
     finish(run)
     assert run.state.warnings == ()
-    assert house.processes() == {}
+    wait_until(lambda: not house.processes())
 
     with house.command("tensorboard", run.id) as command:
         assert command.stdout
