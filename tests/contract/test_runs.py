@@ -40,6 +40,10 @@ def until_running(office: Office) -> None:
     office.until(lambda: office.state.phase is Phase.RUNNING)
 
 
+def until_exited(office: Office, replica: ReplicaId) -> None:
+    office.until(lambda: replica in {event.replica for event in office.events if isinstance(event, ReplicaExited)})
+
+
 def test_a_run_finishes(site: Site, tmp_path: Path) -> None:
     office = open_office(site, tmp_path, workers(site, Deed(("first",)), Deed(("second",))))
     state = office.until_over()
@@ -51,7 +55,7 @@ def test_a_run_finishes(site: Site, tmp_path: Path) -> None:
 
 def test_a_run_is_seen_as_it_was(site: Site, tmp_path: Path) -> None:
     office = open_office(site, tmp_path, workers(site, Deed(("one", "two")), Deed(until=1, code=3)))
-    office.until(lambda: office.log() == "one\ntwo\n")
+    until_exited(office, worker(0))
     site.open(1)
     office.until_over()
     feed = Feed(office.folder)
@@ -233,7 +237,7 @@ def test_a_supervisor_that_left_while_it_stopped_the_line_is_replaced(site: Site
     office.until(lambda: office.log() == "ready\n")
     until_running(office)
     site.open(1)
-    office.until(lambda: worker(1) in {event.replica for event in office.events if isinstance(event, ReplicaExited)})
+    until_exited(office, worker(1))
     return_to(office)
     state = office.until_over()
     assert (state.phase, state.attempt) == (Phase.FINISHED, 1)
