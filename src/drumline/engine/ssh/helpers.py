@@ -125,6 +125,7 @@ class Helpers:
             return
         for part in helper.parts.values():
             if part.exit is None and not part.begins:
+                part.kill_at = self._loop.now()
                 self._end_part(helper, part.host, NEVER_STARTED)
             elif part.exit is None:
                 kill_at = self._loop.now() + max(0.0, grace_seconds)
@@ -219,10 +220,9 @@ class Helpers:
 
     def _end(self, helper: Helper) -> None:
         """Tell how it ended: as on the first host where it did not end well, which ended the others."""
-        exits = [each.exit for each in helper.parts.values() if each.exit]
-        failed = [each for each in exits if not each.ok]
-        ended_itself = [each for each in failed if each.signal is None]
-        end = End((ended_itself or failed or exits)[0], self._loop.now(), has_started=helper.has_started)
+        exits = [(each.exit.ok, each.kill_at is not None, each.exit) for each in helper.parts.values() if each.exit]
+        *_, exit_ = min(exits, key=lambda each: (*each[:2], each[2].signal is not None))  # by itself, before stopped
+        end = End(exit_, self._loop.now(), has_started=helper.has_started)
         helper.end = end
         note_end(helper.folder, end)
         self._tell(ReplicaExited(*helper.life, end.exit, end.at_seconds))

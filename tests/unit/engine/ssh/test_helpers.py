@@ -9,6 +9,7 @@ import pytest
 
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers, filled
+from drumline.engine.ssh.lives import NEVER_STARTED
 from drumline.engine.ssh.wire import Frame, life_to_data
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
@@ -103,6 +104,20 @@ def test_the_first_that_fails_ends_the_others_and_is_the_cause(story: Story) -> 
     assert not story.ends
     story.end("b", Exit(None, 9))
     assert story.ends == [Exit(3, message="on a")]
+
+
+def test_a_host_that_had_not_begun_when_another_failed_is_not_the_cause(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.helpers.begin(LIFE, ("a", "b"))
+    story.helpers.go(LIFE, "b", "plan of b")
+    story.end("b", Exit(3))
+    assert story.ends == [Exit(3, message="on b")]
+
+    other = Story(tmp_path / "other")
+    other.begin()
+    other.end("b", Exit(3))
+    other.end("a", NEVER_STARTED)  # the word to stop came there before it had begun
+    assert other.ends == [Exit(3, message="on b")]
 
 
 def test_a_host_that_cannot_begin_or_is_lost_is_named(tmp_path: Path) -> None:
