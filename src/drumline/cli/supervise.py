@@ -22,8 +22,7 @@ def command(run: str) -> None:
     state = read_state(folder)
     if state.phase.is_final:
         click.echo(f"run {folder.id} is over: {state.phase}")
-    elif is_locked(folder.lock_file):
-        click.echo(f"run {folder.id} has a supervisor already")
-    else:
-        take_up(folder)
+    elif not is_locked(folder.lock_file) and take_up(folder):
         click.echo(f"run {folder.id} is looked after again")
+    else:
+        click.echo(f"run {folder.id} has a supervisor already")

@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+_MOST_TRIES = 2000  # who looks may have been stopped while it did
+
 
 def take_lock(path: Path) -> int | None:
     """Lock a file and return its descriptor; None if somebody else holds it. Close it in every fork.
@@ -15,11 +17,15 @@ def take_lock(path: Path) -> int | None:
     The holder's pid is written into it, for people; who holds it is what the lock alone says.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(20):
+    tries = 20  # a fork of whoever was killed may have it for a moment longer
+    for _ in range(_MOST_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(0.005)  # `is_locked` holds it for the moment in which it looks
+            tries -= not _is_only_looked_at(descriptor)
+            if not tries:
+                break
+            time.sleep(0.005)
         else:
             with suppress(OSError):  # a full disk
                 os.ftruncate(descriptor, 0)
@@ -27,6 +33,16 @@ def take_lock(path: Path) -> int | None:
             return descriptor
     os.close(descriptor)
     return None
+
+
+def _is_only_looked_at(descriptor: int) -> bool:
+    """Whether nobody has this lock but `is_locked`, for the moment in which it looks: on a busy machine a long one."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
 
 
 def is_locked(path: Path) -> bool:

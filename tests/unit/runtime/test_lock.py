@@ -1,0 +1,38 @@
+"""Locks: who holds one is alive, and a glance at it keeps nobody from taking it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from threading import Thread
+
+from drumline.runtime.lock import is_locked, take_lock
+
+
+def test_a_lock_is_one_holders_until_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    held = take_lock(path)
+    assert held is not None
+    assert path.read_text() == f"{os.getpid()}\n"
+    assert is_locked(path)
+    assert take_lock(path) is None
+    os.close(held)
+    assert not is_locked(path)
+
+
+def test_who_only_looks_is_waited_for_however_long_that_takes_on_a_busy_machine(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    taken: list[int | None] = []
+    with path.open() as glance:
+        fcntl.flock(glance, fcntl.LOCK_SH)
+        taker = Thread(target=lambda: taken.append(take_lock(path)))
+        taker.start()
+        taker.join(0.3)
+        assert taken == []
+    taker.join()
+    (held,) = taken
+    assert held is not None
+    os.close(held)
