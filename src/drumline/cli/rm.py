@@ -22,7 +22,7 @@ from drumline.store.index import UnusableIndexError, use_index
 from drumline.supervise.reach import read_state
 from drumline.view.run import RunDetails, run_details
 
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 20.0
 
 
 @click.command()
@@ -91,7 +91,7 @@ def _remove(home: Path, folder: RunFolder) -> None:
                     shutil.rmtree(entry)
             for entry in list(folder.path.iterdir()):
                 if entry != folder.lock_file:  # without it nobody can be kept from taking the run up
-                    entry.unlink()
+                    entry.unlink(missing_ok=True)  # who looks up which code it was renames a file
             shutil.rmtree(folder.path)
         except OSError as error:
             raise EngineError(f"cannot remove {error.filename or folder.path}: {error.strerror}") from None

@@ -21,7 +21,7 @@ from drumline.supervise.control import read_answer, request_stop, wait_closed
 from drumline.supervise.detach import take_up
 
 _MOMENT_SECONDS = 0.01
-_LEAVING_SECONDS = 5.0  # that the last supervisor of a run may take after its end
+_LEAVING_SECONDS = 20.0  # that the last supervisor of a run may take after its end
 _PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
 
 
