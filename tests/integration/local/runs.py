@@ -26,7 +26,7 @@ from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_journal
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0  # for what comes sooner or later; a busy machine takes its time
 # `make test-ways` has every replica forked from a warm process, else those are cold whose spec says nothing of it; and
 # those of trainings cold, which are warm else.
 COLDLY = bool(os.environ.get("DRUMLINE_TEST_COLD"))
@@ -169,9 +169,9 @@ class House:
         return found
 
     def runs(self) -> list[Run]:
-        """All runs of this home."""
+        """All runs of this home, the last at the end."""
         folders = (self.home / "runs").iterdir() if (self.home / "runs").is_dir() else ()
-        return [Run(self, folder.name) for folder in folders if folder.name.isdecimal()]
+        return [Run(self, name) for name in sorted((each.name for each in folders if each.name.isdecimal()), key=int)]
 
     def exists(self, name: str) -> bool:
         """Whether a file of the project is there: how replicas say that they have come to a point."""
@@ -214,7 +214,7 @@ class House:
         """Assert that nothing is left, when what may stay for the next run has been told to go; end what is."""
         stop_warm_processes(self.home)
         try:
-            wait_until(lambda: not self.processes(), 10)
+            wait_until(lambda: not self.processes())
         except AssertionError:
             left = self.processes()
             raise AssertionError(f"left alive: {left}") from None
@@ -332,6 +332,11 @@ class Run:
     def kill_supervisor(self) -> None:
         """End the supervisor as the kernel does when memory is short."""
         kill_and_wait(wait_until(self.supervisor))
+        self.wait_alone()
+
+    def wait_alone(self) -> None:
+        """Wait until nobody holds the run's lock: a fork of a supervisor that was killed has it for a moment longer."""
+        wait_until(lambda: not is_locked(self.folder.lock_file))
 
     def said(self) -> str:
         """The supervisor's own log."""
@@ -352,6 +357,17 @@ def mounted(folder: Path, size: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def read_to(command: subprocess.Popen[str], words: str) -> str:
+    """What a command prints up to the line with these words, which has to come."""
+    assert command.stdout
+    shown = ""
+    while words not in shown:
+        line = command.stdout.readline()
+        assert line, f"{words!r} never came: {shown}"
+        shown += line
+    return shown
 
 
 def lock_holder(path: Path) -> int | None:
