@@ -95,7 +95,8 @@ def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(house: Ho
     house.run("train", "-d")
     (run,) = house.runs()
     house.wait_numbers("killed", 1)
-    house.run("supervise", run.id)
+    run.wait_alone()
+    assert "is looked after again" in house.run("supervise", run.id).out
     state = run.wait_for(Phase.FINISHED)
     assert {(each.exit.code, each.exit.signal) for each in state.replicas.values() if each.exit} == {(0, None)}
 
