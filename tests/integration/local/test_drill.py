@@ -22,7 +22,9 @@ for step in itertools.count(int(saved.read_text()) + 1 if saved.exists() else 1)
     time.sleep(0.005)
     print(f"step {step} loss {1 / step:.4f}", flush=True)
     if step % 10 == 0:
-        saved.write_text(str(step))
+        new = saved.with_suffix(".new")
+        new.write_text(str(step))
+        new.replace(saved)  # it may be killed at any moment
 """
 LINE = "run: python steps.py\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n"
 
@@ -74,7 +76,7 @@ def test_a_run_that_goes_on_is_hurt_only_if_that_is_meant_and_is_left_going_on(p
     assert not run.state.causes
     answer = project.run("drill", f"{run.id}.worker.1", "--yes", "-o", "json")
     assert answer.code == 0, answer
-    assert (run.state.phase, run.state.attempt) == (Phase.RUNNING, 1)
+    assert run.wait_for(Phase.RUNNING).attempt == 1  # one may take a step before another is there
     assert (
         project.run("drill", run.id, "--yes", "--term", "chief").code == 0
     )  # who is asked to leave has its own budget
@@ -132,15 +134,14 @@ def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(house: House
     house.write("knocker.py", KNOCKER)
     run = house.train(f"framework: tensorflow\nrun: python knocker.py\nroles: {{worker: 2}}\n{PRIVATE}")
     wait_until(lambda: house.exists("there"))
-    drill = house.command("drill", run.id, "--yes", "--net-cut", "worker.1", "--after", "0s", "--within", "1s")
+    drill = house.command("drill", run.id, "--yes", "--net-cut", "worker.1", "--after", "0s", "--within", "3s")
     wait_until(lambda: house.exists("away"))
     out, _ = drill.communicate()
     assert drill.returncode == 1
     assert "Noticed:    never" in out
     assert "wrong: nobody is named, and it was worker.1" in out
-    (house.project / "there").unlink(missing_ok=True)
-    (house.project / "away").unlink()
-    wait_until(lambda: house.exists("there") and not house.exists("away"))
+    (house.project / "there").unlink()
+    wait_until(lambda: house.exists("there"))
     assert house.run("kill", run.id).code == 0
 
 
@@ -170,7 +171,7 @@ def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: House) -
     report = report_of(answer)
     assert answer.code == 0, answer
     assert (report["cause"]["replica"], report["cause"]["failure"]) == ("1.worker.0", "hang")
-    assert report["notice_seconds"] >= 1
+    assert report["notice_seconds"] > 0.5  # a second after its last sign of life, which came before the pause
 
 
 def test_nobody_is_paused_where_nobody_would_notice(project: House) -> None:
