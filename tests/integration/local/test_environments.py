@@ -14,7 +14,7 @@ import pytest
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
 from drumline.runtime.environment import MARK, is_ready, kept
-from integration.local.runs import House, Run, kill_and_wait, mounted, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, kill_and_wait, mounted, wait_until
 from wheels import make_wheel
 
 UV = Path(sys.executable).with_name("uv")
@@ -106,6 +106,7 @@ def test_a_run_is_building_while_its_line_waits_and_says_so(house: House) -> Non
     close_gate(house)
     run = house.train(SPEC)
     house.wait_numbers("calls", 1)
+    wait_until(lambda: started(run))
     assert run.state.phase is Phase.BUILDING
     shown = json.loads(house.run("status", run.id, "-o", "json").out)
     assert {row["id"]: row["state"] for row in shown["replicas"]} == {
@@ -270,7 +271,7 @@ def test_data_is_made_in_the_environment_and_what_is_rendered_builds_and_runs_it
     script = house.write("script", house.run("render").out)
     for word in ("build", "prepare", "worker.1"):
         command = house.command(str(script), word, program=("sh",), env={"PYTHONHOME": ""})
-        out, err = command.communicate(timeout=60)
+        out, err = command.communicate(timeout=PATIENCE_SECONDS)
         assert command.returncode == 0, err
     assert out == f"1.2 {environments(house)[0]}\n"
     assert house.exists("data/made")
