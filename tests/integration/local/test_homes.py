@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
 
 SECRET = "wq7-never-on-disk-7qw"
 WAITING = "run: until [ -e $HERE/go ]; do sleep 0.01; done"
@@ -22,6 +22,7 @@ def test_what_a_run_leaves_is_for_its_user_alone(house: House) -> None:
     run = house.train("run: echo said; mkdir $OUTPUT_DIR/theirs; exit $((1 - DRUMLINE_ATTEMPT))\nrestart: 1")
     run.wait_for(Phase.FINISHED)
     house.run("status")
+    wait_until(lambda: not house.processes())  # somebody may still look up which code it was, and write that down
     for path in everything(house.home):
         if path.name == "theirs":
             assert stat.S_IMODE(path.stat().st_mode) == 0o777  # a replica's own umask is its user's
@@ -42,6 +43,7 @@ def test_a_secret_reaches_its_replica_and_no_disk(house: House) -> None:
     spec = 'run: test "$TOKEN" = "$EXPECTED"; exit $?\nenv: {TOKEN: {from: MY_TOKEN}}'
     run = house.train(spec, env={"MY_TOKEN": SECRET, "EXPECTED": SECRET})
     run.wait_for(Phase.FINISHED)
+    wait_until(lambda: not house.processes())
     holding = [path for path in everything(house.path) if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert holding == []
 
@@ -74,7 +76,7 @@ def test_a_supervisor_without_the_secrets_sees_a_line_through_but_starts_none(ho
 def test_twenty_launches_at_one_instant_have_numbers_of_their_own_and_all_finish(house: House) -> None:
     house.write_spec("run: echo $DRUMLINE_RUN >> $HERE/ran")
     commands = [house.command("train", "-d") for _ in range(20)]
-    answers = [command.communicate(timeout=60) for command in commands]
+    answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
     assert [command.returncode for command in commands] == [0] * 20, answers
     numbers = sorted(int(out) for out, _ in answers)
     assert numbers == list(range(1, 21))
