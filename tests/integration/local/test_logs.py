@@ -7,7 +7,7 @@ import re
 
 from drumline.run.state import Phase
 from drumline.store.logs import MARK
-from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, read_to, wait_until
 
 
 def texts(output: str) -> list[str]:
@@ -31,11 +31,9 @@ def test_following_goes_across_a_restart_and_ends_with_the_run(house: House) -> 
     )
     run = house.train("run: sh flaky.sh\nrestart: 1")
     follower = house.command("logs", "-f", run.id)
-    assert follower.stdout
     shown = ""
     for attempt in (0, 1):
-        while f"attempt {attempt}\n" not in shown:
-            shown += follower.stdout.readline()
+        shown += read_to(follower, f"attempt {attempt}\n")
         house.write(f"go{attempt}", "")
     rest, _ = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 0
@@ -66,10 +64,7 @@ def test_following_a_run_without_supervisor_says_so(house: House) -> None:
     run = house.train("run: echo begun; exec sleep 1000")
     wait_until(lambda: run.log("worker.0"))
     follower = house.command("logs", "-f", run.id)
-    assert follower.stdout
-    shown = ""
-    while "begun" not in shown:
-        shown += follower.stdout.readline()
+    read_to(follower, "begun")
     run.kill_supervisor()
     _, err = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 3
