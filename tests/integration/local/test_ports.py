@@ -9,7 +9,7 @@ import pytest
 from drumline.engine.local.claim import claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, lives, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, lives, wait_until
 
 SERVER = """
 import json, os, socket, sys
@@ -44,7 +44,7 @@ def abstract_names() -> set[str]:
 def test_runs_at_the_same_time_never_share_a_port(house: House) -> None:
     house.write_spec("roles: {worker: 4, ps: 2}\nrun: exec sleep 1000\ntimeouts: {grace: 1}")
     commands = [house.command("train", "-d") for _ in range(5)]
-    runs = [Run(house, command.communicate(timeout=60)[0].strip()) for command in commands]
+    runs = [Run(house, command.communicate(timeout=PATIENCE_SECONDS)[0].strip()) for command in commands]
     taken = [port for run in runs for port in ports(run)]
     assert len(taken) == len(set(taken)) == 30
     assert house.run("kill", "--force", *(run.id for run in runs)).code == 0
@@ -70,16 +70,13 @@ def test_a_port_stays_claimed_as_long_as_its_replica_lives_whatever_happens_to_s
     house.wait_numbers("up", 1)
     (port,) = ports(run)
     run.kill_supervisor()
-    assert f"@drumline-port-{port}" in abstract_names()
+    wait_until(lambda: f"@drumline-port-{port}" in abstract_names())  # a list that changes may leave somebody out
     assert claim_port(port) is None
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("", port))
     assert house.run("kill", run.id).code == 0
     assert not lives(house.numbers("up")[0])
-    claim = claim_port(port)  # another test may be given it at this moment, but not for long
-    while claim is None:
-        claim = claim_port(port)
-    claim.close()
+    wait_until(lambda: claim_port(port)).close()  # another test may be given it at this moment, but not for long
 
 
 def test_a_port_that_somebody_listens_on_is_not_claimed() -> None:
