@@ -75,7 +75,7 @@ def test_a_run_that_failed_goes_on_with_its_budgets_anew(house: House) -> None:
 
 
 def test_the_time_limit_of_a_run_begins_anew_when_it_goes_on(house: House) -> None:
-    run = house.train(f"{LASTING.replace('grace: 1', 'grace: 1, run: 1')}")
+    run = house.train(f"{LASTING.replace('grace: 1', 'grace: 1, run: 3')}")
     run.wait_for(Phase.FAILED)
     house.write("go", "")
     assert house.run("resume", run.id).code == 0
