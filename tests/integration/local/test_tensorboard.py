@@ -13,7 +13,7 @@ import pytest
 
 from boards import write_python, write_wheel
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, kill_and_wait, lives, wait_until
 from summaries import read_scalars, write_scalars
 from training.line import find_python
 
@@ -40,9 +40,14 @@ def address_of(run: Run) -> str:
     return wait_until(lambda: run.state.tensorboard_address)
 
 
-def scalars(address: str, *, runs: int = 1) -> Mapping[str, object]:
-    """What it shows of so many runs; it reads files in its own time."""
-    return wait_until(lambda: found if len(found := read_scalars(address, "loss")) == runs else None)
+def scalars(address: str, *, points: int = len(SHOWN)) -> Mapping[str, object]:
+    """What it shows once it has read so many points; it does that in its own time, and not all of a file at once."""
+
+    def shown() -> Mapping[str, object] | None:
+        found = read_scalars(address, "loss")
+        return found if sum(map(len, found.values())) == points else None
+
+    return wait_until(shown)
 
 
 def listeners(port: int) -> set[str]:
@@ -213,10 +218,10 @@ def test_runs_that_are_over_are_shown_side_by_side_until_somebody_ends_it(board:
         assert command.stdout
         words, _, address = command.stdout.readline().strip().partition(" ")
         assert words == "TensorBoard:"
-        assert scalars(address, runs=2) == {"1/summaries": SHOWN, "2": SHOWN[:1]}
+        assert scalars(address, points=4) == {"1/summaries": SHOWN, "2": SHOWN[:1]}
         assert listeners(int(address.strip("/").rpartition(":")[2])) == {"0100007F"}
         command.send_signal(signal.SIGINT)
-        _, said = command.communicate(timeout=30)
+        _, said = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 0, said
     assert list((tmp_path / "tmp").iterdir()) == []
 
