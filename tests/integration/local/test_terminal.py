@@ -11,7 +11,8 @@ import signal
 import struct
 import subprocess
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -53,7 +54,11 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Wait until this was shown."""
-        while text.encode() not in self.shown:
+        self.wait_until(lambda: text.encode() in self.shown)
+
+    def wait_until(self, look: Callable[[], bool]) -> None:
+        """Wait until what was shown is like this: a screen may come in pieces."""
+        while not look():
             assert self.read(PATIENCE_SECONDS), self.shown.decode()
 
     def wait(self) -> int:
@@ -185,7 +190,7 @@ def test_a_reader_that_has_had_enough_does_not_end_the_run(house: House) -> None
     assert command.stderr.read() == "drumline: run 1 (bad-day): 1 worker on local\n"
     command.stderr.close()
     run = only_run(house)
-    assert run.state.phase is Phase.RUNNING
+    run.wait_for(Phase.RUNNING)  # it may have had enough before the first had started
     house.write("go", "")
     run.wait_for(Phase.FINISHED)
 
@@ -224,13 +229,17 @@ for step in range(1, 4):
 """
 
 
+def is_summed_up(terminal: Terminal, words: str) -> bool:
+    return screen(terminal.shown)[-2:-1] != [] and screen(terminal.shown)[-2].startswith(words)
+
+
 def test_a_last_line_sums_up_how_far_the_training_is(house: House, terminals: list[Terminal]) -> None:
     house.write("steps.py", STEPS)
     house.write_spec("run: {argv: [python, steps.py]}")
     terminals.append(terminal := Terminal(house, "train"))
     for step, loss in enumerate(("1", "0.5", "0.33"), 1):
         terminal.wait_for(f"run 1: epoch 1/2, step {step}/4, loss {loss}")
-        assert screen(terminal.shown)[-2].startswith(f"run 1: epoch 1/2, step {step}/4")
+        terminal.wait_until(partial(is_summed_up, terminal, f"run 1: epoch 1/2, step {step}/4"))
         house.write(f"go{step}", "")
     assert terminal.wait() == 0
     left = screen(terminal.shown)
