@@ -37,6 +37,7 @@ def kill(run: Run, replica: str, incarnation: int = 0) -> None:
 
 def test_a_worker_returns_with_the_same_cluster_and_its_port_is_nobody_elses_meanwhile(house: House) -> None:
     run = start(house, "restart: {crash: 3, backoff: {initial: 1h, maximum: 1h}}")
+    wait_until(lambda: run.log("worker.1"))
     kill(run, "worker.1")
     wait_until(lambda: run.log("worker.1", 0, 1))
     assert run.log("worker.1", 0, 1) == run.log("worker.1")
