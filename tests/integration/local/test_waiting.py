@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from functools import partial
@@ -58,7 +59,7 @@ def is_over(run: Run) -> bool:
 
 
 def ledger_files(house: House) -> list[str]:
-    return [path.name for path in (house.home / "ledger").rglob("*")]
+    return [name for _, folders, files in os.walk(house.home / "ledger") for name in (*folders, *files)]
 
 
 def test_a_run_that_does_not_fit_waits_says_for_what_and_starts_as_soon_as_there_is_room(machine: House) -> None:
@@ -120,7 +121,7 @@ def test_a_run_that_waits_is_killed_at_once(machine: House) -> None:
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4")
     assert claims(machine) == {"1": True, "3": False}
     assert machine.run("kill", first.id, third.id).code == 0
-    assert ledger_files(machine) == ["lock"]
+    wait_until(lambda: ledger_files(machine) == ["lock"])  # when their supervisors have left
 
 
 def test_the_time_of_a_run_goes_on_while_it_waits(machine: House) -> None:
@@ -210,6 +211,7 @@ def test_a_claim_lasts_from_attempt_to_attempt(machine: House) -> None:
         restart: 1
     """)
     first.wait_started()
+    wait_until(lambda: first.log("worker.0") and first.log("worker.1"))
     second = train(machine, 3)
     wait_waiting(second, "waits for 3 of 4 gpus, run 1 has 2")
     machine.write("go-0", "")
