@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from drumline.engine.kubernetes.api import Api, Change, open_api
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from drumline.engine.local.claim import claim_port
 from drumline.errors import EngineError
 from integration.kubernetes.server import (
     Answer,
@@ -31,6 +32,14 @@ from integration.kubernetes.server import (
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Makes the server on a port the one of the current context."""
     return lambda port: monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "config", port)))
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that nobody else is given, also while nobody listens there."""
+    claim = next(filter(None, map(claim_port, range(30_000, 31_000))))
+    yield claim.port
+    claim.close()
 
 
 @asynccontextmanager
@@ -107,10 +116,10 @@ def test_a_watch_that_was_forgotten_lists_everything_again(at: Callable[[int], N
     run(test())
 
 
-def test_a_watch_waits_for_a_server_that_was_away(at: Callable[[int], None]) -> None:
+def test_a_watch_waits_for_a_server_that_was_away(at: Callable[[int], None], port: int) -> None:
     async def test() -> None:
         async with AsyncExitStack() as hall:
-            async with serve(in_turn(listing(5), changes(("ADDED", pod("a", 6))))) as port:
+            async with serve(in_turn(listing(5), changes(("ADDED", pod("a", 6)))), port):
                 at(port)
                 api = await hall.enter_async_context(open_api(patience_seconds=0))
                 watch = api.watch("Pod")
@@ -147,10 +156,9 @@ def test_patience_ends(at: Callable[[int], None]) -> None:
     run(test())
 
 
-def test_nobody_there_is_said_with_the_address(at: Callable[[int], None]) -> None:
+def test_nobody_there_is_said_with_the_address(at: Callable[[int], None], port: int) -> None:
     async def test() -> None:
-        async with serve(in_turn(Answer())) as port:
-            at(port)
+        at(port)
         async with open_api(patience_seconds=0) as api:
             with pytest.raises(AwayError, match=rf"http://127.0.0.1:{port} \(context `here`\) cannot be reached"):
                 await api.list("Pod")
