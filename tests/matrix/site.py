@@ -23,8 +23,10 @@ from training.line import find_python
 
 SCRIPT = Path(__file__).with_name("training.py")
 HARMS = {"KILL": Harm.KILL, "STOP": Harm.PAUSE, "network cut": Harm.CUT}
-PROGRESS_SECONDS = 3
-MEETING_SECONDS = 5
+# Longer than a slow start on a busy machine is quiet, and shorter than TensorFlow bears a peer that does not answer.
+PROGRESS_SECONDS = 5
+# Longer than who waits for a harm may have to: who has come to harm is quiet, and not only late for the others.
+MEETING_SECONDS = 30
 GRACE_SECONDS = 2
 LIMIT = "900MiB"
 DISK = "16m"
@@ -161,9 +163,11 @@ class LocalTrial:
     def hurt(self, replica: str, fault: str) -> None:
         if fault == SUPERVISOR_KILL:
             kill_and_wait(wait_until(self.run.supervisor))
+            wait_until(lambda: not is_locked(self.run.folder.lock_file))  # a fork of it may have it a moment longer
             answer = self.run.house.run("supervise", self.run.id)
             assert answer.code == 0, answer
             return
+        self.run.pid(replica)  # the chief may have come so far before it has a process
         state, name = self.state(), ReplicaId.parse(replica)
         engine = LocalEngine(site_of(self._folder), dict(os.environ))
         life = f"{replica}+{state.replicas[name].incarnation}" if state.replicas[name].incarnation else replica

@@ -16,7 +16,7 @@ from matrix.cells import AFTER, FROM_OUTSIDE, SUPERVISOR_KILL, Cell
 from matrix.oracle import LOSSES, Expected, expect
 from matrix.site import Site, Trial
 
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 240.0
 _STEP = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
 _SAVED = re.compile(r"^saved (\d+)$", re.MULTILINE)
 _FELL = re.compile("goes on without it|not started again")
@@ -101,7 +101,7 @@ def compare(trial: Trial, cell: Cell, expected: Expected) -> list[str]:
         wrong.append(f"started again: {units_of(state) or 'nobody'}, and not {expected.unit or 'nobody'}")
     wrong += compare_steps(trial, state, expected)
     try:
-        wait_for(lambda: not trial.left(), 10)
+        wait_for(lambda: not trial.left(), 60)
     except AssertionError:
         wrong.append(f"left alive: {trial.left()}")
     return wrong
