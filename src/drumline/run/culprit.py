@@ -102,18 +102,15 @@ def find_culprit(standings: Mapping[ReplicaId, Standing]) -> Blame:
     waits = [name for name, each in line.items() if each.doing is Doing.WAITS]
     for doing in (Doing.STOPPED, Doing.ELSEWHERE, Doing.UNKNOWN):
         found = [name for name, each in line.items() if each.doing is doing]
-        if found and (waits or doing is Doing.STOPPED or len(line) == 1):
+        # Of a chief that shows no stack nobody knows whether it waits for who serves it.
+        alone = len(trains if doing is Doing.UNKNOWN else line) == 1
+        if found and (waits or doing is Doing.STOPPED or alone):
             return Blame(found[0], _sentence(found, waits, line))
     if waits and len(waits) == len(line):
         words = {line[name].word for name in waits}
         together = f"everybody waits in {words.pop()}" if len(words) == 1 and len(waits) > 1 else _each(waits, line)
         return Blame(None, together)
-    return Blame(_leader(line), _each(list(line), line))
-
-
-def _leader(line: Mapping[ReplicaId, Standing]) -> ReplicaId | None:
-    """The chief of a line whose others only serve; of equals nobody is to blame more than the others."""
-    return next(iter(line)) if len(line) == 1 else None
+    return Blame(None, _each(list(line), line))  # of equals nobody is to blame more than the others
 
 
 def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapping[ReplicaId, Standing]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from drumline.engine.protocol import Engine, Tell
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import TakeStacks
-from drumline.run.culprit import Standing, all_wait, find_culprit, read_standing
+from drumline.run.culprit import Doing, Standing, all_wait, find_culprit, read_standing
 from drumline.run.event import EngineWarned, LineHung, RendezvousFailed, StacksTaken
 from drumline.run.quiet import Look, Pulse, Quiet, Verdict, begin, judge_line, watch
 from drumline.run.rendezvous import find_missing, must_form, say_missing
@@ -140,12 +140,21 @@ class HangWatch:
         return changed
 
 
-def take_stacks(run_dir: Path, engine: Engine, tell: Tell, action: TakeStacks) -> None:
+def take_stacks(
+    run_dir: Path,
+    engine: Engine,
+    tell: Tell,
+    action: TakeStacks,
+    has_ended: Callable[[ReplicaId], bool] = lambda _: False,
+) -> None:
     """Have everybody's stacks saved, whatever that does to them, and tell whom they blame."""
     stopped = {pulse.replica for pulse in engine.pulses() if pulse.is_stopped and pulse.attempt == action.attempt}
 
     def conclude() -> None:
-        tell(StacksTaken(action.attempt, *find_culprit(read_standings(run_dir, action, stopped))))
+        found = read_standings(run_dir, action, stopped)
+        # Who has given up on the others before anybody could look at it shows no stack either, and is not to blame.
+        seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
+        tell(StacksTaken(action.attempt, *find_culprit(seen)))
 
     engine.stacks(action.replicas, action.attempt, gently=False, then=conclude, incarnations=action.incarnations)
 

@@ -67,7 +67,10 @@ class Rounds:
     def _take_stacks(self, action: TakeStacks) -> None:
         from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only where a line hangs
 
-        take_stacks(self._folder.path, self._engine, self._supervisor.take, action)
+        def has_ended(name: ReplicaId) -> bool:
+            return self._supervisor.state.replicas[name].phase.is_final
+
+        take_stacks(self._folder.path, self._engine, self._supervisor.take, action, has_ended)
 
     def _look_at_stacks(self, then: Callable[[], object]) -> None:
         state = self._supervisor.state

@@ -141,6 +141,7 @@ SERVES, UNKNOWN, STOPPED = Standing(Doing.SERVES, "join"), Standing(Doing.UNKNOW
         ),
         ({FIRST: at("x"), SECOND: STOPPED}, SECOND, "worker.1 is stopped"),
         ({CHIEF: at("sleep"), FIRST: SERVES, SECOND: SERVES}, CHIEF, "chief.0 is in sleep (train.py:3)"),
+        ({CHIEF: UNKNOWN, FIRST: SERVES, SECOND: SERVES}, None, "chief.0 shows no stack"),
         ({FIRST: waits("a"), SECOND: at("x"), ReplicaId("evaluator", 0): at("y")}, SECOND, None),
         ({}, None, ""),
     ],

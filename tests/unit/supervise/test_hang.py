@@ -162,3 +162,14 @@ def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
     scene.loop.pass_time(0)
     message = "worker.1 is in sleep (train.py:31), worker.0 waits in all_reduce"
     assert scene.told == [StacksTaken(0, SECOND, message)]
+
+
+def test_who_has_left_before_anybody_could_look_at_it_is_not_to_blame(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "worker*2", IDLE._replace(stacks=WAITS), IDLE)
+    scene.told.clear()
+    for has_ended in ((lambda _: False), (lambda _: True)):
+        take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
+        scene.loop.pass_time(0)
+    first, second = scene.told
+    assert first == StacksTaken(0, SECOND, "worker.1 shows no stack, worker.0 waits in all_reduce")
+    assert second == StacksTaken(0, None, "worker.0 waits in all_reduce (distributed_c10d.py:4)")
