@@ -70,6 +70,7 @@ class WarmProcess:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._connections: set[socket.socket] = set()
+        self._runs: set[socket.socket] = set()  # those of them who may want replicas
         self._keep_seconds = 0.0
         self._idle_since = time.monotonic()
         self._began = time.time()
@@ -140,6 +141,7 @@ class WarmProcess:
         """Say what is here; if the environment has changed since, somebody else had better be here."""
         changed = self._files.changed()
         self._keep_seconds = request["keep"]
+        self._runs.add(connection)
         answer = {"pid": os.getpid(), "unfit": self._unfit, "changed": changed, "names": self._names}
         if changed:
             self._leave(connection, answer)
@@ -153,7 +155,7 @@ class WarmProcess:
             "unfit": self._unfit,
             "began": self._began,
             "replicas": self._begun,
-            "runs": len(self._connections) - 1,  # whoever asks is none
+            "runs": len(self._runs),
             "keep": self._keep_seconds,
         }
 
@@ -199,6 +201,7 @@ class WarmProcess:
     def _forget(self, connection: socket.socket) -> None:
         if connection in self._connections:
             self._connections.remove(connection)
+            self._runs.discard(connection)
             self._selector.unregister(connection)
             connection.close()
             self._idle_since = time.monotonic()

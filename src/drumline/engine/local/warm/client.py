@@ -157,22 +157,29 @@ class _WarmProcess:
 
     def _begin(self) -> socket.socket:
         """Start a warm process, unless somebody else does so at this moment."""
-        for folder in (self._folder.parent, self._folder):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        _clear(self._folder.parent, self._folder)
-        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self._open_lock()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             connection = connect(self._folder / "socket")
             if connection is None:
                 with listen(self._folder / "socket") as listener:
+                    # Before it begins: one that has nobody to serve leaves at once.
+                    connection = connect(self._folder / "socket")
+                    if connection is None:
+                        raise ConnectionRefusedError(0, "it does not listen")
                     self.pid = self._spawn(listener)
-                connection = connect(self._folder / "socket")
-            if connection is None:
-                raise ConnectionRefusedError(0, "it does not listen")
             return connection
         finally:
             os.close(lock)
+
+    def _open_lock(self) -> int:
+        """The lock of whoever begins one here; the last one may be about to leave, and take the folder along."""
+        while True:
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            _clear(self._folder.parent, self._folder)
+            with suppress(FileNotFoundError):
+                return os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _spawn(self, listener: socket.socket) -> int:
         """Begin it; by fork, since posix_spawn has the C library ignore its own signals, which a script could see."""
