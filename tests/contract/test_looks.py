@@ -70,4 +70,5 @@ def test_stacks_are_taken_before_an_end_and_each_end_is_told_once(site: Site, tm
     assert sorted(end.replica for end in watcher.ends()) == [worker(0), worker(1)]
     take_stacks(watcher, gently=False)  # of nobody
     saved = [watcher.run_dir / trace_dir(replica.id, 0) / STACKS for replica in watcher.plan.replicas]
-    assert all("Thread" in path.read_text() for path in saved if path.exists())
+    # py-spy says `Thread`, and Python itself of one that has no others `Current thread`.
+    assert all("thread" in path.read_text().lower() for path in saved if path.exists())

@@ -32,7 +32,7 @@ def begin(site: Site, folder: Path) -> Watcher:
     watcher.until(watcher.ends)
     for _ in range(2):  # an order may be given twice
         watcher.start_again(first, AGAIN)
-    watcher.until(lambda: watcher.log(worker(1), incarnation=1))
+    watcher.until(lambda: watcher.log(worker(1), incarnation=1).endswith("\n"))
     return watcher
 
 

@@ -228,6 +228,7 @@ def test_memory_that_is_shared_is_not_counted_twice(house: House, tmp_path: Path
         roles: {{worker: 3}}
         timeouts: {{grace: 1}}
     """)
+    run.wait_started()
     house.wait_numbers("up", 3)
     assert notes(run) == {"warm"}
     (shown,) = json.loads(house.run("monitor", run.id, "--once", "-o", "json").out)
