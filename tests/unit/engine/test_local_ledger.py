@@ -239,5 +239,5 @@ def test_no_descriptor_is_left_open(house: House) -> None:
     for ledger in ledgers:
         ledger.release()
         ledger.release()
-    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert set(Path("/proc/self/fd").iterdir()) <= before  # what an earlier test left may be collected meanwhile
     assert house.files() == set()

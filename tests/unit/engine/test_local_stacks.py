@@ -16,14 +16,18 @@ from drumline.engine.local.pulse import is_stopped
 from drumline.engine.local.stacks import Target, find_spy, save_stacks
 from drumline.run.culprit import Doing, read_standing
 
+# The other thread says that the first has come to rest: whoever says it of himself is still saying it.
 SCRIPT = """
-import os, threading, time
+import sys, threading, time
 
 def rest():
-    print("ready", flush=True)
+
     time.sleep(1000)
 
 def other():
+    while sys._current_frames()[threading.main_thread().ident].f_lineno != 6:
+        time.sleep(0.001)
+    print("ready", flush=True)
     time.sleep(1001)
 
 threading.Thread(target=other, daemon=True).start()

@@ -32,11 +32,20 @@ def _keep(folder: Path, script: str, lease_seconds: float) -> int:
     return pid
 
 
+def _renew_until(folder: Path, *names: str) -> None:
+    """Want the replica until it has come so far."""
+    while not all((folder / name).exists() for name in names):
+        os.utime(folder / "lease")
+        time.sleep(0.02)
+
+
 def test_a_replica_whose_lease_is_over_is_asked_to_end_and_its_trace_says_why(tmp_path: Path) -> None:
-    pid = _keep(tmp_path, "trap 'echo saved; exit 0' TERM; while :; do sleep 0.02; done", 0.2)
+    script = f"trap 'echo saved; exit 0' TERM; : > {tmp_path}/ready; while :; do sleep 0.02; done"
+    pid = _keep(tmp_path, script, 1.5)
+    _renew_until(tmp_path, "ready")
     os.waitpid(pid, 0)
     end = read_trace(tmp_path / "keeper")
-    why = "nobody had asked after it for 0.2s, so its lease was over"
+    why = "nobody had asked after it for 1.5s, so its lease was over"
     assert end.exit == Exit(code=0, message=why, reason="LeaseOver")
     assert end.over
     assert not end.exit.ok
@@ -48,7 +57,10 @@ def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, mo
     from drumline.runtime import lease  # noqa: PLC0415
 
     monkeypatch.setattr(lease, "GRACE_SECONDS", 0.1)
-    pid = _keep(tmp_path, f"trap '' TERM; setsid sleep 1000 & echo $! > {tmp_path}/child; sleep 1000", 0.2)
+    child = f"{tmp_path}/child"
+    script = f"trap '' TERM; setsid sleep 1000 & echo $! > {child}.new; mv {child}.new {child}; sleep 1000"
+    pid = _keep(tmp_path, script, 1.5)
+    _renew_until(tmp_path, "child")
     os.waitpid(pid, 0)
     end = read_trace(tmp_path / "keeper")
     assert end.exit
@@ -57,7 +69,7 @@ def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, mo
 
 
 def test_a_replica_whose_lease_is_renewed_lives_on_and_ends_as_it_likes(tmp_path: Path) -> None:
-    pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done; exit 3", 2.0)
+    pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done; exit 3", 2.5)
     deadline = time.monotonic() + 3.0  # longer than the lease
     while time.monotonic() < deadline:
         os.utime(tmp_path / "lease")

@@ -16,7 +16,7 @@ from drumline.runtime.keeper import now
 class SlowLink(Link):
     """A link to a host whose clock is an hour before ours, and which takes its time, now and then."""
 
-    pauses = (0.3, 0.01, 0.2)
+    pauses = (0.8, 0.01, 0.7)
 
     async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         assert message == {"do": "ping"}
@@ -28,7 +28,7 @@ class SlowLink(Link):
 def test_the_quickest_answer_counts() -> None:
     host = Host("gpu1")
     link = SlowLink(host, Hosts((host,)), hear=lambda _: None, rises=lambda: None)
-    assert asyncio.run(link._skew()) == pytest.approx(3600.0, abs=0.1)
+    assert asyncio.run(link._skew()) == pytest.approx(3600.0, abs=0.3)  # half of what the others took is more
 
 
 def test_what_a_host_measured_is_told_by_our_clock() -> None:
