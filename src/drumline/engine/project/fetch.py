@@ -115,18 +115,23 @@ class _Errand:
         if files:
             self._scratch.mkdir(parents=True, exist_ok=True)
         for batch in _batches([(each, self._begun(each)) for each in files]):
-            may_change = [self._anyhow or _grows(each) for each, _, _ in batch]
+            # What comes anyhow, and at once, comes up to its end, however long it is by now.
+            asked = [
+                -_BATCH_BYTES if self._anyhow and (at, length) == (0, each.size_bytes) else length
+                for each, at, length in batch
+            ]
             parts = [
-                (each.path, at, length, each.size_bytes, each.mtime_ns, may)
-                for (each, at, length), may in zip(batch, may_change, strict=True)
+                (each.path, at, most, each.size_bytes, each.mtime_ns, self._anyhow or _grows(each))
+                for (each, at, _), most in zip(batch, asked, strict=True)
             ]
             answer, data = await ask(self._shell, self._python, "offer", {**self._request, "parts": parts})
             at_byte = 0
-            for (each, at, _), length in zip(batch, answer["lengths"], strict=True):
+            for (each, at, _), most, length in zip(batch, asked, answer["lengths"], strict=True):
                 if length < 0:
                     self._part(each).unlink(missing_ok=True)
                     return False
-                self._append(each, at, data[at_byte : at_byte + length])
+                taken = each._replace(size_bytes=length) if most < 0 else each
+                self._append(taken, at, data[at_byte : at_byte + length])
                 at_byte += length
         return True
 

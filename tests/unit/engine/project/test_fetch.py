@@ -100,6 +100,20 @@ def test_a_file_that_changes_on_its_way_is_not_taken_nor_what_came_after(
     assert (tmp_path / "here/checkpoint/ckpt-1.data").exists()
 
 
+@pytest.mark.parametrize("text", ["another", "x"])
+def test_a_file_that_never_keeps_still_comes_anyhow_as_it_is_when_it_is_read(
+    host: Host, output: Path, tmp_path: Path, text: str
+) -> None:
+    def change(given: bytes) -> bytes:
+        if b'"parts": [' in given:
+            write(output / "checkpoint/ckpt-1.index", text, 99)
+        return given
+
+    host.meddle = change
+    assert asyncio.run(fetch(host, "~/runs/4/output", tmp_path / "here", settled=True, anyhow=True)).is_whole
+    assert listing(tmp_path / "here") == listing(output)
+
+
 def test_a_large_file_goes_on_where_the_connection_broke(host: Host, output: Path, tmp_path: Path) -> None:
     (output / "large").write_bytes(os.urandom(1 << 20) * 20)
     host.cut_after = 3

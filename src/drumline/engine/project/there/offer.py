@@ -40,15 +40,17 @@ def list_all(base: str, name: str, young_seconds: float) -> Iterator[list[object
 
 
 def read_part(path: str, offset: int, length: int, size: int, mtime_ns: int, may_grow: bool) -> bytes | None:
-    """A piece of a file; None if it is another by now."""
+    """A piece of a file; None if it is another by now. With a length below 0 so much at most, whatever it is."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
         file.seek(offset)
-        data = file.read(length)
+        data = file.read(abs(length))
         known = os.fstat(file.fileno())
+    if length < 0:
+        return data
     is_same = (known.st_size, known.st_mtime_ns) == (size, mtime_ns) or (may_grow and known.st_size >= size)
     return data if is_same and len(data) == length else None
 
