@@ -58,7 +58,7 @@ class SshRun:
         self._loop = loop
         self._tell = tell
         self._lives = Lives(run_dir, loop, tell)
-        self._ends = Ends(loop, self._end)
+        self._ends = Ends(loop, self._end, lambda host: self._links[host].shell is not None)
         self._helpers = Helpers(run_dir, self._order, loop, tell)
         self._courier = Courier(loop, self._hang_up, name="hosts")
         self._links = {host.name: self._link(host) for host in self._hosts.all}
@@ -179,7 +179,7 @@ class SshRun:
     def prepare(self, plan: Plan, life: Life) -> None:
         """Have a helper on every host that answers; told of as one."""
         plan = filled(plan, os.environ)
-        up = self._courier.ask(self._errands.answering(self._hosts.lost_seconds), 2 * CONNECT_SECONDS)
+        up = self._courier.ask(self._errands.answering(self._hosts.lost_seconds), CONNECT_SECONDS + PLACE_SECONDS)
         for host in self._helpers.begin(life, up):
             errand = self._errands.supply(
                 host,
@@ -222,10 +222,11 @@ class SshRun:
 
     def _order(self, host: str) -> None:
         """Tell a host everything that is wanted of it; if it does not answer, it is told when it does."""
-        self._ends.expect(host)
+        number = self._ends.expect(host)
         if self._links[host].is_up:
             messages = [*self._helpers.orders(host), *orders(self._lives, host, os.environ, self._loop.now())]
-            self._courier.send(self._errands.tell(host, messages, self._failed, self._ends.done))
+            done = partial(self._ends.done, number=number)
+            self._courier.send(self._errands.tell(host, messages, self._failed, done))
 
     def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
         """Tell an end; that the chief is done only when all that it wrote is here. What failed is told at once."""

@@ -25,6 +25,11 @@ class Clock:
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         self.due.append(call)
 
+    def pass_time(self) -> None:
+        due, self.due = self.due, []
+        for call in due:
+            call()
+
     def now(self) -> float:
         return 0.0
 
@@ -33,14 +38,14 @@ def end(index: int, at: float) -> ReplicaExited:
     return ReplicaExited(ReplicaId("worker", index), 0, 0, Exit(code=0), at)
 
 
-def make() -> tuple[Ends, list[int], Clock]:
+def make(*, is_reached: Callable[[str], bool] = lambda _: False) -> tuple[Ends, list[int], Clock]:
     told: list[int] = []
     clock = Clock()
 
     def tell(event: ReplicaExited, usage: Usage | None) -> None:
         told.append(event.replica.index)
 
-    return Ends(clock, tell), told, clock
+    return Ends(clock, tell, is_reached), told, clock
 
 
 def test_without_orders_an_end_is_told_at_once() -> None:
@@ -52,13 +57,23 @@ def test_without_orders_an_end_is_told_at_once() -> None:
 
 def test_an_end_waits_for_every_host_that_was_told_something_and_an_earlier_one_goes_first() -> None:
     ends, told, _ = make()
-    ends.expect("a")
-    ends.expect("b")
+    first, second = ends.expect("a"), ends.expect("b")
     ends.add(end(1, 5.0), None)
-    ends.done("a")
+    ends.done("a", first)
     assert told == []
     ends.add(end(0, 4.0), None)
-    ends.done("b")
+    ends.done("b", second)
+    assert told == [0, 1]
+
+
+def test_a_host_that_was_told_more_is_waited_for_until_it_has_done_that_too() -> None:
+    ends, told, _ = make()
+    first, second = ends.expect("a"), ends.expect("a")
+    ends.add(end(1, 5.0), None)
+    ends.done("a", first)
+    assert told == []
+    ends.add(end(0, 4.0), None)
+    ends.done("a", second)
     assert told == [0, 1]
 
 
@@ -67,6 +82,27 @@ def test_a_host_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     ends.expect("a")
     ends.add(end(0, 4.0), None)
     assert told == []
-    for call in clock.due:
-        call()
+    clock.pass_time()
+    assert told == [0]
+
+
+def test_a_host_that_is_reached_has_more_time_to_answer() -> None:
+    reached = {"a"}
+    ends, told, clock = make(is_reached=lambda host: host in reached)
+    ends.expect("a")
+    ends.add(end(0, 4.0), None)
+    for _ in range(3):
+        clock.pass_time()
+    assert told == []
+    reached.clear()
+    clock.pass_time()
+    assert told == [0]
+
+
+def test_nor_is_one_that_is_reached_waited_for_for_ever() -> None:
+    ends, told, clock = make(is_reached=lambda _: True)
+    ends.expect("a")
+    ends.add(end(0, 4.0), None)
+    for _ in range(100):
+        clock.pass_time()
     assert told == [0]
