@@ -15,7 +15,7 @@ from drumline.engine.ssh.refusal import AwayError
 from drumline.errors import DrumlineError, EngineError
 
 RELEASE_SECONDS = 30.0
-_RISE_SECONDS = 5.0
+_RISE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
 
 Bring = Callable[..., None]  # has something called by the supervisor's loop

@@ -69,7 +69,14 @@ class Link:
         self.facts: Facts | None = None
         self.trouble: EngineError | None = None  # why there is no hand
         self.heard_at = now()
+        self._let_in_at = 0.0
         self._risen = asyncio.Event()
+        self._wanted = asyncio.Event()
+
+    @property
+    def answered_at(self) -> float:
+        """When it was heard last; that it lets us in counts as well, until nothing comes of that."""
+        return max(self.heard_at, self._let_in_at) if self.shell else self.heard_at
 
     @property
     def is_up(self) -> bool:
@@ -99,13 +106,19 @@ class Link:
                 self.trouble = AwayError(f"{self.host.name} says what nobody understands: {error!r}")
             finally:
                 self._close()
-            await asyncio.sleep(_PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)])
+            with suppress(TimeoutError):  # who waits for it has it tried again at once
+                await asyncio.wait_for(self._wanted.wait(), _PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)])
+            self._wanted.clear()
             tries += 1
 
     async def rise(self, seconds: float) -> bool:
-        """Wait until there is a hand; False if it takes longer, or would take for ever."""
+        """Wait until there is a hand; False if it takes longer. Who has let us in by then is about to have one."""
+        self._wanted.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._risen.wait(), seconds)
+        until = now() + min(_FIRST_WORD_SECONDS, self._hosts.lost_seconds)
+        while self.shell and not self.is_up and now() < until:
+            await asyncio.sleep(_PAUSES_SECONDS[0])
         return self.is_up
 
     async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -131,9 +144,8 @@ class Link:
         """Connect, have a hand there and greet it."""
         seconds = min(_CONNECT_SECONDS, max(1.0, self._hosts.lost_seconds))
         self.shell = await connect(self.host.name, config=self._hosts.config, seconds=seconds)
-        talk = await open_hand(self.shell, self._hosts)
-        self._talk = talk
-        self._listener = asyncio.ensure_future(self._read(talk))
+        self._let_in_at = now()
+        self._hear_from(await open_hand(self.shell, self._hosts))
         folder = self._hosts.folder or FOLDER
         runtime = f"{agents_folder(self._hosts)}/{package_name()}/runtime"
         greeting: dict[str, Any] = {
@@ -148,6 +160,10 @@ class Link:
         found = await self._within(self.ask(greeting), _FIRST_WORD_SECONDS)
         skew = 0.0 if found["boot"] == boot_id() else await self._skew()
         self.facts = read_facts(found, self.shell, skew)
+
+    def _hear_from(self, talk: Talk) -> None:
+        self._talk = talk
+        self._listener = asyncio.ensure_future(self._read(talk))
 
     async def _skew(self) -> float:
         """How far its clock is before ours: by the quickest answer of several."""
@@ -175,17 +191,19 @@ class Link:
 
     async def _read(self, talk: Talk) -> None:
         """Pass on what the hand says, until it says no more."""
-        while line := await talk.readline():
-            message = json.loads(line)
-            data = await talk.readexactly(message[SIZE]) if SIZE in message else b""
-            self.heard_at = now()
-            if message["do"] == "answer":
-                waiting = self._answers.get(message["id"])
-                if waiting and not waiting.done():
-                    waiting.set_result(message)
-            else:
-                self._hear(Frame(message, data))
-        self._fail(AwayError(f"the connection to {self.host.name} broke"))
+        try:
+            while (line := await talk.readline()).endswith(b"\n"):  # half a line is the last of a connection that broke
+                message = json.loads(line)
+                data = await talk.readexactly(message[SIZE]) if SIZE in message else b""
+                self.heard_at = now()
+                if message["do"] == "answer":
+                    waiting = self._answers.get(message["id"])
+                    if waiting and not waiting.done():
+                        waiting.set_result(message)
+                else:
+                    self._hear(Frame(message, data))
+        finally:  # nobody answers any more
+            self._fail(AwayError(f"the connection to {self.host.name} broke"))
         words = await talk.said_last()
         raise AwayError(f"the connection to {self.host.name} broke{f': {last_words(words)}' if words else ''}")
 
@@ -193,6 +211,7 @@ class Link:
         for waiting in self._answers.values():
             if not waiting.done():
                 waiting.set_exception(error)
+                waiting.exception()  # who could not even ask it does not look, and asyncio complains
 
     def _close(self) -> None:
         self._risen.clear()

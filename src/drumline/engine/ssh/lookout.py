@@ -20,6 +20,7 @@ from drumline.words import span
 
 _LOOK_SECONDS = 0.5
 _WORRY_SECONDS = 5.0
+_ASLEEP_SECONDS = 3.0  # between two looks: this machine was suspended, or had no time for us
 
 
 class Lookout:
@@ -42,6 +43,7 @@ class Lookout:
         self._warn = warn
         self._worried: set[str] = set()
         self._is_looking = False
+        self._looked_at = self._awake_since = loop.now()
         self.lost: set[str] = set()
         self.doubtful = set(self._file.read_text().splitlines()) if self._file.exists() else set()
 
@@ -49,12 +51,16 @@ class Lookout:
         """See now and then whether every host answers, for as long as somebody may be there."""
         if not self._is_looking:
             self._is_looking = True
+            self._looked_at = self._loop.now()
             self._loop.call_later(_LOOK_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
         self._is_looking = False
+        moment = self._loop.now()
+        if moment - self._looked_at >= _ASLEEP_SECONDS:
+            self._awake_since = moment  # hosts may have said something, and nobody has heard it yet
         for host, link in self._links.items():
-            silent = 0.0 if link.is_up else self._loop.now() - link.heard_at
+            silent = 0.0 if link.is_up else moment - max(link.answered_at, self._awake_since)
             if silent >= self._hosts.lost_seconds:
                 self._lose(host, silent)
             elif silent >= _WORRY_SECONDS and host not in self._worried and self._is_used(host):

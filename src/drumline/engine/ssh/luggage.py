@@ -21,6 +21,7 @@ from drumline.engine.project.size import list_largest
 from drumline.engine.project.snapshot import Snapshot, take
 from drumline.engine.project.tree import OWN, walk
 from drumline.engine.protocol import Site
+from drumline.engine.ssh.refusal import AwayError
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Place, Plan
@@ -153,7 +154,7 @@ class Luggage:
     def _reached(self, host: str) -> Way:
         way = self._way(host)
         if way is None:
-            raise EngineError(f"{host} does not answer")
+            raise AwayError(f"{host} does not answer")
         return way
 
     def _folders_here(self) -> dict[str, Path]:

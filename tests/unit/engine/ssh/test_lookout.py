@@ -1,0 +1,104 @@
+"""When a host counts as lost: by its silence, as long as there was somebody to hear it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.helpers import Helpers
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.lives import Lives
+from drumline.engine.ssh.lookout import Lookout
+from drumline.plan.hosts import Host, Hosts
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Event, ReplicaExited
+
+LOST_SECONDS = 60.0
+
+
+class Clock:
+    """A loop whose time passes when it is told to."""
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+        self._due: list[tuple[float, Callable[[], object]]] = []
+
+    def on_readable(self, descriptor: int, call: Callable[[], object]) -> None:
+        raise AssertionError
+
+    def forget(self, descriptor: int) -> None:
+        raise AssertionError
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        self._due.append((self._now + seconds, call))
+
+    def now(self) -> float:
+        return self._now
+
+    def pass_time(self, seconds: float, *, asleep: bool = False) -> None:
+        """Let so much pass, and call whom it concerns; only at the end, if everybody was asleep."""
+        until = self._now + seconds
+        while not asleep and self._due and min(self._due)[0] <= until:
+            self._now = min(self._due)[0]
+            self._call()
+        self._now = until
+        self._call()
+
+    def _call(self) -> None:
+        due = [each for each in self._due if each[0] <= self._now]
+        self._due = [each for each in self._due if each[0] > self._now]
+        for _, call in due:
+            call()
+
+
+class Place:
+    """A run with somebody on a host that has just fallen silent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.told: list[Event] = []
+        self.clock = Clock()
+        self.link = SimpleNamespace(is_up=False, answered_at=self.clock.now(), trouble=None)
+        lives = Lives(folder, self.clock, self.told.append)
+        helpers = Helpers(folder, lambda _: None, self.clock, self.told.append)
+        hosts = Hosts((Host("h1"),), "unique", "tester", None, lost_seconds=LOST_SECONDS)
+        links = {"h1": cast("Link", self.link)}
+        self.lookout = Lookout(folder, hosts, links, (lives, helpers), self.clock, lambda _: None)
+        lives.ask_for([(Life(ReplicaId("worker", 0), 0), "h1")])
+        self.lookout.look()
+
+    def is_lost(self) -> bool:
+        return any(isinstance(event, ReplicaExited) for event in self.told)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_a_host_that_is_silent_for_long_is_lost(place: Place) -> None:
+    place.clock.pass_time(LOST_SECONDS - 1)
+    assert not place.is_lost()
+    place.clock.pass_time(2)
+    assert place.is_lost()
+    assert place.lookout.doubtful == {"h1"}
+
+
+def test_time_in_which_nobody_was_there_to_hear_it_does_not_count(place: Place) -> None:
+    place.clock.pass_time(10 * LOST_SECONDS, asleep=True)
+    assert not place.is_lost()
+    place.clock.pass_time(LOST_SECONDS - 1)
+    assert not place.is_lost()
+    place.clock.pass_time(2)
+    assert place.is_lost()
+
+
+def test_a_host_that_answers_before_that_is_not_lost(place: Place) -> None:
+    place.clock.pass_time(LOST_SECONDS - 1)
+    place.link.answered_at = place.clock.now()
+    place.clock.pass_time(LOST_SECONDS - 1)
+    assert not place.is_lost()
