@@ -48,7 +48,8 @@ class Courier:
         """From over there: have this called here, after all that was brought before."""
         self._news.append(partial(call, *news))
         with suppress(BlockingIOError):  # it is awake
-            os.write(self._wake, b"!")
+            if self.is_open:  # else nobody deals with it, and the pipe may be somebody else's by now
+                os.write(self._wake, b"!")
 
     def wait(self, errand: Errand, seconds: float) -> bool:
         """Wait here until this is done; False if it takes longer."""

@@ -18,12 +18,14 @@ from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
 
 _ANSWER_SECONDS = 1.0  # that a supervisor may be kept waiting
-_SILENT_SECONDS = 5.0
+_SILENT_SECONDS = 8.0  # a host that has nothing to say is asked every five
 _STACKS_SECONDS = 30.0
 
 
 class Survey:
     """Asks the hosts on which somebody lives."""
+
+    patience_seconds = _ANSWER_SECONDS
 
     def __init__(self, courier: Courier, links: Mapping[str, Link], lives: Lives) -> None:
         self._courier = courier
@@ -48,14 +50,16 @@ class Survey:
 
         async def ask(link: Link) -> tuple[Link, dict[str, Any]] | None:
             try:
-                return link, await asyncio.wait_for(link.ask(message), _ANSWER_SECONDS)
+                return link, await asyncio.wait_for(link.ask(message), self.patience_seconds)
             except (TimeoutError, DrumlineError):
                 return None
 
         async def ask_all() -> list[tuple[Link, dict[str, Any]]]:
             return [each for each in await asyncio.gather(*map(ask, links)) if each]
 
-        return self._courier.ask(ask_all(), 2 * _ANSWER_SECONDS) if links and self._courier.is_open else []
+        with suppress(TimeoutError):  # the courier has its hands full: nobody answers at once
+            return self._courier.ask(ask_all(), 2 * self.patience_seconds) if links and self._courier.is_open else []
+        return []
 
     def stacks(self, lives: Sequence[Life], *, gently: bool, then: Callable[[], object]) -> None:
         """Have the stacks of these saved, and brought here; nobody waits for that."""
