@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 from pathlib import Path
@@ -9,17 +10,19 @@ from pathlib import Path
 import pytest
 
 from hosts.world import HOME, SHARED, World
+from integration.local.runs import wait_until
 
 
-def ssh(world: World, name: str, command: str) -> subprocess.CompletedProcess[str]:
-    words = ["ssh", "-F", str(world.config), "-o", "ConnectTimeout=2", name, command]
+def ssh(world: World, name: str, command: str, *, seconds: int = 60) -> subprocess.CompletedProcess[str]:
+    words = ["ssh", "-F", str(world.config), "-o", f"ConnectTimeout={seconds}", name, command]
     return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
 def test_every_host_is_one_of_its_own(world: World) -> None:
     told = [ssh(world, name, "hostname; pwd; ls /tmp; touch /tmp/mine ~/mine") for name in world.names]
     assert [each.stdout.split() for each in told] == [[name, HOME] for name in world.names]
-    assert [each.pid for name in world.names for each in world.processes(name)] == []
+    for name in world.names:
+        world.wait_idle(name)
 
 
 def test_a_folder_is_shared_and_homes_are_not(world: World) -> None:
@@ -38,7 +41,8 @@ def test_hosts_reach_each_other_and_nobody_reaches_the_rest_of_the_world(world: 
 
 def test_a_pulled_cable_is_silent_and_can_be_put_back(world: World) -> None:
     world.link("h2", up=False)
-    assert "timed out" in ssh(world, "h2", "true").stderr
+    # A machine that is busy may take so long to say so that the kernel has given up to ask for its address.
+    assert re.search("timed out|No route to host", ssh(world, "h2", "true", seconds=2).stderr)
     world.link("h2", up=True)
     assert ssh(world, "h2", "true").returncode == 0
 
@@ -47,11 +51,10 @@ def test_what_a_session_began_outlives_a_killed_sshd_and_is_seen(world: World) -
     ssh(world, "h3", "setsid sleep 1000 > /dev/null 2>&1 < /dev/null &")
     world.kill_sshd("h3")
     assert "refused" in ssh(world, "h3", "true").stderr
-    (sleeper,) = world.processes("h3")
-    assert sleeper.argv == ("sleep", "1000")
+    wait_until(lambda: [each.argv for each in world.processes("h3")] == [("sleep", "1000")])
     world.start_sshd("h3")
     assert ssh(world, "h3", "pkill -9 sleep").returncode == 0
-    assert world.processes("h3") == []
+    world.wait_idle("h3")
 
 
 def test_a_host_can_be_without_python_disk_or_its_old_key() -> None:

@@ -165,16 +165,20 @@ class World:
 
     def link(self, name: str, *, up: bool) -> None:
         """Put a host's cable in, or pull it: nobody reaches it, and nobody is told."""
-        _ip(f"link set {self.hosts[name].cable} {'up' if up else 'down'}")
+        host = self.hosts[name]
+        # Who asked for its address in vain must not be told so by a question from before it was back.
+        again = [f"neigh flush to {host.address} dev {_BRIDGE}"] if up else []
+        _ip(f"link set {host.cable} {'up' if up else 'down'}", *again)
 
     def kill_sshd(self, name: str) -> None:
         """Kill a host's sshd and every session of it; whatever these started lives on."""
-        for process in self._all(name):
-            if is_sshd(process):
+        while sshds := list(filter(is_sshd, self._all(name))):  # one may begin a session while it is looked for
+            for process in sshds:
                 with suppress(ProcessLookupError):
                     gone = os.pidfd_open(process.pid)
-                    os.kill(process.pid, signal.SIGKILL)
-                    select.select([gone], [], [])  # or its port would still be taken for the next
+                    with suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGKILL)
+                        select.select([gone], [], [])  # or its port would still be taken for the next
                     os.close(gone)
 
     def start_sshd(self, name: str) -> None:
