@@ -22,6 +22,7 @@ from unit.engine.project.host import listing
 T = TypeVar("T")
 BASE = "~/base with blanks"
 FOLDER = f"{BASE}/runs/u/project"
+OVER = "/run/over"  # a file of a host: no more is waited for
 
 
 def there(world: World, name: str) -> Path:
@@ -76,13 +77,15 @@ def test_an_output_comes_back(world: World, project: Path, tmp_path: Path) -> No
 
 
 class Cut(Shell):
-    """A connection whose sshd is killed while a large message is on its way."""
+    """A connection whose sshd is killed while a large message is on its way: no more than a part of it is read."""
 
     world: World
     calls = 0
 
     async def run(self, argv: Sequence[str], given: bytes = b"", *, seconds: float | None = None) -> Answer:
         Cut.calls += 1
+        if Cut.calls == 3:
+            argv = ["sh", "-c", f'{{ head -c 1000000; until [ -e {OVER} ]; do sleep 0.1; done; }} | "$@"', "sh", *argv]
         going = asyncio.ensure_future(super().run(argv, given, seconds=seconds))
         if Cut.calls == 3:
             await asyncio.sleep(0)
@@ -100,6 +103,8 @@ def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(world: World, pro
     with pytest.raises(AwayError, match=r"the connection to h3 broke"):
         ask(world, "h3", go)
     assert Cut.calls == 3
+    world.path("h3", OVER).touch()
+    world.wait_idle("h3")
     assert not there(world, "h3").exists()
     world.start_sshd("h3")
     again = send(world, "h3", project)
