@@ -59,8 +59,9 @@ def test_a_cable_that_is_pulled_for_a_while(house: House, world: World) -> None:
     run = train(house)
     wait_line(run, "worker.1", 5)
     world.link("h2", up=False)
-    wait_line(run, "worker.0", 50)  # some five seconds
-    assert b"line 40\n" not in run.log("worker.1")
+    came = run.log("worker.1").count(b"\n")
+    wait_line(run, "worker.0", came + 45)  # some five seconds
+    assert run.log("worker.1").count(b"\n") < came + 30  # what was on its way
     world.link("h2", up=True)
     check(run)
 
@@ -159,7 +160,7 @@ def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(house: House,
 
 
 def test_a_line_starts_again_on_the_hosts_that_remain(house: House, world: World) -> None:
-    run = train(house, lost="5s", lease="10s", rest="restart: {lost: 1}")
+    run = train(house, lost="8s", lease="16s", rest="restart: {lost: 1}")
     wait_line(run, "worker.1", 5)
     world.link("h2", up=False)
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
