@@ -8,7 +8,7 @@ import pytest
 
 from drumline.run.state import Phase
 from hosts.world import World
-from integration.local.runs import House, wait_until
+from integration.local.runs import House, Run, wait_until
 
 LONG_SECONDS = 180.0
 NUMBER = 50
@@ -22,7 +22,10 @@ def world() -> Iterator[World]:
 
 def test_fifty_hosts_start_a_line_and_are_killed_to_the_last(house: House, world: World) -> None:
     spec = f"run: echo on $(hostname); exec sleep 1000\nroles: {{worker: {NUMBER}}}\n"
-    run = house.train(f"{spec}engine: {{ssh: [{', '.join(world.names)}]}}\n")
+    house.write_spec(f"{spec}engine: {{ssh: [{', '.join(world.names)}]}}\n")
+    answer = house.run("train", "-d", seconds=LONG_SECONDS)  # they share the cores with other tests
+    assert answer.code == 0, answer
+    run = Run(house, answer.out.strip())
     run.wait_for(Phase.RUNNING, LONG_SECONDS)
     wait_until(lambda: all(run.log(f"worker.{n}") for n in range(NUMBER)), LONG_SECONDS)
     assert [run.log(f"worker.{n}") for n in range(NUMBER)] == [b"on %s\n" % name.encode() for name in world.names]

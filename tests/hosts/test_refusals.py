@@ -117,7 +117,7 @@ def test_a_disk_that_fills_up_under_a_run_ends_it_with_the_hosts_name(house: Hou
     assert answer.code == 1
     assert "No space left on device" in answer.out
     (run,) = house.runs()
-    assert run.state.phase is Phase.FAILED
+    run.wait_for(Phase.FAILED)  # and nobody of it is on a host any more
     assert run.cause.failure in ("crash", "early")
     for name in world.names:
         world.run(name, "sh", "-c", "rm -rf /home/me/.local/share/drumline/runs")
