@@ -6,7 +6,7 @@ import secrets
 import shlex
 from pathlib import Path
 
-from contract.sites import Deed, LocalSite, Rendered, read_json, wait_until
+from contract.sites import PATIENCE_SECONDS, Deed, LocalSite, Rendered, read_json, wait_until
 from drumline.engine import protocol
 from drumline.engine.local.trace import read_trace
 from drumline.engine.ssh import SshEngine
@@ -17,6 +17,14 @@ from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.lock import is_locked
 from drumline.supervise.loop import EventLoop
 from hosts.world import HOME, SHARED, World
+
+
+class _PatientEngine(SshEngine):
+    """One that waits for hosts which are only slow: it is of what they answer that the contract speaks."""
+
+    def watch(self, run_dir: Path, loop: protocol.Loop, tell: protocol.Tell) -> None:
+        super().watch(run_dir, loop, tell)
+        self._run.survey.patience_seconds = PATIENCE_SECONDS
 
 
 class SshSite:
@@ -36,7 +44,7 @@ class SshSite:
     def make_engine(self) -> protocol.Engine:
         for engine in self._engines:
             self._end(engine)  # that of a supervisor that is gone has no thread any more
-        self._engines.append(SshEngine(self._site))
+        self._engines.append(_PatientEngine(self._site))
         return self._engines[-1]
 
     def make_loop(self) -> EventLoop:
