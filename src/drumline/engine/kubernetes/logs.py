@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.lines import Stream
+from drumline.engine.kubernetes.lines import Cursor, Stream
 from drumline.engine.kubernetes.logfile import LogFile
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.errors import DrumlineError
@@ -78,21 +78,27 @@ class Collector:
             self._sources[path] = source, asyncio.create_task(self._collect(source))
 
     async def finish(self, pod: str, container: str, path: Path, seconds: float) -> str:
-        """Bring here what is left of the log of a container that has ended; say why that is not all, if so."""
+        """Bring here what is left of the log of a container that has ended; say why that is not all, if so.
+
+        Whoever brings nothing for so many seconds is waited for no longer.
+        """
         self.follow(pod, container, path)
         source, task = self._sources[path]
         source.over.set()
-        await asyncio.wait([task], timeout=seconds)
-        if not task.done():
-            task.cancel()
+        while not task.done():
+            before = source.file.cursor
+            await asyncio.wait([task], timeout=seconds)
+            if source.file.cursor == before:
+                task.cancel()
+                break
         return "" if source.is_whole else source.trouble or f"nobody answered within {seconds:g} s"
 
     async def _collect(self, source: _Source) -> None:
         complaints = 0
+        ended_at: Cursor | None = None  # where a read came to its end
         while True:
             is_last = source.over.is_set()  # what is read after this is all there is
             is_followed = not is_last and self._free > 0
-            before = source.file.cursor
             try:
                 if not is_followed:
                     async with self._asking:
@@ -113,15 +119,17 @@ class Collector:
                 await source.pause(at_least=1.0)
             else:
                 source.trouble = complaint
-                if is_last and not complaint and source.file.cursor != before:
-                    continue  # a server that is cut off behind itself ends without a word: there may be more
+                # A runtime writes the last lines a moment after a container has ended, and a server that is cut off
+                # behind itself ends without a word: the end is where two reads end.
+                is_end = not complaint and source.file.cursor == ended_at
+                ended_at = None if complaint else source.file.cursor
                 # Who has followed it to where it ended has all of it, even if it is gone when it is looked at again.
                 source.is_whole = not complaint if is_followed else is_last and (source.is_whole or not complaint)
-                complaints += is_last
-                if is_last and (not complaint or complaints >= _MOST_COMPLAINTS):
+                complaints += is_last and bool(complaint)
+                if is_last and (is_end or complaints >= _MOST_COMPLAINTS):
                     return
                 # Cut off by who does not say so, or ended, which will be heard in a moment.
-                await source.pause(at_least=self._tempo.ask_seconds if not self._free else 0.0)
+                await source.pause(at_least=0.0 if self._free or is_last else self._tempo.ask_seconds)
 
     async def _follow(self, source: _Source) -> str:
         self._free -= 1

@@ -274,6 +274,52 @@ def test_a_container_that_says_nothing_has_a_whole_log_that_is_no_file(tmp_path:
     assert not (tmp_path / "log").exists()
 
 
+def test_a_last_line_that_is_written_a_moment_after_the_end_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    class Late(Server):
+        async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
+            async for chunk in super()._chunks(since, follow=follow, cut=cut):
+                yield chunk
+            if len(self.asked) == 1:
+                self.write(b"saved")
+
+    async def run(first: bytes) -> str:
+        server = Late()
+        if first:
+            server.write(first)
+        server.is_over.set()
+        return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", path, LONG_SECONDS)
+
+    assert asyncio.run(run(b"")) == ""
+    assert path.read_bytes() == b"saved\n"
+    path.unlink()
+    (path.parent / CURSOR).unlink()
+    assert asyncio.run(run(b"one")) == ""
+    assert path.read_bytes() == b"one\nsaved\n"
+
+
+def test_a_long_rest_is_waited_for_as_long_as_it_comes(tmp_path: Path) -> None:
+    path, patience_seconds = tmp_path / "log", 0.2
+
+    class Slow(Server):
+        async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
+            async for chunk in super()._chunks(since, follow=follow, cut=cut):
+                for line in chunk.splitlines(keepends=True):
+                    yield line
+                    await asyncio.sleep(patience_seconds / 4)
+
+    async def run() -> str:
+        server = Slow()
+        for number in range(12):
+            server.write(b"line %d" % number)
+        server.is_over.set()
+        return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", path, patience_seconds)
+
+    assert asyncio.run(run()) == ""
+    assert path.read_bytes() == b"".join(b"line %d\n" % number for number in range(12))
+
+
 def test_a_server_that_ends_in_the_middle_without_a_word_is_asked_for_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "worker.0" / "log"
 
