@@ -56,7 +56,8 @@ def read_pod(
     status = pod.get("status") or {}
     name = main_container(pod)
     main = _state(pod, name)
-    if over := main.get("terminated"):
+    # A kubelet may have started it again since: an operator's pods say so, and no line survives that.
+    if over := main.get("terminated") or _state(pod, name, "lastState").get("terminated"):
         return _ended(pod, over, name, asked=asked)
     if failed := _failed_init(pod):
         return _init_ended(pod, *failed, asked=asked)
@@ -113,10 +114,10 @@ def seconds_of(moment: str | None) -> float | None:
     return at if at > 0 else None
 
 
-def _state(pod: Pod, container: str) -> Mapping[str, Any]:
+def _state(pod: Pod, container: str, which: str = "state") -> Mapping[str, Any]:
     for each in (pod.get("status") or {}).get("containerStatuses") or ():
         if each.get("name") == container:
-            state: Mapping[str, Any] = each.get("state") or {}
+            state: Mapping[str, Any] = each.get(which) or {}
             return state
     return {}
 

@@ -173,6 +173,15 @@ def test_an_end_is_read_from_the_container_before_the_pod_has_heard_of_it() -> N
     assert [each["pod"]["status"]["phase"] for each in ends] == ["Pending", "Failed"]
 
 
+@pytest.mark.parametrize("state", [{"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}], ids=str)
+def test_an_end_that_nobody_saw_before_a_kubelet_began_again_is_an_end(state: dict[str, Any]) -> None:
+    pod = last_pod("exit-3")
+    (container,) = pod["status"]["containerStatuses"]
+    again = {**container, "state": state, "lastState": container["state"], "restartCount": 1}
+    status = {**pod["status"], "phase": "Running", "containerStatuses": [again]}
+    assert read_pod({**pod, "status": status}, now=NOW) == standings("exit-3")[-1]
+
+
 def test_the_log_that_says_why_is_that_of_the_init_container_that_failed() -> None:
     end = standings("init-failed")[-1]
     assert isinstance(end, PodEnded)
