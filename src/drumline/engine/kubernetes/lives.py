@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ Pod = dict[str, Any]
 NEVER_STARTED = Exit(message="it was never started")
 _USUAL_SECONDS = 10.0
 _SECOND = 0.999  # times of a cluster are cut to whole seconds
+_APART = 1e-6  # two ends that nobody can tell apart by their times
 
 
 class Kept:
@@ -85,6 +87,7 @@ class Lives:
         self._by_pod: dict[str, Kept] = {}
         self._ends: deque[tuple[Kept, End]] = deque()  # in the order in which they came
         self._drained: set[Life] = set()
+        self._last_end_at = -inf  # of whoever was seen to end
         self.is_listed = False  # all that there is has been seen
 
     def keep(self, life: Life) -> Kept:
@@ -207,7 +210,7 @@ class Lives:
         now = time.time()
         at = now if standing.ended_at is None else min(now, standing.ended_at + _SECOND)
         at = self._loop.now() - (now - at)
-        return max(at, self._ends[-1][1].at_seconds + 1e-6) if self._ends else at
+        return max(at, self._last_end_at + _APART)
 
     def _tell_start(self, kept: Kept, started_at: float) -> None:
         if not kept.told_start and kept.pod:
@@ -237,6 +240,7 @@ class Lives:
     def _begin_end(self, kept: Kept, end: End, container: str | None) -> None:
         kept.end = end
         self._ends.append((kept, end))
+        self._last_end_at = max(self._last_end_at, end.at_seconds)
         if container and kept.pod:
             self._drain(kept, container, partial(self._is_here, kept))
         else:
@@ -264,7 +268,11 @@ def _started_at(pod: Pod) -> float | None:
 
 
 def _is_over(pod: Pod) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+    """Whether nothing runs in it any more; its phase says so a little later."""
+    status = pod.get("status") or {}
+    states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
+    are_over = bool(states) and all("terminated" in each for each in states)
+    return are_over or status.get("phase") in ("Failed", "Succeeded")
 
 
 def _order(kept: Kept) -> tuple[float, int]:
