@@ -14,7 +14,7 @@ from typing import NamedTuple
 from docs.pages import Block
 from training.line import find_python
 
-COMMAND_SECONDS = 60
+COMMAND_SECONDS = 180  # a waiting that ends early costs nothing
 SOURCES = Path(__file__).parents[2] / "src"
 
 # What differs from one time to the next, and what stands for it while texts are compared.
