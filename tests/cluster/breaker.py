@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Coroutine
@@ -63,6 +64,7 @@ class Breaker:
         self.faults: list[Fault] = []
         self._lines: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
+        self._place: socket.socket | None = None  # has the port while nobody serves there
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -106,6 +108,8 @@ class Breaker:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        if self._place is not None:
+            self._place.close()
         self._kubectl.terminate()
         self._kubectl.communicate()
 
@@ -116,6 +120,8 @@ class Breaker:
         if self._server is None:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20)
             self.port = self._server.sockets[0].getsockname()[1]
+            if self._place is not None:
+                self._place.close()
 
     async def _end_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -131,6 +137,7 @@ class Breaker:
         if self._server is not None:
             self._server.close()
             self._server = None
+            self._place = _hold(self.port)
         await self._cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,6 +182,14 @@ class Breaker:
                 self.faults[place : place + 1] = [fault._replace(times=fault.times - 1)] if fault.times > 1 else []
                 return fault
         return None
+
+
+def _hold(port: int) -> socket.socket:
+    """Have a port that refuses everybody, so that nobody else gets it."""
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind(("127.0.0.1", port))
+    return place
 
 
 async def _answer(writer: asyncio.StreamWriter, fault: Fault) -> None:

@@ -6,14 +6,14 @@ import json
 import os
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from cluster.breaker import Breaker
-from integration.local.runs import House
+from integration.local.runs import PATIENCE_SECONDS, House, wait_until
 
 if TYPE_CHECKING:
     from cluster.site import Ground
@@ -39,6 +39,39 @@ class Kubectl(NamedTuple):
         found: list[dict[str, Any]] = json.loads(self("get", kinds, *chosen, "-o", "json"))["items"]
         return found
 
+    def make_namespace(self) -> None:
+        """Make it, with what the cluster's controllers put into each a moment later: pods need the account."""
+        self("create", "namespace", self.namespace)
+        theirs = ("serviceaccount/default", "configmap/kube-root-ca.crt")
+        self("wait", *theirs, "--for=create", f"--timeout={PATIENCE_SECONDS:.0f}s")
+
+    def until_said(self, is_all: Callable[[str], bool], *words: str) -> str:
+        """Wait until a log says so, and return it: a node writes the end of one a moment after its container's."""
+        said = ""
+
+        def look() -> bool:
+            nonlocal said
+            said = self("logs", *words, check=False)
+            return is_all(said)
+
+        try:
+            wait_until(look)
+        except AssertionError:
+            raise AssertionError(f"kubectl logs {' '.join(words)}:\n{said}") from None
+        return said
+
+    def make_quota(self, name: str, hard: str) -> None:
+        """Make a quota, and wait until it is counted: before that nothing at all is let in."""
+        self("create", "quota", name, f"--hard={hard}")
+        resource, _, amount = hard.partition("=")
+        counted = f"--for=jsonpath={{.status.hard.{resource}}}={amount}"
+        self("wait", f"quota/{name}", counted, f"--timeout={PATIENCE_SECONDS:.0f}s")
+
+    def until_may(self, account: str, verb: str, resource: str) -> None:
+        """Wait until an account of the namespace may do this, which a server heeds a moment after it took the role."""
+        who = f"--as=system:serviceaccount:{self.namespace}:{account}"
+        wait_until(lambda: self("auth", "can-i", verb, resource, who, check=False).strip() == "yes")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cluster() -> str:
@@ -53,7 +86,7 @@ def cluster() -> str:
 def kubectl(cluster: str) -> Iterator[Kubectl]:
     """kubectl in a namespace of the test's own, which goes with it."""
     talk = Kubectl(f"drumline-{uuid.uuid4().hex[:8]}")
-    talk("create", "namespace", talk.namespace)
+    talk.make_namespace()
     yield talk
     talk("delete", "namespace", talk.namespace, "--wait=false")
 
@@ -90,6 +123,6 @@ def ground(cluster: str) -> Iterator[Ground]:
     from cluster.site import Ground  # noqa: PLC0415 - it knows this module
 
     kubectl = Kubectl(f"contract-{uuid.uuid4().hex[:8]}")
-    kubectl("create", "namespace", kubectl.namespace)
+    kubectl.make_namespace()
     yield Ground(kubectl)
     kubectl("delete", "namespace", kubectl.namespace, "--wait=false")

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from cluster.conftest import Kubectl
-from contract.sites import Deed, Rendered, player, wait_until
+from contract.sites import PATIENCE_SECONDS, Deed, Rendered, player, wait_until
 from drumline.engine import protocol
 from drumline.engine.kubernetes import KubernetesEngine, names
 from drumline.plan.cluster import Cluster, Image, Volume
@@ -28,7 +28,10 @@ import socketserver, threading
 opened, news = set(), threading.Condition()
 class Gate(socketserver.StreamRequestHandler):
     def handle(self):
-        verb, gate = self.rfile.readline().decode().split()[:2]
+        words = self.rfile.readline().decode().split()
+        if not words:  # a kubelet that looks whether somebody is here
+            return
+        verb, gate = words[:2]
         with news:
             if verb == "GET":
                 opened.add(gate.rpartition("/")[2])
@@ -56,14 +59,17 @@ class Ground:
     def __init__(self, kubectl: Kubectl) -> None:
         self.kubectl = kubectl
         self.namespace = kubectl.namespace
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "gates"},
-            "spec": {"containers": [{"name": "gates", "image": IMAGE, "command": ["python3", "-c", _GATES]}]},
+        container = {
+            "name": "gates",
+            "image": IMAGE,
+            "command": ["python3", "-c", _GATES],
+            # Whoever comes to a gate before that is kept would fall.
+            "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
         }
+        metadata, spec = {"name": "gates"}, {"containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         kubectl("create", "-f", "-", given=json.dumps(pod))
-        kubectl("wait", "pod/gates", "--for=condition=Ready", "--timeout=60s")
+        kubectl("wait", "pod/gates", "--for=condition=Ready", f"--timeout={PATIENCE_SECONDS:.0f}s")
         self.address = str(kubectl("get", "pod", "gates", "-o", "jsonpath={.status.podIP}")).strip()
 
     def open(self, gate: str) -> None:

@@ -25,7 +25,7 @@ from drumline.engine.kubernetes.manifests.volumes import claims
 from drumline.plan.types import Plan
 from drumline.store.folder import create_folder
 from drumline.store.launch import write_launch
-from integration.local.runs import wait_until
+from integration.local.runs import PATIENCE_SECONDS, wait_until
 
 SPEC = """
 project: digits
@@ -159,7 +159,8 @@ def holding(run: Run, claim: str, node: str | None = None) -> str:
     if node:
         pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
     run.kubectl("create", "-f", "-", given=json.dumps(pod))
-    run.kubectl("wait", "--for=condition=Ready", "pod/holder", "--timeout=120s")
+    run.kubectl("wait", "--for=condition=Ready", "pod/holder", f"--timeout={PATIENCE_SECONDS:.0f}s")
+    wait_until(lambda: run.kubectl("exec", "holder", "--", "cat", "/out/held", check=False) == "held\n")
     return "holder"
 
 
@@ -221,6 +222,7 @@ def test_who_may_not_run_commands_in_pods_is_told_so(tmp_path: Path, kubectl: Ku
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "looker"}}
     kubectl("create", "-f", "-", given=json.dumps({**role, "rules": [rules]}))
     kubectl("create", "rolebinding", "looker", "--role=looker", f"--serviceaccount={kubectl.namespace}:default")
+    kubectl.until_may("default", "create", "pods")
     token = kubectl("create", "token", "default").strip()
     config = json.loads(kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
     config["users"] = [{"name": config["contexts"][0]["context"]["user"], "user": {"token": token}}]

@@ -12,7 +12,7 @@ from drumline.run.event import AttemptPlaced, EngineWarned, ReplicaExited, Repli
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
 
-LONG_SECONDS = 240.0
+LONG_SECONDS = 400.0
 PER_SECOND = 4
 SPEC = """
 run: python3 train.py
@@ -22,7 +22,7 @@ engine:
   kubernetes:
     namespace: default
     image: python:local
-    lost: 20s
+    lost: 40s
     pod:
       affinity:
         podAntiAffinity:
@@ -67,7 +67,7 @@ def be_without_a_server_for_a_minute(cluster: OwnCluster, run: Run) -> None:
     assert not any(isinstance(event, ReplicaExited) for event in run.events)
 
 
-@pytest.mark.timeout(600)  # three minutes where nobody else is at work
+@pytest.mark.timeout(1200)  # four minutes where nobody else is at work
 def test_a_minute_without_an_api_server_and_then_a_node_that_dies(house: House) -> None:
     if "DRUMLINE_CLUSTER" not in os.environ:
         pytest.skip("a cluster of its own is brought up where the one for all tests was, by scripts/cluster/run")
@@ -82,21 +82,22 @@ def test_a_minute_without_an_api_server_and_then_a_node_that_dies(house: House) 
         be_without_a_server_for_a_minute(cluster, run)
 
         (dead,) = (worker for worker, node in at.items() if node == "node2")
-        cluster.kill_node(2)
         written = len(lines(cluster.node_log(2, dead.replace(".", "-"))))
+        wait_until(lambda: len(lines(run.log(dead))) >= written, LONG_SECONDS)  # what comes now nobody may ever ask for
+        cluster.kill_node(2)
         run.wait_for(Phase.FINISHED, LONG_SECONDS)
 
         (cause,) = run.state.causes
         assert (str(cause.replica), cause.reason, cause.failure) == (dead, "NodeLost", "lost")
         assert "node2 does not answer" in cause.exit.message
         warnings = [event.message for event in run.events if isinstance(event, EngineWarned)]
-        assert "node2 does not answer; in 20s, its pods count as lost" in warnings
+        assert "node2 does not answer; in 40s, its pods count as lost" in warnings
         assert nodes(run, 1) == {"worker.0": "node1", "worker.1": "node1"}
         for worker in at:
             assert lines(run.log(worker, 1)) == numbered(8)
             kept = lines(run.log(worker, 0))
             assert kept == numbered(len(kept))
-        assert len(lines(run.log(dead, 0))) >= written - 1  # but for what nobody could ask for any more
+        assert written <= len(lines(run.log(dead, 0))) <= len(lines(cluster.node_log(2, dead.replace(".", "-"))))
         assert [event.attempt for event in run.events if isinstance(event, AttemptPlaced)] == [0, 1]
         kubectl = Kubectl("default", (*cluster.beside, "kubectl", "--kubeconfig", str(cluster.kubeconfig)))
         assert kubectl.items("pods,jobs,services,configmaps", "drumline.dev/run") == []

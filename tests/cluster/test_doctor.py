@@ -67,6 +67,7 @@ def test_somebody_with_few_rights_hears_which_are_missing_and_how_to_get_them(ku
     kubectl("create", "serviceaccount", "ann")
     kubectl("create", "role", "ann", "--verb=get,list,watch", "--resource=pods,configmaps")
     kubectl("create", "rolebinding", "ann", "--role=ann", f"--serviceaccount={kubectl.namespace}:ann")
+    kubectl.until_may("ann", "list", "pods")
     config = json.loads(kubectl("config", "view", "--raw", "--minify", "-o", "json"))
     config["users"] = [{"name": "ann", "user": {"token": kubectl("create", "token", "ann").strip()}}]
     config["contexts"][0]["context"]["user"] = "ann"
@@ -82,6 +83,7 @@ def test_somebody_with_few_rights_hears_which_are_missing_and_how_to_get_them(ku
     command = missing["hint"].split("`")[1].split()
     kubectl(*command[1:])
     kubectl("create", "rolebinding", "more", "--role=drumline", f"--serviceaccount={kubectl.namespace}:ann")
+    kubectl.until_may("ann", "create", "jobs")
     code, found = doctor(tmp_path, "--on", "kubernetes", "-n", kubectl.namespace, kubeconfig=tmp_path / "ann.conf")
     assert found["permissions"]["verdict"] == "ok", found["permissions"]
     assert code == 0

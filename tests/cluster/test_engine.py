@@ -11,13 +11,16 @@ import pytest
 
 from cluster.breaker import Breaker
 from cluster.conftest import Kubectl
+from drumline.engine.kubernetes.names import Life, life_of
+from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
 
 KINDS = ("kubernetes", "jobset", "tfjob")
 KEPT = "pods,jobs,services,configmaps,secrets,networkpolicies,jobsets,tfjobs"
-# Until it is told to go, and then at once.
+# Both last until they are told to go: by TERM, or by `let_go`.
+WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 LASTS = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 
@@ -32,6 +35,14 @@ def left(kubectl: Kubectl) -> set[str]:
 
 def until_said(run: Run, replica: str, text: bytes, attempt: int = 0) -> None:
     wait_until(lambda: text in run.log(replica, attempt))
+
+
+def let_go(run: Run, kubectl: Kubectl, index: int, *, check: bool = True) -> None:
+    """Let a worker of the first attempt go on that waits."""
+    life = Life(ReplicaId("worker", index), 0, 0)
+    pods = {life_of(run.folder.plan(), pod["metadata"]): pod["metadata"]["name"] for pod in kubectl.items("pods")}
+    if check or life in pods:
+        kubectl("exec", pods[life], "--", "touch", "/tmp/go", check=check)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,23 +66,26 @@ def test_who_falls_is_named_and_the_others_are_stopped(house: House, kubectl: Ku
             kubectl.namespace,
             f"""
             run: |
-              if [ $DRUMLINE_INDEX = 1 ]; then sleep 2; echo "ValueError: bad row"; exit 3; fi
+              if [ $DRUMLINE_INDEX = 1 ]; then {WAITS}; echo "ValueError: bad row"; exit 3; fi
               {LASTS}
             roles: {{worker: 2}}
             """,
             kind,
         )
     )
-    answer = house.run("train", "--on", kind)
-    assert answer.code == 1
-    assert "First to fall: 1.worker.1, exit code 3" in answer.out + answer.err
-    (run,) = house.runs()
+    command = house.command("train", "--on", kind)
+    (run,) = wait_until(lambda: [each for each in house.runs() if each.folder.journal_file.exists()])
+    run.wait_for(Phase.RUNNING)
+    let_go(run, kubectl, 1)
+    said = "".join(command.communicate(timeout=PATIENCE_SECONDS))
+    assert command.returncode == 1
+    assert "First to fall: 1.worker.1, exit code 3" in said
     state = run.wait_for(Phase.FAILED)
     assert [(each.phase, each.reason) for each in state.replicas.values()] == [
         (Phase.KILLED, "PeerFailed"),
         (Phase.FAILED, "Exited"),
     ]
-    assert "ValueError: bad row" in answer.out + answer.err
+    assert "ValueError: bad row" in said
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,17 +110,19 @@ def test_kill_leaves_nothing(house: House, kubectl: Kubectl, kind: str) -> None:
 def test_a_supervisor_that_was_killed_is_replaced_and_nothing_is_missed(
     house: House, kubectl: Kubectl, kind: str
 ) -> None:
-    script = "echo one; sleep 6; echo two; exit $DRUMLINE_INDEX"
+    script = f"echo one; {WAITS}; echo two; exit $DRUMLINE_INDEX"
     run = house.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
     until_said(run, "worker.1", b"one")
     run.wait_for(Phase.RUNNING)
     run.kill_supervisor()
+    let_go(run, kubectl, 1)
+    let_go(run, kubectl, 0, check=kind == "kubernetes")  # an operator may end the others as soon as one has failed
     wait_until(lambda: _over(kubectl) == 2 or kind != "kubernetes")  # nobody looks
     assert house.run("supervise", "1").code == 0
     run.wait_for(Phase.FAILED)
     assert (run.cause.replica, run.cause.exit.code) == (("worker", 1), 1)
     assert run.log("worker.1") == b"one\ntwo\n"
-    if kind == "kubernetes":  # an operator may end the others as soon as one has failed
+    if kind == "kubernetes":
         assert (run.exit("worker.0").code, run.log("worker.0")) == (0, b"one\ntwo\n")
     assert len([event for event in run.events if isinstance(event, ReplicaStarted)]) >= 2
 
@@ -176,7 +192,7 @@ def test_two_users_run_the_same_under_the_same_number(house: House, kubectl: Kub
 def test_a_namespace_and_a_name_as_long_as_they_may_be(house: House, cluster: str) -> None:
     name = f"{'long-' * 12}{uuid.uuid4().hex}"[:63]
     kubectl = Kubectl(name)
-    kubectl("create", "namespace", name)
+    kubectl.make_namespace()
     try:
         text = spec(name, "run: 'python3 -c \"import socket; print(socket.gethostname())\"'\nroles: {worker: 2}")
         run = house.train(text, "--on", "kubernetes", "--name", "a" * 63)
@@ -219,19 +235,19 @@ def test_without_rights_there_is_no_run_and_the_missing_ones_are_named(
 
 def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(house: House, kubectl: Kubectl) -> None:
     before = left(kubectl)
-    kubectl("create", "quota", "small", "--hard=pods=1")
-    text = spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}\ntimeouts: {{start: 8s}}')
+    kubectl.make_quota("small", "pods=1")
+    text = spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}\ntimeouts: {{start: 15s}}')
     run = house.train(text, "--on", "kubernetes")
-    wait_until(lambda: any(isinstance(event, ReplicaWaits) for event in run.events))
-    (wait, *_) = [event for event in run.events if isinstance(event, ReplicaWaits)]
-    assert (wait.reason, "the quota small has no room" in wait.message) == ("Quota", True)
     run.wait_for(Phase.FAILED)
-    assert "did not start within 8 s" in run.cause.exit.message
+    waits = [event for event in run.events if isinstance(event, ReplicaWaits) and event.reason == "Quota"]
+    assert waits
+    assert all("the quota small has no room" in wait.message for wait in waits)
+    assert "did not start within 15 s" in run.cause.exit.message
     assert left(kubectl) == before
 
 
 def test_an_image_that_is_not_there_is_told(house: House, kubectl: Kubectl) -> None:
-    text = spec(kubectl.namespace, "run: 'true'\nroles: {worker: 1}\ntimeouts: {start: 8s}", image="nobody/has:this")
+    text = spec(kubectl.namespace, "run: 'true'\nroles: {worker: 1}\ntimeouts: {start: 20s}", image="nobody/has:this")
     run = house.train(text, "--on", "kubernetes")
     run.wait_for(Phase.FAILED)
     assert "cannot be pulled" in run.cause.exit.message
@@ -243,16 +259,19 @@ def test_an_api_server_that_is_away_changes_nothing(
     house: House, kubectl: Kubectl, breaker: Breaker, tmp_path: Path, kind: str
 ) -> None:
     before = left(kubectl)
-    script = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 1; done"
+    script = f"echo one; {WAITS}; echo two"
     house.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "through", kubectl.namespace))
     run = house.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
-    until_said(run, "worker.1", b"2\n")
+    for index in (0, 1):
+        until_said(run, f"worker.{index}", b"one\n")
     breaker.go_away()
+    for index in (0, 1):
+        let_go(run, kubectl, index)
     wait_until(lambda: all(_is_over(pod) for pod in kubectl.items("pods", "drumline.dev/role=worker")))
     breaker.come_back()
     run.wait_for(Phase.FINISHED)
     for index in (0, 1):
-        assert run.log(f"worker.{index}") == b"".join(b"%d\n" % number for number in range(1, 9))
+        assert run.log(f"worker.{index}") == b"one\ntwo\n"
     assert [each.exit.code for each in run.events if isinstance(each, ReplicaExited)] == [0, 0]
     assert left(kubectl) == before
 

@@ -313,7 +313,7 @@ def test_a_supervisor_that_comes_back_finds_the_build(kubectl: Kubectl, store: S
     run = launch(project, store, ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1"))
     before = builders(project)
     assert before
-    kill_and_wait(lock_holder(run.home / "runs/1/supervisor.lock") or 0)
+    kill_and_wait(wait_until(lambda: lock_holder(run.home / "runs/1/supervisor.lock")))
     run.drumline("supervise", "1")
     assert builders(project) == before
     run.drumline("kill", "1")

@@ -37,6 +37,7 @@ def test_a_line_is_launched_by_a_pod_in_its_own_namespace(kubectl: Kubectl) -> N
     if "DRUMLINE_CLUSTER" not in os.environ:
         pytest.skip("the nodes of another cluster do not have drumline's folder")
     kubectl("create", "rolebinding", "admin", "--clusterrole=admin", f"--serviceaccount={kubectl.namespace}:default")
+    kubectl.until_may("default", "create", "jobs")
     here = {"source": SOURCE, "packages": Path(sysconfig.get_path("purelib"))}
     variables = {
         "SPEC": SPEC.replace("IMAGE", IMAGE),
@@ -66,9 +67,8 @@ def test_a_line_is_launched_by_a_pod_in_its_own_namespace(kubectl: Kubectl) -> N
         return found if found in ("Succeeded", "Failed") else ""
 
     ended = wait_until(phase, LONG_SECONDS)
-    said = kubectl("logs", "launcher")
-    assert ended == "Succeeded", said
+    assert ended == "Succeeded", kubectl("logs", "launcher")
+    said = kubectl.until_said(lambda said: "--> FINISHED" in said, "launcher")
     for index in (0, 1):
         assert f"worker {index} trains" in said
-    assert "--> FINISHED" in said
     assert [each["metadata"]["name"] for each in kubectl.items("pods")] == ["launcher"]

@@ -6,9 +6,9 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,10 +16,11 @@ from cluster.breaker import Breaker, Request
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.logs import Collector
+from drumline.engine.kubernetes.pods import seconds_of
 from drumline.store.logs import LogReader
 
 PYTHON = "python:local"
-LONG_SECONDS = 120.0
+LONG_SECONDS = 180.0
 
 STEADY = """
 import sys, time
@@ -59,6 +60,20 @@ async def api_through(breaker: Breaker, kubectl: Kubectl, folder: Path) -> Async
         yield api
 
 
+class Counting:
+    """The API server, and how often a log was asked for, whether or not anybody answered."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.asked = 0
+
+    def pod_log(
+        self, pod: str, container: str, *, since: str = "", follow: bool = True
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        self.asked += 1
+        return self._api.pod_log(pod, container, since=since, follow=follow)
+
+
 def start(kubectl: Kubectl, name: str, script: str, **spec: Any) -> None:
     """Make a pod that runs a script."""
     container = {"name": "replica", "image": PYTHON, "command": ["python3", "-c", script], **spec}
@@ -73,9 +88,15 @@ def start(kubectl: Kubectl, name: str, script: str, **spec: Any) -> None:
 
 async def until_over(kubectl: Kubectl, name: str) -> None:
     """Wait until a pod has ended, without being in anybody's way."""
-    await asyncio.to_thread(
-        lambda: kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
-    )
+    ended = ("--for=jsonpath={.status.phase}=Succeeded", f"--timeout={LONG_SECONDS:.0f}s")
+    await asyncio.to_thread(lambda: kubectl("wait", f"pod/{name}", *ended))
+
+
+async def until(comes: Callable[[], bool]) -> None:
+    """Wait until it is so, without being in anybody's way."""
+    async with asyncio.timeout(LONG_SECONDS):
+        while not comes():
+            await asyncio.sleep(0.02)
 
 
 def is_log(request: Request) -> bool:
@@ -92,26 +113,23 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: B
     bad = [{"status": 429, "headers": ("Retry-After: 1",)}, {"status": 500}, {"status": 503}, {"delay_seconds": 1.0}]
     bad += [{"cut_bytes": chance.randrange(20_000)} for _ in range(10)]
 
-    async def until(comes: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LONG_SECONDS):
-            while not comes():
-                await asyncio.sleep(0.02)
-
-    async def spoil() -> None:
+    async def spoil(counting: Counting) -> None:
         await until((tmp_path / "log").exists)
         for fault in bad:
             breaker.fail(is_log, **fault)
             breaker.cut()
             await until(lambda: not breaker.faults)
         await asyncio.to_thread(breaker.go_away)
-        await asyncio.sleep(2.0)  # so long it is away; nobody can be asked meanwhile
+        before = counting.asked
+        await until(lambda: counting.asked > before + 2)
         await asyncio.to_thread(breaker.come_back)
 
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            collector = Collector(api)
+            counting = Counting(api)
+            collector = Collector(cast("Api", counting))
             collector.follow("steady", "replica", tmp_path / "log")
-            await spoil()
+            await spoil(counting)
             await until_over(kubectl, "steady")
             return await collector.finish("steady", "replica", tmp_path / "log", LONG_SECONDS)
 
@@ -138,26 +156,34 @@ def test_odd_bytes_come_as_they_were_written(kubectl: Kubectl, breaker: Breaker,
 
 
 def test_who_returns_goes_on_where_it_was_killed(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
-    async def some(seconds: float) -> None:
+    log = tmp_path / "log"
+
+    async def some(number: int) -> None:
+        before = len(log.read_bytes()) if log.exists() else 0
         async with api_through(breaker, kubectl, tmp_path) as api:
-            Collector(api).follow("steady", "replica", tmp_path / "log")
-            await asyncio.sleep(seconds)  # and then all of it is gone, whatever it was doing
+            Collector(api).follow("steady", "replica", log)
+            await until(lambda: log.exists() and len(log.read_bytes()) > before + 1000 * number)
+            # And then all of it is gone, whatever it was doing.
 
     async def rest() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            return await Collector(api).finish("steady", "replica", tmp_path / "log", LONG_SECONDS)
+            return await Collector(api).finish("steady", "replica", log, LONG_SECONDS)
 
     start(kubectl, "steady", STEADY)
-    kubectl("wait", "pod/steady", "--for=condition=Ready", "--timeout=60s")
-    for _ in range(6):
-        asyncio.run(some(0.7))
+    for number in range(6):
+        asyncio.run(some(number))
     asyncio.run(until_over(kubectl, "steady"))
     assert asyncio.run(rest()) == ""
-    lines = (tmp_path / "log").read_text().splitlines()
+    lines = log.read_text().splitlines()
     assert [line for line in lines if line.startswith("line")] == STEADY_SAYS
     blocks = LogReader(tmp_path).read(until=0.0, ended=True)
-    spread = blocks[-1].at - blocks[0].at
-    assert 4.0 < spread < 60.0  # as it was written, not as it was fetched
+    (pod,) = kubectl.items("pods")
+    lived = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    began, ended = (seconds_of(lived[name]) for name in ("startedAt", "finishedAt"))
+    assert began
+    assert ended
+    # As it was written, not as it was fetched: a container's own times are whole seconds, a moment later than it is.
+    assert began - 2 < blocks[0].at < began + 3 < ended - 3 < blocks[-1].at < ended + 2
 
 
 def test_a_pod_that_is_deleted_leaves_its_log(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
@@ -175,9 +201,7 @@ time.sleep(600)
         async with api_through(breaker, kubectl, tmp_path) as api:
             collector = Collector(api)
             collector.follow("deleted", "replica", tmp_path / "log")
-            async with asyncio.timeout(LONG_SECONDS):
-                while not (tmp_path / "log").exists():
-                    await asyncio.sleep(0.05)
+            await until((tmp_path / "log").exists)
             await asyncio.to_thread(lambda: kubectl("delete", "pod", "deleted", "--grace-period=5"))
             return await collector.finish("deleted", "replica", tmp_path / "log", LONG_SECONDS)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.conftest import Kubectl
+from integration.local.runs import wait_until
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cluster"
 RENDERS = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*.yaml"))
@@ -107,10 +108,9 @@ engine:
     kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind))
     kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind, "--run-id", "7"))  # two at once do not meet
     for selector in ("drumline.dev/role=chief,drumline.dev/number=0", "drumline.dev/role=chief,drumline.dev/number=7"):
-        kubectl("wait", "pod", "-l", selector, "--for=create", "--timeout=120s")
-        kubectl("wait", "pod", "-l", selector, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
-        said = kubectl("logs", "-l", selector, "--tail=-1")
-        assert "all answered it's $(date) $$ y" in said
+        kubectl("wait", "pod", "-l", selector, "--for=create", "--timeout=180s")
+        kubectl("wait", "pod", "-l", selector, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+        kubectl.until_said(lambda said: "all answered it's $(date) $$ y" in said, "-l", selector, "--tail=-1")
 
 
 LOOK = """
@@ -153,15 +153,14 @@ engine:
           labelSelector: {{matchLabels: {{drumline.dev/run: digits-1}}}}
 """)
     kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
-    kubectl("wait", "pod", "-l", "drumline.dev/run=digits-1", "--for=create", "--timeout=60s")
-    kubectl("wait", "job", "--all", "--for=create", "--timeout=60s")
+    wait_until(lambda: len(kubectl.items("pods", "drumline.dev/role=worker")) == 2)  # whoever makes them, one by one
     kubectl("wait", "job", "--all", "--for=condition=complete", "--timeout=180s")
     pods = kubectl.items("pods", "drumline.dev/role=worker")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     kubectl("delete", "jobset,job,cm,service", "-l", "drumline.dev/run=digits-1")
     kubectl("create", "-f", "-", given=LOOK.format(image=IMAGE))
-    kubectl("wait", "pod/look", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
-    assert set(kubectl("logs", "look").split()) == kept
+    kubectl("wait", "pod/look", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+    kubectl.until_said(lambda said: set(said.split()) == kept, "look")
 
 
 # Falls as often as it is told to, by what is left on the volume, and says which attempt it is.
@@ -202,8 +201,9 @@ engine:
     kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
     kubectl("wait", f"{kind}/digits-1", DONE[kind].format(ENDS[kind][finishes]), "--timeout=180s")
     if finishes and kind == "jobset":
-        assert f"attempt {falls}\n" in kubectl("logs", "-l", "drumline.dev/role=worker", "--tail=-1")
-    kubectl("wait", "pod", "-l", "drumline.dev/role=ps", "--for=delete", "--timeout=60s")
+        last = ("-l", "drumline.dev/role=worker", "--tail=-1")
+        kubectl.until_said(lambda said: f"attempt {falls}\n" in said, *last)
+    kubectl("wait", "pod", "-l", "drumline.dev/role=ps", "--for=delete", "--timeout=180s")
 
 
 @pytest.mark.parametrize("user", [None, 1000])
@@ -215,8 +215,8 @@ def test_pods_are_taken_where_only_restricted_ones_are(kubectl: Kubectl, tmp_pat
         f'project: digits\nframework: plain\nrun: id\nengine: {{kubernetes: {{image: "{IMAGE}"{said}}}}}\n'
     )
     kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
-    kubectl("wait", "job/digits-1-worker-0", "--for=condition=complete", "--timeout=120s")
-    assert f"uid={user or 0}" in kubectl("logs", "job/digits-1-worker-0")
+    kubectl("wait", "job/digits-1-worker-0", "--for=condition=complete", "--timeout=180s")
+    kubectl.until_said(lambda said: f"uid={user or 0}" in said, "job/digits-1-worker-0")
 
 
 @pytest.mark.large

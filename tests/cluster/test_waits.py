@@ -14,7 +14,7 @@ from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
 
 IMAGE = "python:local"
-LONG_SECONDS = 120.0
+LONG_SECONDS = 180.0
 
 
 class Case(NamedTuple):
@@ -64,7 +64,7 @@ CASES = {
 
 def train(house: House, kubectl: Kubectl, case: Case) -> Run:
     engine = ", ".join(filter(None, (f"namespace: {kubectl.namespace}", f"image: {case.image}", case.engine)))
-    patience = "20s" if case.reason == "StartTimeout" else "5m"
+    patience = "30s" if case.reason == "StartTimeout" else "5m"
     spec = f"run: sleep 600\nroles: {{worker: 2}}\ntimeouts: {{start: {patience}, grace: 1s}}"
     return house.train(f"{spec}\nengine: {{kubernetes: {{{engine}}}}}\n{case.spec}", "--on", "kubernetes")
 
@@ -106,7 +106,7 @@ def test_a_line_that_cannot_start_says_why_and_lets_go(house: House, kubectl: Ku
 
 
 def test_half_a_gang_does_not_hold_its_half_for_ever(house: House, kubectl: Kubectl) -> None:
-    kubectl("create", "quota", "small", "--hard=pods=1")
+    kubectl.make_quota("small", "pods=1")
     case = Case(word="Quota", says="the quota small has no room for it: it asks for pods=1; used pods=1 of pods=1")
     run = train(house, kubectl, case)
     check_end(run, kubectl, case)
