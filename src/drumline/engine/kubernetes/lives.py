@@ -15,7 +15,7 @@ from typing import Any
 
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.names import Life
-from drumline.engine.kubernetes.pods import PodEnded, PodRuns, main_container, read_pod, seconds_of
+from drumline.engine.kubernetes.pods import PodEnded, PodRuns, is_to_go, main_container, read_pod, seconds_of
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.engine.notes import End, note, note_end, read_end
 from drumline.engine.protocol import Loop, Tell
@@ -275,10 +275,10 @@ def _is_over(pod: Pod) -> bool:
     return are_over or status.get("phase") in ("Failed", "Succeeded")
 
 
-def _order(kept: Kept) -> tuple[float, int]:
-    """Where an end stands among others: by its second, then by which of them the cluster knew first."""
+def _order(kept: Kept) -> tuple[float, bool, int]:
+    """Where an end stands among others: by its second, whether it was told to go, which the cluster knew first."""
     if kept.pod is None:
-        return 0.0, 0
+        return 0.0, False, 0
     standing = read_pod(kept.pod, now=time.time())
     at = standing.ended_at if isinstance(standing, PodEnded) else None
-    return at or 0.0, int(kept.pod["metadata"]["resourceVersion"])
+    return at or 0.0, is_to_go(kept.pod), int(kept.pod["metadata"]["resourceVersion"])

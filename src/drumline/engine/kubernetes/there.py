@@ -16,12 +16,15 @@ from drumline.engine.kubernetes.metrics import Reading, Source
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.operators import Operator
 from drumline.engine.kubernetes.orders import OPERATED, Orders, Shared
+from drumline.engine.kubernetes.pause import Pause
+from drumline.engine.kubernetes.refusal import AwayError
 from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
 
 Bring = Callable[..., None]
 _DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
 _KILL = ("/bin/sh", "-c", "kill -KILL -1")  # all that is in the pod, but for whoever asks
+_HURRY_SECONDS = 30.0  # for a server that does not answer
 _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
 
 
@@ -107,9 +110,16 @@ class There:
         """Kill everybody in a pod whose kubelet waits for the end of a longer grace, which no second order shortens."""
         from drumline.engine.kubernetes.shell import execute, nowhere  # noqa: PLC0415 - few are in such a hurry
 
+        pause = Pause(_HURRY_SECONDS)
         await asyncio.sleep(grace_seconds)
         with suppress(DrumlineError):  # who may not, or cannot, waits
-            await execute(self._api, pod, container, _KILL, stdout=nowhere, stderr=nowhere)
+            while True:
+                try:
+                    await execute(self._api, pod, container, _KILL, stdout=nowhere, stderr=nowhere)
+                except AwayError as trouble:
+                    await pause.take(trouble)
+                else:
+                    return
 
     async def stop_early(self, life: Life, maker: str | None, then: Callable[[Life, bool], None]) -> None:
         """Delete what would have made the pod of a life that has none; say whether there was such a thing."""
