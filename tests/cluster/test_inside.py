@@ -28,8 +28,7 @@ mkdir /tmp/project && cd /tmp/project
 echo "$SPEC" > drumline.yml
 echo "$TRAIN" > train.py
 python3 -m drumline doctor --on kubernetes
-python3 -m drumline train --on kubernetes
-python3 -m drumline status
+exec python3 -m drumline train --on kubernetes
 """
 
 
@@ -71,4 +70,4 @@ def test_a_line_is_launched_by_a_pod_in_its_own_namespace(kubectl: Kubectl) -> N
     said = kubectl.until_said(lambda said: "--> FINISHED" in said, "launcher")
     for index in (0, 1):
         assert f"worker {index} trains" in said
-    assert [each["metadata"]["name"] for each in kubectl.items("pods")] == ["launcher"]
+    wait_until(lambda: [each["metadata"]["name"] for each in kubectl.items("pods")] == ["launcher"])

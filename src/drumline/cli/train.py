@@ -34,6 +34,7 @@ from drumline.supervise.detach import held_interrupts, take_up
 from drumline.words import listed
 
 _SECOND_THOUGHT_SECONDS = 3.0
+_REMOVED_SECONDS = 30.0  # a node that does not answer would keep somebody waiting
 
 
 @click.command()
@@ -147,6 +148,11 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
     follow(feed, Screen(ids), folder)
     if feed.state.phase is Phase.FAILED:
         _say_why(folder)
+    if feed.plan.cluster:
+        # Where this is the command of a pod, whoever removes the run from the cluster ends with it.
+        from drumline.supervise.reach import wait_until_left  # noqa: PLC0415
+
+        wait_until_left(folder, _REMOVED_SECONDS)
     return 0 if feed.state.phase is Phase.FINISHED else 1
 
 

@@ -133,9 +133,10 @@ def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
     return state
 
 
-def wait_until_left(folder: RunFolder) -> None:
-    """Return when the supervisor of a run that is over has left; before that it asks whether anything is left."""
-    while is_locked(folder.lock_file):
+def wait_until_left(folder: RunFolder, seconds: float = math.inf) -> None:
+    """Return when the supervisor of a run that is over has left, or after so long; it asks first if all is gone."""
+    deadline = time.monotonic() + seconds
+    while is_locked(folder.lock_file) and time.monotonic() < deadline:
         time.sleep(_MOMENT_SECONDS)
 
 
