@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 INIT = Path(__file__).with_name("init")
+OWN_PYTHON = "/run/python"  # of a host with a clock of its own
 
 
 class Process(NamedTuple):
@@ -23,8 +24,9 @@ class Process(NamedTuple):
 class Host:
     """One of the hosts, with the process in which all of it lives."""
 
-    def __init__(self, name: str, number: int, folder: Path) -> None:
+    def __init__(self, name: str, number: int, folder: Path, clock_seconds: int = 0) -> None:
         self.name = name
+        self.clock_seconds = clock_seconds  # by which its clocks are before those of this machine
         self.address = f"10.89.0.{number + 10}"
         self.cable = f"cable{number}"
         self.folder = folder
@@ -34,7 +36,9 @@ class Host:
 
     def begin(self, shared: str, size: str) -> None:
         """Set it up; `wait` until it stands."""
-        kinds = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+        kinds = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+        if self.clock_seconds:
+            kinds += ["--time", "--boottime", str(self.clock_seconds), "--monotonic", str(self.clock_seconds)]
         self._outer = subprocess.Popen(
             ["unshare", *kinds, "bash", str(INIT), str(self.folder), shared, size],
             stdin=subprocess.PIPE,
@@ -52,6 +56,25 @@ class Host:
         task = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children")
         self.first = int(task.read_text().split()[0])
         self._gone = os.pidfd_open(self.first)  # of the first in a namespace, the last to end
+
+    @property
+    def entrance(self) -> tuple[str, ...]:
+        """The words that have a command run in it."""
+        spaces = ("--mount", "--net", "--pid", "--uts", "--ipc", *(("--time",) if self.clock_seconds else ()))
+        return ("nsenter", "--target", str(self.first), *spaces, "--")
+
+    def set_clocks(self) -> None:
+        """Let it be another boot of another machine, whose Python tells another time of day.
+
+        Its kernel really counts from another moment on. What time of day it is a kernel knows only once, so that is
+        what Python says there; `date` and the times of files are those of this machine.
+        """
+        shift = f"import time; time.time = (lambda real: lambda: real() + {self.clock_seconds})(time.time)"
+        self.order("cat /proc/sys/kernel/random/uuid > /run/boot")
+        self.order("mount --bind /run/boot /proc/sys/kernel/random/boot_id")
+        self.order(f"python3 -m venv --without-pip {OWN_PYTHON}")
+        own = f'echo "{shift}" > $each/clock.py && echo "import clock" > $each/clock.pth'
+        self.order(f"for each in {OWN_PYTHON}/lib/*/site-packages; do {own}; done")
 
     def order(self, command: str) -> None:
         """Let its first process do this, by a shell; return when it has."""

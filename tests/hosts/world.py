@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from hosts.host import Host, Process, is_sshd, processes_in
+from hosts.host import OWN_PYTHON, Host, Process, is_sshd, processes_in
 
 HOME = "/home/me"
 SHARED = "/mnt/shared"
@@ -33,7 +33,8 @@ _BRIDGE = "drumline0"
 class World:
     """Some hosts, for as long as one is in it: `with World(3) as world`.
 
-    `env` is what sessions find in their environment; of GPUs that nobody has, DRUMLINE_GPUS tells.
+    `env` is what sessions find in their environment; of GPUs that nobody has, DRUMLINE_GPUS tells. In `clocks` are the
+    hosts whose clocks are so many seconds before those of this machine.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class World:
         shared: bool = False,
         disk: str = "2g",
         env: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        clocks: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         if os.geteuid() != 0:
             raise RuntimeError("hosts with addresses of their own need root")
@@ -51,7 +53,8 @@ class World:
         self.config = self.folder / "config"
         self.known_hosts = self.folder / "known_hosts"
         self.key = self.folder / "id"
-        self.hosts = {f"h{n}": Host(f"h{n}", n, self.folder / f"h{n}") for n in range(1, number + 1)}
+        names = {f"h{n}": n for n in range(1, number + 1)}
+        self.hosts = {name: Host(name, n, self.folder / name, clocks.get(name, 0)) for name, n in names.items()}
         self._env = env
         self._is_shared = shared
         self._disk = disk
@@ -106,6 +109,8 @@ class World:
         )
         for host in self.hosts.values():
             host.order(f"ip addr add {host.address}/24 dev eth0 && ip link set eth0 up && hostname {host.name}")
+            if host.clock_seconds:
+                host.set_clocks()
             host.order("sshd")
 
     def _cable(self, host: Host) -> Iterator[str]:
@@ -127,7 +132,9 @@ class World:
             "PidFile /run/sshd/pid\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nUseDNS no\n"
             "KbdInteractiveAuthentication no\nPrintMotd no\nPrintLastLog no\nMaxStartups 100\nPermitRootLogin yes\n"
         )
-        told = " ".join(f'"{name}={value}"' for name, value in {**_CLEAN, **self._env.get(host.name, {})}.items())
+        own = {"PATH": f"{OWN_PYTHON}/bin:{_CLEAN['PATH']}"} if host.clock_seconds else {}
+        env = {**_CLEAN, **own, **self._env.get(host.name, {})}
+        told = " ".join(f'"{name}={value}"' for name, value in env.items())
         self.write_more(host.name, f"SetEnv {told}")
 
     def write_more(self, name: str, line: str) -> None:
@@ -152,9 +159,8 @@ class World:
 
     def run(self, name: str, *argv: str, check: bool = True) -> str:
         """What a command says on a host, which is reached past its sshd."""
-        enter = ("nsenter", "--target", str(self.hosts[name].first), "--mount", "--net", "--pid", "--uts", "--ipc")
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": HOME}
-        done = subprocess.run([*enter, "--", *argv], capture_output=True, text=True, env=env, check=False)
+        done = subprocess.run([*self.hosts[name].entrance, *argv], capture_output=True, text=True, env=env, check=False)
         if check and done.returncode:
             raise AssertionError(f"{' '.join(argv)} on {name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
