@@ -104,8 +104,11 @@ def _settle_down(folder: RunFolder) -> None:
 
 
 def _aside(call: Callable[[], None]) -> None:
-    """Do this in a child, since it may take its time and a supervisor may not."""
-    if os.fork():
+    """Do this in a child, since it may take its time and a supervisor may not; not at all where none can be had."""
+    try:
+        if os.fork():
+            return
+    except OSError:  # somebody has all the processes that this user may have
         return
     try:
         os.closerange(3, 65536)  # a child that holds the supervisor's lock would be taken for it

@@ -214,7 +214,7 @@ class House:
         """Assert that nothing is left, when what may stay for the next run has been told to go; end what is."""
         stop_warm_processes(self.home)
         try:
-            wait_until(lambda: not self.processes())
+            wait_until(lambda: not self.processes(), 60)
         except AssertionError:
             left = self.processes()
             raise AssertionError(f"left alive: {left}") from None

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from drumline.run.state import Phase
+from drumline.run.traces import METRICS
 from integration.local.runs import House, wait_until
 
 
@@ -109,6 +110,24 @@ def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(s
     state = run.wait_for(Phase.FAILED)
     assert "Resource temporarily unavailable" in f"{state.ending}{[run.log(f'worker.{i}') for i in range(30)]}"
     assert "Traceback" not in run.said()
+
+
+def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(stranger: House) -> None:
+    free = stranger.before
+    stranger.before = ("prlimit", "--nproc=12", *free)
+    run = stranger.train("""
+        run:
+          - until [ -e $HERE/go ]; do sleep 0.01; done
+          - for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done
+          - wait
+        timeouts: {grace: 1}
+    """)
+    stranger.write("go", "")  # with their keeper and its supervisor they are twelve
+    wait_until((run.trace_dir("worker.0") / METRICS).exists)  # it measures when it has looked which code this is
+    stranger.before = free
+    assert run.supervisor()
+    assert run.said() == ""
+    assert stranger.run("kill", run.id).code == 0
 
 
 @pytest.mark.parametrize("number", [30, 87, 90, 92, 100])
