@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -23,6 +24,7 @@ from drumline.supervise.reach import read_state
 from drumline.view.run import RunDetails, run_details
 
 _PATIENCE_SECONDS = 20.0
+_TRIES = 10
 
 
 @click.command()
@@ -92,11 +94,23 @@ def _remove(home: Path, folder: RunFolder) -> None:
             for entry in list(folder.path.iterdir()):
                 if entry != folder.lock_file:  # without it nobody can be kept from taking the run up
                     entry.unlink(missing_ok=True)  # who looks up which code it was renames a file
-            shutil.rmtree(folder.path)
+            _remove_folder(folder.path)
         except OSError as error:
             raise EngineError(f"cannot remove {error.filename or folder.path}: {error.strerror}") from None
     with suppress(UnusableIndexError):
         use_index(home, lambda index: index.forget([folder.id]))
+
+
+def _remove_folder(path: Path) -> None:
+    """Remove a folder into which somebody who wanted the run may still write, until they see that it is gone."""
+    for left in reversed(range(_TRIES)):
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if not left or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
+        if not path.exists():
+            return
 
 
 @contextmanager
