@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.pages import Block
+from drumline.runtime.lock import is_locked
+from drumline.store.folder import RunFolder
+from drumline.supervise.reach import read_state
+from integration.local.runs import wait_until
 from training.line import find_python
 
 COMMAND_SECONDS = 180  # a waiting that ends early costs nothing
@@ -83,6 +87,7 @@ class Terminal:
 
     def type(self, command: str, *, given: str = "") -> tuple[str, int]:
         """Run a command; return what it printed, with the home folder as `/home/you`, and its exit code."""
+        wait_until(self._is_calm)
         state = shlex.quote(str(self._state))
         script = (
             f"set -o pipefail; . {state}; (exit {self._code})\n{command}\n"
@@ -101,9 +106,17 @@ class Terminal:
         self._code = done.returncode
         return done.stdout.replace(str(self._home), "/home/you"), done.returncode
 
+    def _is_calm(self) -> bool:
+        """Whether nobody writes any more about a run that is over: its supervisor may live a moment longer."""
+        left = (folder for folder in map(RunFolder, self._runs()) if is_locked(folder.lock_file))
+        return not any(read_state(folder).phase.is_final for folder in left)
+
+    def _runs(self) -> list[Path]:
+        return sorted((self._home / ".local" / "share" / "drumline" / "runs").glob("*"))
+
     def close(self) -> None:
         """End every run that was started here."""
-        runs = sorted((self._home / ".local" / "share" / "drumline" / "runs").glob("*"))
+        runs = self._runs()
         if runs:
             self.type("drumline kill --force " + " ".join(run.name for run in runs))
             self.type("drumline warm stop")
