@@ -52,20 +52,23 @@ matrix: $(READY) ## Let everybody of a line come to harm in every way, and write
 	scripts/environment tensorflow
 	PYTHONPATH=tests $(BIN)/python -m matrix
 
-bench: $(READY) ## Measure, as ratios side by side in one run
+bench: export DRUMLINE_FIGURES = build/figures.jsonl
+bench: $(READY) ## Measure, as ratios side by side in one run, and write docs/figures.md
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group bench
 	command -v mpirun > /dev/null || [ "$$(id -u)" != 0 ] || { apt-get update && apt-get install --yes openmpi-bin; }
-	scripts/environment torch
+	scripts/environment tensorflow torch
 	$(BIN)/python -m compileall -q src  # as an installation does
+	mkdir -p build && rm -f $(DRUMLINE_FIGURES)
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.monitor
-	scripts/environment tensorflow
 	$(BIN)/python -m bench.start
+	$(BIN)/python -m bench.recovery
 	$(BIN)/python -m bench.training
 	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch
 	scripts/hosts/run 10 $(BIN)/python -m bench.hosts
 	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m bench.submit
+	$(BIN)/python -m bench.figures $(DRUMLINE_FIGURES) > docs/figures.md
 
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
 	$(BIN)/python -c "from drumline.spec.schema import make_schema; print(make_schema(), end='')" > src/drumline/spec/schema.json.new

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.figures import Figure, note
+
 UP = "import time; print(time.monotonic(), flush=True)\n"  # the clock is the same in every namespace
 PRINT = "for i in range(100_000): print('line', i, 'of a log that a training script might well write')\n"
 SECONDS = 300.0
@@ -122,6 +124,8 @@ def table(
     }
     print(f"\n{title}")
     print(f"  {'':12}" + "".join(f"{column:>10}{'ratio':>8}" for column in columns))
+    for column, ours, theirs in zip(columns, medians["drumline"], medians["ssh loop &"], strict=True):
+        note(Figure(f"{title}, {column}", ours, theirs, "ssh in a loop with &", None, "python -m bench.hosts"))
     for name, found_here in medians.items():
         cells = zip(found_here, medians["ssh loop &"], strict=True)
         print(f"  {name:12}" + "".join(f"{own:>9.2f}s{own / floor:>8.2f}" for own, floor in cells), flush=True)

@@ -17,6 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from bench.figures import Figure, note
 
 PYTHON = sys.executable
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -50,6 +53,14 @@ time.sleep(1000)
 Launcher = Callable[[Path, Path, int], Sequence[str]]  # scratch folder, script, replicas -> command
 
 
+class Goal(NamedTuple):
+    """What a measurement is called here, whom it is held against, and the most that its ratio may be."""
+
+    name: str
+    peer: str
+    ratio: float
+
+
 def main() -> None:
     names = sys.argv[1:] or ["up", "lines", "fall", "many", "status", "weight"]
     for name in names:
@@ -68,7 +79,7 @@ def up() -> None:
             _run(launcher(folder, script, 8), folder)
             return max(float(mark.read_text()) for mark in marks.iterdir()) - begin
 
-    _table("8 tiny replicas, until all are up", measure, _launchers(), repetitions=9)
+    _table("8 tiny replicas, until all are up", measure, _launchers(), repetitions=9, goal=Goal("up", "honcho", 1.0))
 
 
 def lines() -> None:
@@ -81,8 +92,10 @@ def lines() -> None:
         return _timed(launcher, PRINT.format(lines=200_000), 4, to="pipe")
 
     detached = {**_launchers(), "drumline": _drumline_in_background}
-    _table("4 replicas, 800,000 lines, to disk", to_disk, detached, repetitions=3)
-    _table("4 replicas, 800,000 lines, prefixed, to a pipe", to_pipe, _launchers(), repetitions=3)
+    goal = Goal("lines", "shell", 1.2)
+    _table("4 replicas, 800,000 lines, to disk", to_disk, detached, repetitions=3, goal=goal)
+    goal = Goal("lines", "shell", 4.0)
+    _table("4 replicas, 800,000 lines, prefixed, to a pipe", to_pipe, _launchers(), repetitions=3, goal=goal)
 
 
 def fall() -> None:
@@ -106,7 +119,8 @@ def fall() -> None:
             return all_gone - fell
 
     peers = {name: launcher for name, launcher in _launchers().items() if name != "shell"}
-    _table("one of 4 falls, until everyone is gone", measure, peers, repetitions=9, floor="honcho")
+    goal = Goal("fall", "honcho", 0.3)
+    _table("one of 4 falls, until everyone is gone", measure, peers, repetitions=9, floor="honcho", goal=goal)
     _print(
         "the same, until the replicas are gone",
         {name: statistics.median(each) for name, each in alone.items()},
@@ -131,7 +145,7 @@ def many() -> None:
         return _timed(launcher, "pass", 500, to="log")
 
     few = {name: launcher for name, launcher in _launchers().items() if name in ("shell", "drumline")}
-    _table("500 tiny replicas, start to end", measure, few, repetitions=3)
+    _table("500 tiny replicas, start to end", measure, few, repetitions=3, goal=Goal("many", "shell", 1.6))
 
 
 def status() -> None:
@@ -153,7 +167,9 @@ def status() -> None:
             "drumline --help": [PYTHON, "-m", "drumline", "--help"],
         }
         best = {name: min(_seconds(command, folder) for _ in range(15)) for name, command in commands.items()}
-        _print("1,000 finished runs in the store", best, "python -c pass")
+        title = "1,000 finished runs in the store"
+        _print(title, best, "python -c pass")
+        _note(f"`status`, {title}", best, Goal("status", "python -c pass", 6.0), "drumline status")
 
 
 def weight() -> None:
@@ -184,6 +200,9 @@ def weight() -> None:
                 ).split()[1]
             )
             print(f"\nsupervisor of 32 replicas: {memory / 1024:.1f} MB resident, {share:.2%} of a core")
+            command = "python -m bench.launch weight"
+            note(Figure("supervisor of 32 replicas, memory", memory / 1024, 30, "goal", 1.0, command, "MB"))
+            note(Figure("supervisor of 32 replicas, share of a core", share * 100, 0.5, "goal", 1.0, command, "%"))
         finally:
             _run([PYTHON, "-m", "drumline", "kill", "--force", run], folder)
 
@@ -294,12 +313,22 @@ def _table(
     *,
     repetitions: int,
     floor: str = "shell",
+    goal: Goal | None = None,
 ) -> None:
     times: dict[str, list[float]] = {name: [] for name in launchers}
     for _ in range(repetitions):
         for name, launcher in launchers.items():
             times[name].append(measure(name, launcher))
-    _print(title, {name: statistics.median(values) for name, values in times.items()}, floor)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    _print(title, medians, floor)
+    if goal:
+        _note(title, medians, goal, "drumline")
+
+
+def _note(title: str, seconds: dict[str, float], goal: Goal, ours: str) -> None:
+    if goal.peer in seconds:
+        command = f"python -m bench.launch {goal.name}"
+        note(Figure(title, seconds[ours], seconds[goal.peer], goal.peer, goal.ratio, command))
 
 
 def _print(title: str, seconds: dict[str, float], floor: str) -> None:

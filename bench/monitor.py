@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.figures import Figure, note
+
 SECONDS = 10.0
 DRUMLINE = (sys.executable, "-m", "drumline")
 # The same command, whose supervisor never looks: it is a fork of this process.
@@ -48,6 +50,8 @@ def measure(folder: Path, number: int) -> None:
             (watched,) = shares_of(folder, run_id)
             monitor.terminate()
         print(f"{number:<10}{without:>12.2%}{unwatched:>12.2%}{watched:>12.2%}")
+        title, peer = f"supervisor of {number} replicas that is watched", "nobody watches"
+        note(Figure(title, watched * 100, unwatched * 100, peer, None, "python -m bench.monitor", "%"))
     finally:
         kill = (*DRUMLINE, "kill", "--force", blind, run_id)
         subprocess.run(kill, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)

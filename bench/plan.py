@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from bench.figures import Figure, note
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.plan.bind import bind
@@ -44,6 +45,9 @@ class Figures(NamedTuple):
 
 def main() -> None:
     measured = {size: measure(size) for size in SIZES}
+    few, *_, many = ((size, measured[size].seconds["all"] / size * 1e6) for size in SIZES)
+    title, peer = f"a plan of {many[0]:,} replicas, each of them", f"each of {few[0]}"
+    note(Figure(title, many[1], few[1], peer, None, "python -m bench.plan", "µs"))
     for title, index, form in (("seconds", 0, "14.4f"), ("bytes", 1, "14,")):
         print(f"{title:<12}" + "".join(f"{size:14,}" for size in SIZES) + "    per replica")
         for name in measured[SIZES[0]][index]:

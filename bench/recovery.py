@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.figures import Figure, note
 from bench.hand import ROOT, environment, typed
 from bench.start import TENSORFLOW, TORCH
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted
@@ -84,6 +85,9 @@ def measure(name: str, case: Case) -> None:
     print(f"{'':<24}{'seconds':>9}{'ratio':>8}{'goal':>7}")
     print(f"{case.peer:<24}{theirs:>9.2f}{1:>8.2f}")
     print(f"{'drumline':<24}{mine:>9.2f}{mine / theirs:>8.2f}{case.goal:>7}")
+    title, command = f"{name}: from a worker's death to the first new step", f"python -m bench.recovery {name}"
+    if came_back:
+        note(Figure(title, mine, theirs, case.peer, case.goal, command))
     for part, values in zip(PARTS, zip(*parts, strict=True), strict=True):
         print(f"  {part:<22}{statistics.median(values):>9.2f}")
 

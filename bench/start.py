@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.figures import Figure, note
 from bench.hand import ROOT, environment, typed
 from drumline.engine.local.warm.known import known_warm_processes
 from drumline.runtime.keeper import descendants
@@ -120,11 +121,17 @@ def measure(name: str, case: Case) -> None:
     print(f"{'':<12}{'seconds':>9}{'ratio':>8}{'goal':>7}{'memory':>11}{'ratio':>8}{'goal':>7}")
     for way, figures in found.items():
         seconds, memory = median(figures, "seconds"), median(figures, "memory_bytes")
-        goal, memory_goal = case.goals.get(way, ""), case.goals.get("memory", "") if way == "following" else ""
+        goal, memory_goal = case.goals.get(way), case.goals.get("memory") if way == "following" else None
         label = peer if way == "by hand" else way
+        command, title = f"python -m bench.start {name}", f"{name}: first step on all, {way}"
+        if goal:
+            note(Figure(title, seconds, hand["seconds"], peer, goal, command))
+        if memory_goal:
+            used, by_hand = memory / 2**20, hand["memory_bytes"] / 2**20
+            note(Figure(f"{name}: memory of all", used, by_hand, peer, memory_goal, command, "MiB"))
         print(
-            f"{label:<12}{seconds:>9.2f}{seconds / hand['seconds']:>8.2f}{goal:>7}"
-            f"{memory / 2**20:>7.0f} MiB{memory / hand['memory_bytes']:>8.2f}{memory_goal:>7}"
+            f"{label:<12}{seconds:>9.2f}{seconds / hand['seconds']:>8.2f}{goal or '':>7}"
+            f"{memory / 2**20:>7.0f} MiB{memory / hand['memory_bytes']:>8.2f}{memory_goal or '':>7}"
         )
 
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.figures import Figure, note
 from bench.plan import SPEC
 
 DRUMLINE = [sys.executable, "-m", "drumline"]
@@ -39,6 +40,9 @@ def main() -> None:
     print(f"{'':<20}{'ms':>8}{'ratio':>8}    least of {repetitions}")
     for name, seconds in least.items():
         print(f"{name:<20}{seconds * 1000:8.1f}{seconds / bare:8.1f}")
+        if seconds > bare:
+            title, command = f"`{name}`", "python -m bench.startup"
+            note(Figure(title, seconds * 1000, bare * 1000, "python -c pass", None, command, "ms"))
 
 
 def measure(argv: list[str], folder: str, environment: dict[str, str]) -> float:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.figures import Figure, note
 from drumline.engine.kubernetes.api import open_api
 from drumline.engine.kubernetes.manifests import objects
 from drumline.engine.kubernetes.place import place
@@ -36,6 +37,8 @@ def main() -> None:
         pairs = [(by_kubectl(made), by_drumline(made)) for _ in range(REPETITIONS.get(count, 3))]
         kubectl, ours = (statistics.median(each) for each in zip(*pairs, strict=True))
         print(f"{count:>9}{len(made):>9}{kubectl:>10.2f}{ours:>10.2f}{ours / kubectl:>8.2f}", flush=True)
+        title, command = f"{count:,} replicas submitted to a cluster", "python -m bench.submit"
+        note(Figure(title, ours, kubectl, "kubectl", None, command))
 
 
 def rendered(count: int) -> list[dict[str, Any]]:

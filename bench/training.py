@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.figures import Figure, note
 from bench.hand import ROOT, environment, typed
 
 REPETITIONS = 3
@@ -59,6 +60,8 @@ def measure(name: str, case: Case) -> None:
     for workers in WORKERS:
         hand, ours = statistics.median(by_hand[workers]), statistics.median(drumline[workers])
         print(f"{workers:<9}{hand:>9.0f}{hand / alone:>7.2f}{ours:>11.0f}{ours / alone:>7.2f}{ours / hand:>21.2f}")
+        title, command = f"{name}: training, {workers} worker{'s' * (workers > 1)}", f"python -m bench.training {name}"
+        note(Figure(title, ours, hand, "by hand", GOAL, command, "examples/s", at_least=True))
 
 
 class Bench:
