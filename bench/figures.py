@@ -1,0 +1,108 @@
+"""The table of all figures: each with its peer in the same run, its goal, and the command that shows it.
+
+`make bench` sets DRUMLINE_FIGURES to a file in which every benchmark notes what it measured, one JSON object a line;
+`python -m bench.figures FILE` then writes `docs/figures.md` to its standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
+
+HEAD = """# Figures
+
+Written by `make bench`, not by hand. A ratio is drumline's figure against its peer's, measured in the same run, since
+machines are noisy; seconds are of one machine ({machine}) on {day}.
+A goal is the most that the ratio may be, or the least where it says so.
+
+| What | drumline | peer | ratio | goal | | command |
+|---|---|---|---|---|---|---|
+"""
+MISSED = """
+## What misses its goal, and where the time goes
+
+"""
+# Why a figure is what it is, by a part of its name; shown when it misses its goal.
+REASONS = {
+    "until all are up": "Eight interpreters take what the shell takes. Before the first of them is forked, `drumline"
+    " train` starts Python (15 ms), imports click and reads the arguments (30 ms), imports the readers of YAML and of"
+    " specs, reads, checks and plans (65 ms). The supervisor imports its own part beside that, on another core"
+    " ([ADR 0013](adr/0013-a-spare-supervisor.md)). honcho reads one line of a Procfile instead.",
+    "first step on all, first": "Nothing is warm yet: one process imports TensorFlow (most of the time, on one core),"
+    " while by hand two processes import it at the same time on two cores. Only with more workers than cores does one"
+    " import for all save much ([warm start](warm.md)).",
+}
+
+
+class Figure(NamedTuple):
+    """Something measured beside a peer."""
+
+    what: str
+    ours: float
+    theirs: float
+    peer: str
+    goal: float | None
+    command: str
+    unit: str = "s"
+    at_least: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Ours against theirs."""
+        return self.ours / self.theirs
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether there is a goal, and it is not reached."""
+        if self.goal is None:
+            return False
+        return round(self.ratio, 2) < self.goal if self.at_least else round(self.ratio, 2) > self.goal
+
+
+def note(figure: Figure) -> None:
+    """Keep a figure for the table, if somebody makes one."""
+    if path := os.environ.get("DRUMLINE_FIGURES"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps(figure) + "\n")
+
+
+def write(figures: Sequence[Figure], machine: str, day: str) -> str:
+    """The page."""
+    text = HEAD.format(machine=machine, day=day) + "\n".join(map(_row, figures)) + "\n"
+    missed = [figure for figure in figures if figure.is_missed]
+    if missed:
+        text += MISSED + "".join(f"{fill(_miss(each), 120, subsequent_indent='  ')}\n" for each in missed)
+    return text
+
+
+def _row(figure: Figure) -> str:
+    goal = "" if figure.goal is None else f"{'≥' if figure.at_least else '≤'} {figure.goal:g}"
+    mark = "" if figure.goal is None else "**missed**" if figure.is_missed else "reached"
+    ours, theirs = (f"{value:,.{2 if value < 100 else 0}f} {figure.unit}" for value in (figure.ours, figure.theirs))
+    return (
+        f"| {figure.what} | {ours} | {figure.peer}: {theirs} | {figure.ratio:.2f} | {goal} | {mark} |"
+        f" `{figure.command}` |"
+    )
+
+
+def _miss(figure: Figure) -> str:
+    reason = next((reason for part, reason in REASONS.items() if part in figure.what), "Why is not known yet.")
+    return f"- **{figure.what}**: {figure.ratio:.2f}×. {reason}"
+
+
+def main() -> None:
+    (file,) = sys.argv[1:]
+    found = [Figure(*json.loads(line)) for line in Path(file).read_text().splitlines()]
+    figures = {figure.what: figure for figure in found}  # of what was measured twice, the later one
+    machine = f"{os.cpu_count()} cores, {os.uname().sysname} on {os.uname().machine}"
+    print(write(list(figures.values()), machine, f"{datetime.now(UTC):%Y-%m-%d}"), end="")
+
+
+if __name__ == "__main__":
+    main()
