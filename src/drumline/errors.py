@@ -4,7 +4,8 @@
     ├── InputError       2   what the user wrote: a spec, an argument, a TF_CONFIG
     │   └── SpecError    2   every problem of one file, each with its line
     ├── EngineError      3   the place where replicas run refused or is not there
-    └── NotFoundError    4   no such run, replica or file of a run
+    ├── NotFoundError    4   no such run, replica or file of a run
+    └── SeveralError         all that is wrong with a place at once; the code is the least of theirs
 
 Exit code 1 is left to the training itself, 130 to an interrupted command.
 """
@@ -40,6 +41,15 @@ class NotFoundError(DrumlineError):
     """What was named does not exist."""
 
     exit_code = 4
+
+
+class SeveralError(DrumlineError):
+    """Several that are told one after the other, each with its hint, so that nobody mends one to read of the next."""
+
+    def __init__(self, errors: Sequence[DrumlineError]) -> None:
+        super().__init__("\n".join(error.message for error in errors))
+        self.errors = tuple(errors)
+        self.exit_code = min(error.exit_code for error in errors)
 
 
 class Problem(NamedTuple):

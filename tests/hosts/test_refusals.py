@@ -21,11 +21,11 @@ def world() -> Iterator[World]:
         yield world
 
 
-def refused(house: House, *words: str) -> Answer:
-    """What `train` says that starts nothing."""
-    house.write_spec(SPEC)
+def refused(house: House, *words: str, code: int = 2, spec: str = SPEC) -> Answer:
+    """What `train` says that starts nothing; the code is 2 where something has to be mended first."""
+    house.write_spec(spec)
     answer = house.run("train", *(words or ("--hosts", "h1,h2")))
-    assert answer.code == 3, answer
+    assert answer.code == code, answer
     assert not house.runs()
     return answer
 
@@ -55,22 +55,36 @@ def test_a_user_who_is_not_let_in(house: House) -> None:
 
 def test_a_host_that_is_switched_off(house: House, world: World) -> None:
     world.link("h2", up=False)
-    answer = refused(house)
+    answer = refused(house, code=3)
     assert "h2" in answer.err
     assert "`ssh h2 true`" in answer.err
 
 
 def test_a_host_without_an_sshd(house: House, world: World) -> None:
     world.kill_sshd("h2")
-    answer = refused(house)
+    answer = refused(house, code=3)
     world.start_sshd("h2")
     assert "h2 cannot be reached: connection refused" in answer.err
+
+
+def test_all_that_is_wrong_with_several_hosts_is_said_at_once(house: House, world: World) -> None:
+    world.trust("h2")
+    world.kill_sshd("h2")
+    answer = refused(house)
+    world.start_sshd("h2")
+    world.trust(*world.names)
+    assert answer.err.splitlines() == [
+        "error: the key of h1 is not known",
+        f"hint: `ssh-keyscan 10.89.0.11 >> {world.known_hosts}` adds it, once you know that it is the host's own",
+        "error: h2 cannot be reached: connection refused",
+        "hint: try `ssh h2 true`",
+    ]
 
 
 def test_a_host_without_the_python_that_is_named(house: House, world: World) -> None:
     house.write_spec(f"{SPEC}engine: {{ssh: {{hosts: [h1, h2], python: python3.99}}}}\n")
     answer = house.run("train")
-    assert answer.code == 3
+    assert answer.code == 2
     assert "python3.99" in answer.err
     assert "ssh: {python: PATH}" in answer.err
 
@@ -83,7 +97,7 @@ def test_a_host_with_an_old_python_is_told_which(house: House, world: World) -> 
         path.chmod(0o755)
     house.write_spec(f"{SPEC}engine: {{ssh: {{hosts: [h1, h2], python: /run/old}}}}\n")
     answer = house.run("train")
-    assert answer.code == 3
+    assert answer.code == 2
     assert "Python 3.9.18" in answer.err
     assert "3.11 or newer" in answer.err
 

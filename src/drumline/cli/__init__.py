@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline import __version__
-from drumline.errors import DrumlineError, InputError, SpecError
+from drumline.errors import DrumlineError, InputError, SeveralError, SpecError
 from drumline.words import nearest
 
 if TYPE_CHECKING:
@@ -138,6 +138,10 @@ def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int
 
 def show_error(error: DrumlineError) -> None:
     """Tell the user what was refused and what to do."""
+    if isinstance(error, SeveralError):
+        for each in error.errors:
+            show_error(each)
+        return
     message = error.message
     if isinstance(error, SpecError):
         click.echo(message, err=True)

@@ -37,7 +37,7 @@ def place(
         hosts = _private_hosts(plan)
         ports = {replica.id: replica.port or PRIVATE_PORT for replica in plan.replicas}
     else:
-        ports = _named_ports(plan)
+        ports = named_ports(plan)
         claims = _claim_ports(plan, ports, hold=hold)
         ports |= {replica: claim.port for replica, claim in claims.items()}
     share = max(1, site.cores // max(1, len(plan.replicas_of(*COMPUTING)))) if len(plan.replicas) > 1 else None
@@ -79,7 +79,7 @@ def _private_hosts(plan: Plan) -> dict[ReplicaId, str]:
     return {replica.id: f"10.77.{number >> 8}.{number & 255}" for number, replica in numbers}
 
 
-def _named_ports(plan: Plan) -> dict[ReplicaId, int]:
+def named_ports(plan: Plan) -> dict[ReplicaId, int]:
     """The ports that the spec names: those in a list as they are, and a single number as the first of a count."""
     taken: dict[int, ReplicaId] = {}
     for replica in plan.replicas:
@@ -125,7 +125,7 @@ def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int], *, hold: bool) -> d
 
 def claim_beside(plan: Plan) -> PortClaim:
     """Claim a free port that the line does not need, in this attempt or another."""
-    taken, kernels = frozenset(_named_ports(plan).values()), _ephemeral_ports()
+    taken, kernels = frozenset(named_ports(plan).values()), _ephemeral_ports()
     for port in PICKED_PORTS:
         if port not in taken and port not in kernels and (claim := claim_port(port)):
             return claim

@@ -21,6 +21,7 @@ from typing import Any, cast
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.ended import ended_usage
+from drumline.engine.local.holder import find_holders, require_free
 from drumline.engine.local.life import Life
 from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
@@ -125,6 +126,10 @@ class Hand:
             "gpus": list(capacity.gpus),
         }
 
+    def _do_ports(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Who has which of these ports; nothing needs to be opened for that."""
+        return {"holders": find_holders(message["ports"])}
+
     def _do_ping(self, message: dict[str, Any]) -> dict[str, Any]:
         del message
         return {"now": keeper.now()}
@@ -133,6 +138,7 @@ class Hand:
         plan = plan_from_json(message["plan"])
         (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
         placement = self._engine.place(plan, attempt=message["attempt"])
+        require_free(plan, str(self._run_dir))
         return {
             "places": {str(replica): to_data(place) for replica, place in placement.items()},
             "remarks": list(self._engine.remarks()),

@@ -13,9 +13,8 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple
 
-from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.package import BOOT, package_data, package_name
-from drumline.engine.ssh.refusal import AwayError, RefusedError
+from drumline.engine.ssh.refusal import AwayError, RefusedError, raised
 from drumline.engine.ssh.shell import Shell, Talk, connect, last_words
 from drumline.engine.ssh.wire import MAGIC, SIZE, Frame
 from drumline.errors import EngineError, InputError
@@ -131,7 +130,7 @@ class Link:
         finally:
             self._answers.pop(number, None)
         if "error" in found:
-            raise _raised(self.host.name, found)
+            raise raised(self.host.name, found)
         return found
 
     async def say(self, message: dict[str, Any], data: bytes = b"") -> None:
@@ -288,12 +287,3 @@ def read_facts(found: dict[str, Any], shell: Shell, skew_seconds: float = 0.0) -
         address=shell.address,
         skew_seconds=skew_seconds,
     )
-
-
-def _raised(host: str, answer: dict[str, Any]) -> Exception:
-    """What went wrong over there, as it is raised here."""
-    message = f"{host}: {answer['message']}"
-    if answer["error"] == "MustWait":
-        return MustWait(message)
-    kind = InputError if answer["error"] == "InputError" else EngineError
-    return kind(message, hint=answer.get("hint", ""))

@@ -4,53 +4,126 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from drumline.engine.local.holder import Holder
+from drumline.engine.local.place import named_ports
+from drumline.engine.local.room import claims
 from drumline.engine.ssh.link import FOLDER, Facts, open_hand, read_facts
 from drumline.engine.ssh.place import hosts_of
-from drumline.engine.ssh.shell import connect
+from drumline.engine.ssh.refusal import AwayError, RefusedError, raised
+from drumline.engine.ssh.shell import Shell, Talk, connect
 from drumline.engine.ssh.wire import Frame
-from drumline.errors import DrumlineError
+from drumline.errors import DrumlineError, InputError, SeveralError
+from drumline.plan.assign import Room, assign, part_of, room_of
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Plan
 
+_ANSWER_SECONDS = 30.0
+
 
 def reach(plan: Plan) -> Plan:
-    """The same plan, with what its hosts have; raise EngineError for the first that cannot be used, as it is said."""
+    """The same plan, with what its hosts have; raise all that is wrong with them, each with its hint."""
     hosts = hosts_of(plan)
-    found = asyncio.run(_reach_all(hosts))
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    known = [_known(host, facts) for host, facts in zip(hosts.all, found, strict=True) if isinstance(facts, Facts)]
+    known, errors = asyncio.run(_reach_all(plan, [_Visit(host, hosts) for host in hosts.all]))
+    wrong = list({error.message: error for error in errors}.values())  # what is wrong with all of them is told once
+    if wrong:
+        raise SeveralError(wrong) if len(wrong) > 1 else wrong[0]
     return plan._replace(hosts=hosts._replace(all=tuple(known)))
 
 
-async def ask_facts(host: Host, hosts: Hosts) -> Facts:
-    """Connect to a host, have a hand there, and ask it what it has."""
-    shell = await connect(host.name, config=hosts.config)
+async def _reach_all(plan: Plan, visits: Sequence[_Visit]) -> tuple[list[Host], list[DrumlineError]]:
     try:
-        talk = await open_hand(shell, hosts)
-        await talk.write(Frame({"do": "facts", "folder": hosts.folder or FOLDER, "id": 0}).encode())
-        return read_facts(json.loads(await talk.readline()), shell)
+        await asyncio.gather(*(visit.open() for visit in visits))
+        ports = _wanted_ports(plan, visits)
+        await asyncio.gather(*(visit.look_at_ports(ports[visit.host.name], waits=claims(plan)) for visit in visits))
     finally:
-        await shell.close()
+        await asyncio.gather(*(visit.close() for visit in visits))
+    return [visit.known for visit in visits], [error for visit in visits for error in visit.errors]
 
 
-async def _reach_all(hosts: Hosts) -> list[Facts | BaseException]:
-    async def ask(host: Host) -> Facts | DrumlineError:
+class _Visit:
+    """A hand on a host for a few questions; whatever is wrong there is kept, and not raised."""
+
+    def __init__(self, host: Host, hosts: Hosts) -> None:
+        self.host = host
+        self.errors: list[DrumlineError] = []
+        self.facts: Facts | None = None
+        self._hosts = hosts
+        self._shell: Shell | None = None
+        self._talk: Talk | None = None
+
+    async def open(self) -> None:
+        """Connect, have a hand there, and ask it what the host has."""
         try:
-            return await ask_facts(host, hosts)
+            self._shell = await connect(self.host.name, config=self._hosts.config)
+            self._talk = await open_hand(self._shell, self._hosts)
+            found = await self._ask(self._talk, {"do": "facts", "folder": self._hosts.folder or FOLDER})
+            self.facts = read_facts(found, self._shell)
+        except RefusedError as error:  # trying again changes nothing: it is to be mended first
+            self.errors.append(InputError(error.message, hint=error.hint))
         except DrumlineError as error:
-            return error
+            self.errors.append(error)
 
-    return list(await asyncio.gather(*map(ask, hosts.all)))
+    async def look_at_ports(self, ports: Sequence[int], *, waits: bool) -> None:
+        """See that nobody has these ports; a line that `waits` for its turn may find them with whoever is before it."""
+        if not ports or self._talk is None or self.errors:
+            return
+        try:
+            answer = await self._ask(self._talk, {"do": "ports", "ports": ports})
+        except DrumlineError as error:
+            self.errors.append(error)
+            return
+        holders = [Holder(*each) for each in answer["holders"]]
+        self.errors += [_taken(self.host.name, each) for each in holders if not (waits and each.replica)]
+
+    async def close(self) -> None:
+        """Hang up; the hand leaves by itself."""
+        if self._shell:
+            await self._shell.close()
+
+    @property
+    def room(self) -> Room:
+        """What may be used of it, as far as it is known."""
+        return room_of(self.host, self.facts and Room(self.facts.cpus, self.facts.memory_bytes, len(self.facts.gpus)))
+
+    @property
+    def known(self) -> Host:
+        """What the spec says of the host, and what it said itself where the spec does not."""
+        cpus, memory_bytes, gpus = self.room
+        address = self.host.address or (self.facts.address if self.facts else None)
+        return self.host._replace(address=address, cpus=cpus, memory_bytes=memory_bytes, gpus=gpus)
+
+    async def _ask(self, talk: Talk, message: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            await talk.write(Frame({**message, "id": 0}).encode())
+            line = await asyncio.wait_for(talk.readline(), _ANSWER_SECONDS)
+        except TimeoutError:
+            raise AwayError(f"{self.host.name} does not answer any more") from None
+        if not line:
+            raise AwayError(f"the connection to {self.host.name} broke", hint=f"try `ssh {self.host.name} true`")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise raised(self.host.name, answer)
+        return answer
 
 
-def _known(host: Host, facts: Facts) -> Host:
-    """What the spec says of a host, and what it said itself where the spec does not."""
-    return host._replace(
-        address=host.address or facts.address,
-        cpus=facts.cpus if host.cpus is None else host.cpus,
-        memory_bytes=facts.memory_bytes if host.memory_bytes is None else host.memory_bytes,
-        gpus=len(facts.gpus) if host.gpus is None else host.gpus,
-    )
+def _wanted_ports(plan: Plan, visits: Sequence[_Visit]) -> dict[str, list[int]]:
+    """The ports that are named by host, for those who would be there if every host were as it should be."""
+    insisting = plan._replace(oversubscribe=True)  # whether it fits is told elsewhere
+    whose = assign(insisting, {visit.host.name: visit.room for visit in visits})
+    parts: Iterator[tuple[str, Plan]] = ((visit.host.name, part_of(plan, visit.host, whose)) for visit in visits)
+    return {name: [] if plan.private_network else sorted(named_ports(part).values()) for name, part in parts}
+
+
+def _taken(host: str, holder: Holder) -> InputError:
+    """That somebody has a port, and what to do about it."""
+    other = f"or give {host} another `port`"
+    if holder.replica:
+        hint = f"wait until that is over, {other}"
+    elif holder.pid:
+        hint = f"end it: `ssh {host} kill {holder.pid}`, {other}"
+    else:
+        hint = f"`ssh {host} sudo ss -ltnp` says which; end it, {other}"
+    return InputError(f"port {holder.port} of {host} is taken by {holder}", hint=hint)

@@ -1,0 +1,100 @@
+"""Who has a port of this machine: whoever listens there, as far as the kernel lets us see."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from drumline.engine.local.place import named_ports
+from drumline.engine.local.proc import PROC
+from drumline.errors import EngineError
+from drumline.plan.types import Plan
+from drumline.runtime import TRACE_DIR
+
+_LISTENS = "0A"
+_LONGEST_COMMAND = 60
+
+
+class Holder(NamedTuple):
+    """Somebody who listens on a port; of processes that are not ours to look at, only whose they are."""
+
+    port: int
+    user: str
+    pid: int | None = None
+    command: str = ""
+    replica: str = ""  # as drumline calls it, if it is one: `4.worker.0`
+    traces: str = ""  # the folder of its traces then
+
+    def __str__(self) -> str:
+        who = f"pid {self.pid}, {self.user}" if self.pid else self.user
+        if self.replica:
+            return f"{self.replica} of another run ({who})"
+        return f"`{self.command}` ({who})" if self.command else f"a process of {who}"
+
+
+def find_holders(ports: Collection[int], proc: str = PROC) -> list[Holder]:
+    """Who listens on these ports, at whatever address; sorted by port, each port once.
+
+    That is read and not tried: connections that were closed a moment ago keep nobody from a port who serves there.
+    """
+    listening = {port: (inode, uid) for port, inode, uid in _listening(proc) if port in ports}
+    owners = _owners({inode for inode, _ in listening.values()}, proc) if listening else {}
+    return [_holder(port, uid, owners.get(inode), proc) for port, (inode, uid) in sorted(listening.items())]
+
+
+def require_free(plan: Plan, run_dir: str) -> None:
+    """Refuse a line that is about to start where somebody has a port that it names; the run's own are on their way."""
+    ports = () if plan.private_network else named_ports(plan).values()
+    for holder in find_holders(ports) if ports else ():
+        if not holder.traces.startswith(f"{run_dir}/"):
+            raise EngineError(f"port {holder.port} is taken by {holder}")
+
+
+def _listening(proc: str) -> Iterator[tuple[int, str, int]]:
+    """Every port of our network on which somebody listens, with the socket and its user."""
+    for table in ("tcp6", "tcp"):
+        with suppress(OSError), open(f"{proc}/self/net/{table}", encoding="ascii") as file:  # noqa: PTH123
+            for line in file.readlines()[1:]:
+                _, here, _, state, _, _, _, uid, _, inode = line.split()[:10]
+                if state == _LISTENS:
+                    yield int(here.rpartition(":")[2], 16), inode, int(uid)
+
+
+def _owners(inodes: Collection[str], proc: str) -> dict[str, int]:
+    """The first process that has each of these sockets open."""
+    names = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[str, int] = {}
+    for pid in sorted(int(entry) for entry in os.listdir(proc) if entry.isdecimal()):  # noqa: PTH208
+        with suppress(OSError):  # somebody else's, or just gone
+            for entry in os.listdir(f"{proc}/{pid}/fd"):  # noqa: PTH208
+                with suppress(OSError):
+                    if inode := names.get(os.readlink(f"{proc}/{pid}/fd/{entry}")):  # noqa: PTH115
+                        found.setdefault(inode, pid)
+    return found
+
+
+def _holder(port: int, uid: int, pid: int | None, proc: str) -> Holder:
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = f"user {uid}"
+    if pid is None:
+        return Holder(port, user)
+    words = [word.decode(errors="replace") for word in _read(f"{proc}/{pid}/cmdline")]
+    command = " ".join(shlex.join(words).split())
+    command = command if len(command) <= _LONGEST_COMMAND else f"{command[: _LONGEST_COMMAND - 1]}…"
+    env = dict(each.decode(errors="replace").partition("=")[::2] for each in _read(f"{proc}/{pid}/environ"))
+    traces = env.get(TRACE_DIR, "")
+    replica = ".".join(env.get(f"DRUMLINE_{part}", "?") for part in ("RUN", "ROLE", "INDEX")) if traces else ""
+    return Holder(port, user, pid, command, replica, traces)
+
+
+def _read(path: str) -> list[bytes]:
+    """What is in a file, each piece of which ends with a zero."""
+    with suppress(OSError), open(path, "rb") as file:  # noqa: PTH123
+        return file.read().split(b"\0")[:-1]
+    return []
