@@ -27,6 +27,7 @@ from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
 from drumline.engine.protocol import Capacity, Loop, MustWait, Site
 from drumline.engine.ssh.follower import Follower, Say
+from drumline.engine.ssh.shelf import tidy
 from drumline.engine.ssh.wire import Frame, launch_from_data, life_from_data, life_to_data
 from drumline.errors import DrumlineError
 from drumline.plan.codec import plan_from_json, to_data
@@ -40,6 +41,7 @@ _LOCK_SECONDS = 5.0
 _MOMENT_SECONDS = 0.02
 _LOOK_SECONDS = 0.5
 _SILENCE_SECONDS = 60.0
+_TIDY_SECONDS = 1.0  # after a line that begins has had the host for itself
 
 
 class Hand:
@@ -112,6 +114,7 @@ class Hand:
         self._follower = Follower(self._run_dir, self._loop, self._say, self._is_busy)
         self._follower.usage_of = self._usage_of
         self._engine.watch(self._run_dir, self._loop, self._follower.tell)
+        self._loop.call_later(_TIDY_SECONDS, lambda: tidy(Path(runtime).parents[1]))
         return self._do_facts(message)
 
     def _do_facts(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ PARTS = (
     "engine/ssh/__init__.py",
     "engine/ssh/follower.py",
     "engine/ssh/host.py",
+    "engine/ssh/shelf.py",
     "engine/ssh/wire.py",
     "supervise/__init__.py",
     "supervise/host.py",
@@ -55,8 +56,20 @@ if sys.version_info < (3, 11):
     say(old="%d.%d.%d" % sys.version_info[:3])
     sys.exit(0)
 home = os.path.join(folder, name)
+def hold(): # whoever removes old packages leaves alone what is held, or was used of late
+    import fcntl
+    try:
+        held = os.open(home, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            os.utime(home)
+        except OSError: # where nothing can be locked, nothing is removed
+            pass
+        return os.path.samestat(os.fstat(held), os.stat(home))
+    except OSError:
+        return False
 try:
-    if not os.path.isdir(home):
+    if not hold():
         import io, shutil, tarfile, tempfile
         say(wants=True)
         size = b""
@@ -81,6 +94,7 @@ try:
                     raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+        hold()
 except OSError as error:
     say(refused="%s: %s" % (error.filename or folder, error.strerror))
     sys.exit(0)

@@ -1,0 +1,54 @@
+"""On a host: drumlines that were carried there and that nobody has used for long go, one folder each.
+
+Whoever uses one holds its folder locked, and has noted when it began to. Where a folder cannot be locked, as on NFS,
+nothing is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+UNUSED_SECONDS = 30 * 86400.0
+# A package is named by its content; the others are what somebody was laying out, or removing, when he was cut off.
+_OURS = re.compile(r"[0-9a-f]{16}|tmp[\w-]+")
+
+
+def tidy(folder: Path) -> None:
+    """Remove what nobody has used for a month and nobody uses now; one that cannot be removed stays."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        ours = [each for each in entries if _OURS.fullmatch(each.name)]
+        for name in [each.name for each in ours if _is_old(each.stat(follow_symlinks=False))]:
+            with suppress(OSError):
+                _remove(folder, name)
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Remove a folder, unless somebody has it; whoever wants it meanwhile finds it whole, or not at all."""
+    held = os.open(folder / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_old(os.fstat(held)) and not _is_named(name):  # it may have been taken since, and left again
+            aside = folder / f"tmp-{name}-{os.getpid()}"
+            (folder / name).rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        os.close(held)
+
+
+def _is_old(known: os.stat_result) -> bool:
+    return time.time() - known.st_mtime > UNUSED_SECONDS
+
+
+def _is_named(name: str) -> bool:
+    """Whether a process looks for its modules there: a replica outlives the hand that started it."""
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"/{name}/".encode() in environ.read_bytes():
+                return True
+    return False
