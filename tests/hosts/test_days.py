@@ -5,14 +5,18 @@ Each end is told once, every line is there once, and in the end nothing runs any
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from drumline.cli.text import utc
+from drumline.run.doubt import doubts_from_text, doubts_to_text
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
+from drumline.run.traces import UNREACHED
 from hosts.world import SHARED, World
 from integration.local.runs import House, Run, wait_until
 
@@ -221,9 +225,18 @@ def test_kill_lists_the_hosts_that_could_not_be_reached(house: House, world: Wor
     world.link("h3", up=False)
     answer = house.run("kill", run.id)
     assert answer.code == 1
-    assert "h3" in answer.out + answer.err
+    assert f"run {run.id} is over, but h3 could not be reached" in answer.err
     assert not [each for name in ("h1", "h2") for each in world.processes(name) if "forever.py" in each.argv]
     world.wait_idle("h3", 60)
+    unreached = run.path / UNREACHED
+    (doubt,) = doubts_from_text(unreached.read_text())
+    assert doubt.until is not None
+    assert doubt.until > unreached.stat().st_mtime + 16  # the lease
+    assert f"ends by itself, at the latest at {utc(doubt.until)}" in answer.err
+    unreached.write_text(doubts_to_text([doubt._replace(until=time.time() - 1)]))  # as if it were that late
+    answer = house.run("kill", run.id)
+    assert answer.code == 0, answer
+    assert "h3 could not be reached, and whatever ran there has ended by its lease, at the latest at 20" in answer.out
 
 
 def test_ports_that_somebody_has_on_a_host_are_not_given_to_a_line(house: House, world: World) -> None:

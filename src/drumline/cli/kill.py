@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 
 import click
 
+from drumline.cli.text import utc
 from drumline.errors import InputError
+from drumline.run.doubt import Doubt, doubts_from_text
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
 from drumline.run.traces import UNREACHED
@@ -24,7 +28,7 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
     """End runs: everything of them, to the last process.
 
     All ids are looked up before anything is ended. A run that is over already stays as it is. The exit code is 1 if a
-    host could not be asked whether anything is left there.
+    host could not be asked whether anything is left there, and its lease is not over.
     """
     running, unsure = [], False
     for folder in [_folder(text) for text in dict.fromkeys(ids)]:
@@ -56,13 +60,30 @@ def _is_in_doubt(folder: RunFolder) -> bool:
         return False
     wait_until_left(folder)
     try:
-        unreached = (folder.path / UNREACHED).read_text().splitlines()
+        doubts = doubts_from_text((folder.path / UNREACHED).read_text())
     except FileNotFoundError:
         return False
-    lease = f"ends by itself within {span(hosts.lease_seconds)}" if hosts.lease_seconds else "goes on: it has no lease"
-    click.echo(f"run {folder.id} is over, but {listed(unreached)} could not be reached", err=True)
-    click.echo(f"hint: whatever is left there {lease}", err=True)
+    now = time.time()
+    over = [doubt for doubt in doubts if doubt.until is not None and doubt.until <= now]
+    for doubt in over:
+        ended = f"whatever ran there has ended by its lease, at the latest at {utc(doubt.until)}"
+        click.echo(f"run {folder.id} is over; {doubt.host} could not be reached, and {ended}")
+    left = [doubt for doubt in doubts if doubt not in over]
+    if not left:
+        return False
+    click.echo(f"run {folder.id} is over, but {listed([doubt.host for doubt in left])} could not be reached", err=True)
+    click.echo(f"hint: whatever is left there {_until(left, hosts.lease_seconds)}", err=True)
     return True
+
+
+def _until(doubts: Sequence[Doubt], lease_seconds: float | None) -> str:
+    """Until when something may be left on these hosts, as far as that is known."""
+    if lease_seconds is None:
+        return "goes on: it has no lease"
+    known = [doubt.until for doubt in doubts if doubt.until is not None]
+    if len(known) < len(doubts):
+        return f"ends by itself within {span(lease_seconds)}"
+    return f"ends by itself, at the latest at {utc(max(known))}"
 
 
 def _folder(text: str) -> RunFolder:

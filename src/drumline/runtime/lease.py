@@ -10,11 +10,17 @@ import os
 import signal
 from contextlib import suppress
 
-from drumline.runtime.keeper import now
+from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS, now
 
 GRACE_SECONDS = 10.0
 _LOOKS = 8  # while it lasts
 _PAUSE_SECONDS = 5.0
+
+
+def gone_within(seconds: float) -> float:
+    """How long after the last touch a replica with such a lease is gone at the latest, with all that it has begun."""
+    looks = 2 * _PAUSE_SECONDS  # one that finds the lease over, and one that finds the grace over
+    return seconds + looks + GRACE_SECONDS + LEFTOVER_GRACE_SECONDS
 
 
 class Lease:

@@ -14,8 +14,10 @@ from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import HOST_LOST, Lives
 from drumline.engine.ssh.refusal import RefusedError
 from drumline.plan.hosts import Hosts
+from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED
+from drumline.runtime.lease import gone_within
 from drumline.words import span
 
 _LOOK_SECONDS = 0.5
@@ -45,7 +47,8 @@ class Lookout:
         self._is_looking = False
         self._looked_at = self._awake_since = loop.now()
         self.lost: set[str] = set()
-        self.doubtful = set(self._file.read_text().splitlines()) if self._file.exists() else set()
+        known = doubts_from_text(self._file.read_text()) if self._file.exists() else ()
+        self.doubtful = {doubt.host for doubt in known}
 
     def look(self) -> None:
         """See now and then whether every host answers, for as long as somebody may be there."""
@@ -102,9 +105,19 @@ class Lookout:
         """It has said that nobody lives there who should not."""
         self._doubt(self.doubtful - {host})
 
+    def leave(self, wall: float) -> None:
+        """Nobody speaks to a host from now on: note by when whatever lives on those in doubt has ended by its lease.
+
+        What was said last may be on its way for as long as a hand there listens to a silent line.
+        """
+        lease = self._hosts.lease_seconds
+        if lease is not None and self.doubtful:
+            until = wall + self._hosts.lost_seconds + gone_within(lease)
+            self._file.write_text(doubts_to_text(Doubt(host, until) for host in self.doubtful))
+
     def _doubt(self, hosts: set[str]) -> None:
         if hosts != self.doubtful:
             self.doubtful = hosts
-            self._file.write_text("".join(f"{host}\n" for host in sorted(hosts)))
+            self._file.write_text(doubts_to_text(map(Doubt, hosts)))
         if not hosts:
             self._file.unlink(missing_ok=True)

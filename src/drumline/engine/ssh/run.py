@@ -7,6 +7,7 @@ them once more, which changes nothing where they were carried out.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -298,3 +299,4 @@ class SshRun:
             for host in self._courier.ask(self._errands.release(used), _COLLECT_SECONDS):
                 self._lookout.is_clear(host)
         self._courier.close()
+        self._lookout.leave(time.time())
