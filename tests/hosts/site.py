@@ -24,7 +24,7 @@ class _PatientEngine(SshEngine):
 
     def watch(self, run_dir: Path, loop: protocol.Loop, tell: protocol.Tell) -> None:
         super().watch(run_dir, loop, tell)
-        self._run.survey.patience_seconds = PATIENCE_SECONDS
+        self._run.survey.patience_seconds = self._run.places.patience_seconds = PATIENCE_SECONDS
 
 
 class SshSite:

@@ -60,9 +60,13 @@ class Courier:
         done.cancel()
         return False
 
+    def begin(self, errand: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have this done over there; what it brings or raises is there when it is done."""
+        return asyncio.run_coroutine_threadsafe(errand, self._there)
+
     def ask(self, errand: Coroutine[Any, Any, T], seconds: float) -> T:
         """Wait here for what this brings; raise what it raises, and TimeoutError if it takes longer."""
-        done = asyncio.run_coroutine_threadsafe(errand, self._there)
+        done = self.begin(errand)
         try:
             return done.result(seconds)
         except TimeoutError:

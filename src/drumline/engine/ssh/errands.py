@@ -12,11 +12,13 @@ from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.luggage import Luggage
 from drumline.engine.ssh.placing import CONNECT_SECONDS, PLACE_SECONDS
 from drumline.engine.ssh.refusal import AwayError
-from drumline.errors import DrumlineError, EngineError
+from drumline.errors import DrumlineError
+from drumline.runtime.keeper import now
 
 RELEASE_SECONDS = 30.0
 _RISE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
+_HINDERED_SECONDS = 1.0  # that others wait for a host that cannot be reached
 
 Bring = Callable[..., None]  # has something called by the supervisor's loop
 
@@ -54,15 +56,23 @@ class Errands:
                 self._bring(done)
             return
 
-    async def answering(self, seconds: float) -> list[str]:
-        """The hosts that answer within a time; raise EngineError if there are none."""
-        seconds = min(CONNECT_SECONDS, seconds)
-        up = await asyncio.gather(*(link.rise(seconds) for link in self._links.values()))
-        found = [name for name, is_up in zip(self._links, up, strict=True) if is_up]
-        if not found:
-            link = next(iter(self._links.values()))
-            raise link.trouble or EngineError(f"{link.host.name} does not answer")
-        return found
+    async def assemble(self, seconds: float, found: Callable[[list[str]], None], failed: Callable[[str], None]) -> None:
+        """Bring word which hosts answer within a time, or why none does; who cannot be reached comes later."""
+        links, began = list(self._links.values()), now()
+        rising = {asyncio.ensure_future(link.rise(min(CONNECT_SECONDS, seconds))): link for link in links}
+        waiting = set(rising)
+        while waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=_PAUSE_SECONDS)
+            are_others_up = any(link.is_up for link in links) and all(rising[each].is_hindered for each in waiting)
+            if are_others_up and now() - began >= _HINDERED_SECONDS:
+                break
+        for each in waiting:
+            each.cancel()
+        if up := [link.host.name for link in links if link.is_up]:
+            self._bring(found, up)
+        else:
+            trouble = links[0].trouble
+            self._bring(failed, trouble.message if trouble else f"{links[0].host.name} does not answer")
 
     async def tell(
         self,

@@ -1,7 +1,7 @@
 """What helps a line before it starts, on every host at once: told of as one helper, whose log has the lines of all.
 
 An environment and a data folder are of one host, unless hosts share a folder; then one makes it, and the others find
-it. The first that fails ends the others.
+it. The first that fails ends the others. A host that comes when they are at work, or done, does the same.
 """
 
 from __future__ import annotations
@@ -16,75 +16,30 @@ from typing import Any
 from drumline.engine.local.life import Life
 from drumline.engine.notes import End, note, note_end, read_end, read_notes
 from drumline.engine.protocol import Loop, Tell
+from drumline.engine.ssh.helper import Helper, Part
 from drumline.engine.ssh.lives import NEVER_STARTED
-from drumline.engine.ssh.wire import Frame, life_from_data, life_to_data
+from drumline.engine.ssh.wire import Frame, life_from_data
 from drumline.errors import EngineError
-from drumline.plan.types import Plan, Value
+from drumline.plan.types import Plan, ReplicaId, Value
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.failure import describe_exit
 from drumline.run.traces import LOG
 
 Order = Callable[[str], None]  # have a host told all that is wanted of it
 _HOSTS = "hosts"  # in its trace: where it is
 
 
-class Part:
-    """A helper on one host: its log as it is there, and its end."""
-
-    def __init__(self, folder: Path, host: str) -> None:
-        self.host = host
-        self.file = folder / f"{LOG}.{host.replace('/', '_')}"
-        self.kill_at: float | None = None
-        self.exit: Exit | None = None
-        self.begins = False  # all that it needs is there
-
-    @property
-    def offset(self) -> int:
-        """How much of its log is here."""
-        with suppress(OSError):
-            return self.file.stat().st_size
-        return 0
-
-
-class Helper:
-    """A life of a helper, on all its hosts."""
-
-    def __init__(self, life: Life, folder: Path, hosts: Sequence[str]) -> None:
-        self.life = life
-        self.folder = folder
-        self.plans: dict[str, str] = {}  # of each host, as JSON
-        self.parts = {host: Part(folder, host) for host in hosts}
-        self.has_started = False
-        self.end: End | None = None
-
-    def orders(self, host: str, now: float) -> Iterator[dict[str, Any]]:
-        """What a host is to be told, as often as it answers anew."""
-        part = self.parts.get(host)
-        if part is None or part.exit or self.end or not part.begins:
-            return
-        name, offsets = str(self.life.replica), {life_to_data(self.life): part.offset}
-        if part.kill_at is None:
-            about = {"helper": name, "incarnation": self.life.incarnation, "attempt": 0}
-            yield {"do": "prepare", **about, "plan": self.plans[host], "offsets": offsets}
-        else:
-            lives = [life_to_data(self.life)]
-            yield {
-                "do": "stop",
-                "lives": lives,
-                "attempt": 0,
-                "grace": max(0.0, part.kill_at - now),
-                "offsets": offsets,
-            }
-
-
 class Helpers:
-    """The helpers of one run."""
+    """The helpers of one run, by name in the order in which they work."""
 
-    def __init__(self, run_dir: Path, order: Order, loop: Loop, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, order: Order, loop: Loop, tell: Tell, names: Sequence[ReplicaId] = ()) -> None:
         self._run_dir = run_dir
         self._order = order
         self._loop = loop
         self._tell = tell
-        self._known: dict[Life, Helper] = {}
+        self._known = {helper.life: helper for helper in self._recall(names)}
+        self._names = names
+        self.joined: Callable[[str, Exit], None] = lambda *_: None  # of one that came late: it has ended there
 
     def begin(self, life: Life, hosts: Sequence[str]) -> Sequence[str]:
         """Have a helper on these hosts, or on those where it is; return which have to be made ready for it."""
@@ -98,6 +53,43 @@ class Helpers:
             return ()
         return [host for host in helper.parts if host not in helper.plans]
 
+    def knows(self, life: Life) -> bool:
+        """Whether it was begun, by us or by an earlier supervisor."""
+        return life in self._known or self._take_up(life) is not None
+
+    def join(self, host: str) -> Life | None:
+        """A host has come: who has to work there next because it was away before; None if nobody has to now."""
+        for helper in self._latest():
+            if helper.is_done_on(host):
+                continue
+            if host in helper.parts or (helper.end and not helper.end.exit.ok):
+                return None  # it is at work, or all is over
+            part = helper.parts[host] = Part(helper.folder, host)
+            part.is_late = helper.end is not None
+            if not part.is_late:
+                note(helper.folder, {_HOSTS: list(helper.parts)})
+            return helper.life
+        return None
+
+    def unready(self, host: str) -> str:
+        """What is done elsewhere and not on a host that was away then, in words; and how it ended there, if it did."""
+        for helper in self._latest():
+            if helper.end and helper.end.exit.ok and not helper.is_done_on(host):
+                part, name = helper.parts.get(host), helper.life.replica
+                failed = f": {describe_exit(part.exit)}" if part and part.exit else ""
+                return f"{name} is not done on {host}, which was away when it began{failed}"
+        return ""
+
+    def has_failed(self, host: str) -> bool:
+        """Whether something did not end well there that came late."""
+        parts = [helper.parts[host] for helper in self._latest() if host in helper.parts]
+        return any(part.is_late and part.exit and not part.exit.ok for part in parts)
+
+    def _latest(self) -> list[Helper]:
+        """The last life of each helper that has had one."""
+        last = {helper.life.replica: helper for helper in sorted(self._known.values(), key=lambda each: each.life)}
+        return [last[name] for name in self._names if name in last]
+
     def go(self, life: Life, host: str, plan: str) -> bool:
         """All that it needs is there: let it begin on this host, by this plan; whether this was the last host."""
         helper = self._known[life]
@@ -105,6 +97,10 @@ class Helpers:
         helper.parts[host].begins = True
         self._order(host)
         return all(part.begins for part in helper.parts.values())
+
+    def fail(self, life: Life, message: str) -> None:
+        """It cannot begin anywhere."""
+        self._tell(ReplicaExited(*life, Exit(message=message), self._loop.now()))
 
     def refuse(self, life: Life, host: str, message: str) -> None:
         """It cannot begin on this host."""
@@ -172,26 +168,37 @@ class Helpers:
     def lose(self, host: str, exit_: Exit) -> None:
         """A host is gone, and with it whoever helped there."""
         for helper in list(self._known.values()):
-            if host in helper.parts:
+            if helper.end and helper.waits_on(host):
+                del helper.parts[host]  # it begins once more when it comes again
+                self.joined(host, exit_)
+            elif host in helper.parts:
                 self._end_part(helper, host, exit_)
 
     def folders(self) -> Iterator[Path]:
         """Where logs grow."""
-        return (helper.folder for helper in self._known.values() if helper.end is None)
+        return (helper.folder for helper in self._known.values() if helper.goes_on)
 
     def waits(self, life: Life, host: str) -> bool:
         """Whether it is to begin on this host, which is not ready for it."""
         helper = self._known.get(life)
-        return helper is not None and helper.end is None and not (helper.parts[host].begins or helper.parts[host].exit)
+        return helper is not None and helper.waits_on(host) and not helper.parts[host].begins
 
     def living(self, host: str) -> list[Life]:
         """Who helps on this host, as far as anybody knows."""
-        found = (each for each in self._known.values() if each.end is None and host in each.parts)
-        return [each.life for each in found if each.parts[host].exit is None]
+        return [each.life for each in self._known.values() if each.waits_on(host)]
 
     def hosts(self) -> set[str]:
         """Where somebody helps, or has."""
         return {host for helper in self._known.values() for host in helper.parts}
+
+    def _recall(self, names: Sequence[ReplicaId]) -> Iterator[Helper]:
+        """Those that were done under an earlier supervisor."""
+        for name in names:
+            for folder in self._run_dir.glob(f"attempts/0/{name}*"):
+                stem, _, number = folder.name.partition("+")
+                helper = self._take_up(Life(name, 0, int(number or 0))) if stem == str(name) else None
+                if helper and helper.end and helper.end.exit.ok:
+                    yield helper
 
     def _take_up(self, life: Life) -> Helper | None:
         """A helper that an earlier supervisor began."""
@@ -204,12 +211,17 @@ class Helpers:
         return helper
 
     def _end_part(self, helper: Helper, host: str, exit_: Exit) -> None:
-        part = helper.parts[host]
-        if part.exit is not None or helper.end:
+        if not helper.waits_on(host):
             return
+        part = helper.parts[host]
         part.exit = exit_
         if rest := _last_line(part.file):
             self._append(helper, host, rest + b"\n")
+        if part.is_late:
+            done = [name for name in helper.parts if helper.is_done_on(name)]
+            note(helper.folder, {_HOSTS: done})
+            self.joined(host, exit_)
+            return
         if not exit_.ok:
             helper_was_alone = len(helper.parts) == 1
             part.exit = exit_ if helper_was_alone else exit_._replace(message=_on(host, exit_.message))

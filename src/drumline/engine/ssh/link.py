@@ -83,6 +83,11 @@ class Link:
         return self._risen.is_set()
 
     @property
+    def is_hindered(self) -> bool:
+        """Whether the host could not be reached, and is only tried again and again."""
+        return not self.is_up and self.shell is None and self.trouble is not None
+
+    @property
     def skew_seconds(self) -> float:
         """By how much the host's clock is before ours."""
         return self.facts.skew_seconds if self.facts else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from drumline.engine.protocol import MustWait
@@ -22,20 +23,51 @@ _TRIES = 3  # while connections break
 
 
 class HostMustWait(MustWait):
-    """A host has no room yet."""
+    """A host has no room yet, or is not prepared; then it `comes` when it is."""
 
-    def __init__(self, host: str, message: str) -> None:
+    def __init__(self, host: str, message: str, *, comes: bool = False) -> None:
         super().__init__(message)
         self.host = host
+        self.comes = comes
 
 
 class Placing(NamedTuple):
-    """A line, its hosts, and those of them that are not waited for."""
+    """A line, its hosts, and those of them that are not waited for.
+
+    Those in `unready` lack what was prepared on the others, in words, and get it when they answer; not those that
+    `failed` to make it.
+    """
 
     plan: Plan
     links: Mapping[str, Link]
     lost: Collection[str]
     patience_seconds: float
+    unready: Mapping[str, str] = MappingProxyType({})
+    failed: Collection[str] = ()
+
+    @property
+    def waits_for(self) -> str:
+        """For whom it waits, in words."""
+        silent = self._silent
+        why = [link.trouble.message for link in silent if link.trouble]
+        words = f" ({listed(why)})" if why else ""
+        names = listed([link.host.name for link in silent])
+        return f"waits for {names} to answer{words}" if silent else "waits for places on its hosts"
+
+    @property
+    def is_hindered(self) -> bool:
+        """Whether a host could not be reached, and is tried again."""
+        return any(link.is_hindered for link in self._silent)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether all hosts have let us in, though not all have answered."""
+        return not self._silent
+
+    @property
+    def _silent(self) -> list[Link]:
+        """Those that have not let us in so far, of those who are waited for."""
+        return [link for name, link in self.links.items() if name not in self.lost and not (link.is_up or link.shell)]
 
     async def place(self, attempt: int) -> tuple[Placed, list[str]]:
         """Have everybody placed; raise HostMustWait if a host has no room yet, InputError if there will be none."""
@@ -53,10 +85,13 @@ class Placing(NamedTuple):
         parts = {}
         for host in sorted(set(whose.values())):  # in one order, so that no two runs wait for each other
             own = part(part_of(self.plan, self.links[host].host, whose), facts[host].base)
+            question = {"do": "place", "plan": plan_to_json(own), "attempt": attempt}
             try:
-                answer = await self.links[host].ask({"do": "place", "plan": plan_to_json(own), "attempt": attempt})
+                answer = await asyncio.wait_for(self.links[host].ask(question), PLACE_SECONDS)
             except MustWait as wait:
                 raise HostMustWait(host, str(wait)) from None
+            except TimeoutError:
+                raise EngineError(f"{host} has given nobody a place within {PLACE_SECONDS:g} s") from None
             parts[host] = places_from_data(answer["places"])
             remarks += [f"{host}: {remark}" for remark in answer["remarks"]]
         addresses = {name: self.links[name].host.address or facts[name].address for name in parts}
@@ -66,15 +101,18 @@ class Placing(NamedTuple):
         """What the hosts have that answer, and who does not."""
         seconds = min(CONNECT_SECONDS, self.patience_seconds)
         await asyncio.gather(*(link.rise(0 if name in self.lost else seconds) for name, link in self.links.items()))
-        facts = {name: link.facts for name, link in self.links.items() if link.is_up and link.facts}
+        there = {name: link.facts for name, link in self.links.items() if link.is_up and link.facts}
+        facts = {name: each for name, each in there.items() if name not in self.unready}
         away = [name for name in self.links if name not in facts]
-        if not facts:
+        if not there:
             raise self.links[away[0]].trouble or EngineError(f"{away[0]} does not answer")
         return facts, away
 
     def _why_not(self, host: str) -> str:
-        trouble = self.links[host].trouble
-        return trouble.message if trouble else f"{host} does not answer"
+        link = self.links[host]
+        if link.is_up and host in self.unready:
+            return self.unready[host]
+        return link.trouble.message if link.trouble else f"{host} does not answer"
 
     def _assign(self, facts: Mapping[str, Facts], away: list[str]) -> dict[ReplicaId, str]:
         rooms = {
@@ -84,5 +122,8 @@ class Placing(NamedTuple):
         try:
             return assign(self.plan, rooms)
         except InputError as error:
+            coming = [name for name in self.unready if self.links[name].is_up and name not in self.failed]
+            if coming:
+                raise HostMustWait(coming[0], f"waits, as {self.unready[coming[0]]}", comes=True) from None
             without = f", without {listed(away)}: {listed([self._why_not(name) for name in away])}" if away else ""
             raise InputError(f"{error.message}{without}", hint=error.hint) from None

@@ -21,17 +21,18 @@ from drumline.engine.local.life import Life
 from drumline.engine.protocol import Loop, Site, Tell
 from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.errands import Errands
-from drumline.engine.ssh.helpers import Helpers, filled
+from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives, usage_from_data
 from drumline.engine.ssh.lookout import Lookout
 from drumline.engine.ssh.luggage import Luggage, Way
+from drumline.engine.ssh.muster import Calls, Muster
 from drumline.engine.ssh.orders import by, orders
-from drumline.engine.ssh.place import Placed, hosts_of, part, read_placed, write_placed
-from drumline.engine.ssh.placing import CONNECT_SECONDS, PLACE_SECONDS, HostMustWait, Placing
+from drumline.engine.ssh.place import Placed, hosts_of
+from drumline.engine.ssh.places import Places
+from drumline.engine.ssh.placing import HostMustWait, Placing
 from drumline.engine.ssh.survey import Survey
 from drumline.engine.ssh.wire import Frame, life_to_data
-from drumline.plan.codec import plan_to_json
 from drumline.plan.hosts import Host
 from drumline.plan.types import Launch, Placement, Plan
 from drumline.run.codec import event_from_data
@@ -46,6 +47,7 @@ from drumline.run.event import (
 )
 from drumline.run.usage import Usage
 
+_SOON_SECONDS = 0.2
 _COLLECT_SECONDS = 600.0  # that what was written may take on its way here
 
 
@@ -60,16 +62,17 @@ class SshRun:
         self._tell = tell
         self._lives = Lives(run_dir, loop, tell)
         self._ends = Ends(loop, self._end, lambda host: self._links[host].shell is not None)
-        self._helpers = Helpers(run_dir, self._order, loop, tell)
+        self._helpers = Helpers(run_dir, self._order, loop, tell, plan.helpers)
         self._courier = Courier(loop, self._hang_up, name="hosts")
         self._links = {host.name: self._link(host) for host in self._hosts.all}
         self._lookout = Lookout(run_dir, self._hosts, self._links, (self._lives, self._helpers), loop, self._warn)
         self._luggage = Luggage(plan, site, run_dir, self._way)
         self._errands = Errands(self._links, self._luggage, self._courier.bring)
+        goods, calls = (self._luggage, self._errands), Calls(tell, self._warn, self._wake, self._lookout.look)
+        self._muster = Muster(plan, self._links, self._helpers, goods, self._courier, calls)
         self.survey = Survey(self._courier, self._links, self._lives)
         self._attempt = 0
-        self._placed: dict[int, Placed] = {}
-        self._last: Placed | None = None
+        self.places = Places(run_dir, self._courier, tell)
         self._waits_at: tuple[str, int] | None = None  # for room, and in which attempt
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
         self._fetching: Future[None] | None = None
@@ -95,35 +98,32 @@ class SshRun:
     def place(self, plan: Plan, attempt: int) -> tuple[Placement, Sequence[str]]:
         """Ask the hosts that answer for a place for everybody; raise MustWait if one has no room yet."""
         self._attempt = attempt
-        placing = Placing(plan, self._links, frozenset(self._lookout.lost), self._hosts.lost_seconds)
+        unready = {name: why for name in self._links if (why := self._helpers.unready(name))}
+        failed = frozenset(filter(self._helpers.has_failed, unready))
+        lost, patience = frozenset(self._lookout.lost), self._hosts.lost_seconds
         try:
-            placed, remarks = self._courier.ask(placing.place(attempt), CONNECT_SECONDS + PLACE_SECONDS)
+            placed, remarks = self.places.ask(attempt, Placing(plan, self._links, lost, patience, unready, failed))
         except HostMustWait as wait:
             self._waits_at = wait.host, attempt
+            if wait.comes and not self._helpers.living(wait.host):  # it is only about to begin, or is done by now
+                self._loop.call_later(_SOON_SECONDS, partial(self._wake, wait.host))
             raise
-        self._keep(attempt, placed)
         return placed.places, remarks
-
-    def _keep(self, attempt: int, placed: Placed) -> None:
-        write_placed(self._run_dir, attempt, placed)
-        self._placed[attempt] = self._last = placed
 
     def placed(self, attempt: int) -> Placed | None:
         """Where an attempt was placed, by us or by an earlier supervisor."""
-        if attempt not in self._placed and (found := read_placed(self._run_dir, attempt)):
-            self._placed[attempt] = found
-        return self._placed.get(attempt)
+        return self.places.get(attempt)
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Have everybody started who has not been; hosts are brought first what they need for that."""
         if not launches:
             return
         self._attempt = launches[0].attempt
-        placed = self.placed(self._attempt) or self._last
+        placed = self.placed(self._attempt)
+        if placed is None and (placed := self.places.last):
+            self.places.keep(self._attempt, placed)
         if placed is None:
             raise AssertionError("a line is placed before it is started")
-        if self._attempt not in self._placed:
-            self._keep(self._attempt, placed)
         lives = [Life(each.replica.id, each.attempt, each.incarnation) for each in launches]
         kept = self._lives.ask_for([(life, placed.hosts[life.replica]) for life in lives])
         new = []
@@ -157,7 +157,7 @@ class SshRun:
     def _is_supplied(self, host: str, lives: Sequence[Kept]) -> None:
         attempt = lives[0].life.attempt
         self._supplied.add((host, attempt))
-        hosts = self._placed[attempt].hosts.values()
+        hosts = placed.hosts.values() if (placed := self.placed(attempt)) else ()
         if all((each, attempt) in self._supplied for each in hosts) and (carried := self._luggage.carried()):
             self._tell(carried)
         self._begin(host, [each for each in lives if each.end is None])
@@ -179,31 +179,14 @@ class SshRun:
 
     def prepare(self, plan: Plan, life: Life) -> None:
         """Have a helper on every host that answers; told of as one."""
-        plan = filled(plan, os.environ)
-        up = self._courier.ask(self._errands.answering(self._hosts.lost_seconds), CONNECT_SECONDS + PLACE_SECONDS)
-        for host in self._helpers.begin(life, up):
-            errand = self._errands.supply(
-                host,
-                partial(self._luggage.deliver, host),
-                while_=partial(self._helpers.waits, life, host),
-                refused=partial(self._helpers.refuse, life, host),
-                done=partial(self._help, plan, life, host),
-            )
-            self._courier.send(errand)
-        self._lookout.look()
-
-    def _help(self, plan: Plan, life: Life, host: str) -> None:
-        facts = self._links[host].facts
-        own = plan_to_json(part(plan, facts.base if facts else ""))
-        if self._helpers.go(life, host, own) and (carried := self._luggage.carried()):
-            self._tell(carried)
+        self._muster.prepare(plan, life)
 
     def stop(self, lives: Sequence[Life], grace_seconds: float) -> None:
         """Have these stopped; whoever is on no host ends unseen."""
         wanted = []
         for life in lives:
             if life.replica.is_helper:
-                self._helpers.stop(life, grace_seconds)
+                self._muster.stop(life, grace_seconds)
                 continue
             known, placed = self._lives.get(life), self.placed(life.attempt)
             host = known.host if known else placed.hosts.get(life.replica, "") if placed else ""
@@ -246,6 +229,11 @@ class SshRun:
             lives = (*(each.life for each in self._lives.of(host)), *self._helpers.living(host))
             clear = {"do": "clear", "attempt": self._attempt, "keep": [life_to_data(life) for life in lives]}
             self._courier.send(self._errands.tell(host, [clear], self._failed, self._lookout.is_clear))
+        self._muster.join(host)
+        self._wake(host)
+
+    def _wake(self, host: str) -> None:
+        """Have a line placed that waits for this host."""
         if self._waits_at and self._waits_at[0] == host:
             attempt, self._waits_at = self._waits_at[1], None
             self._tell(RoomFound(attempt))

@@ -160,6 +160,96 @@ def test_whoever_comes_back_may_stop_it_at_once(story: Story, tmp_path: Path) ->
     assert [each.message for each in nobody.ends] == ["it was never started"]
 
 
+class Late(Story):
+    """A build and a preparation on `a`; `b` was away, and comes when it is said to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, ("a",))
+        names = (BUILD.replica, LIFE.replica)
+        self.helpers = Helpers(folder, self.ordered.append, Clock(), self.told.append, names)  # type: ignore[arg-type]
+        self.joined: list[tuple[str, Exit]] = []
+        self.helpers.joined = lambda host, exit_: self.joined.append((host, exit_))
+
+    def work(self, life: Life, *, on: str = "a", code: int = 0) -> None:
+        for host in self.helpers.begin(life, (on,)) if on == "a" else (on,):
+            self.helpers.go(life, host, f"plan of {host}")
+            self.helpers.ended(host, ReplicaExited(*life, Exit(code), 90.0))
+
+
+BUILD = Life(ReplicaId("build", 0), 0, 0)
+
+
+def test_a_host_that_comes_while_the_others_work_works_with_them(tmp_path: Path) -> None:
+    late = Late(tmp_path)
+    late.work(BUILD, code=0)
+    late.begin()
+    late.helpers.join("b")  # the build is first, and is done elsewhere
+    late.work(BUILD, on="b")
+    assert late.helpers.join("b") == LIFE
+    late.helpers.go(LIFE, "b", "plan of b")
+    late.end("a", Exit(0))
+    assert [end.replica for end in late.told if isinstance(end, ReplicaExited)] == [BUILD.replica]
+    late.end("b", Exit(0))
+    assert late.ends == [Exit(0), Exit(0)]
+    assert not late.helpers.unready("b")
+
+
+def test_a_host_that_comes_late_does_all_that_was_done_before_one_after_the_other(tmp_path: Path) -> None:
+    late = Late(tmp_path)
+    late.work(BUILD)
+    late.work(LIFE)
+    assert late.helpers.unready("b") == "build is not done on b, which was away when it began"
+    assert not late.helpers.unready("a")
+    assert late.helpers.join("a") is None
+    assert late.helpers.join("b") == BUILD
+    assert late.helpers.join("b") is None  # it is at work
+    assert late.helpers.living("b") == [BUILD]
+    late.work(BUILD, on="b")
+    assert late.helpers.join("b") == LIFE
+    assert late.helpers.unready("b").startswith("prepare is not done on b")
+    late.helpers.go(LIFE, "b", "plan of b")
+    assert [each["do"] for each in late.helpers.orders("b")] == ["prepare"]
+    late.log("b", 0, "made\n")
+    late.end("b", Exit(0))
+    assert late.joined == [("b", Exit(0)), ("b", Exit(0))]
+    assert not late.helpers.unready("b")
+    assert late.helpers.join("b") is None
+    assert late.ends == [Exit(0), Exit(0)]  # those of the first host, which nobody hears of again
+    assert late.lines == ["b: made"]
+    assert not Late(tmp_path).helpers.unready("b")  # whoever comes back knows
+
+
+def test_what_fails_late_keeps_that_host_out_and_changes_nothing_else(tmp_path: Path) -> None:
+    late = Late(tmp_path)
+    late.work(BUILD)
+    late.work(LIFE)
+    late.helpers.join("b")
+    late.work(BUILD, on="b", code=3)
+    assert late.helpers.unready("b") == "build is not done on b, which was away when it began: exit code 3"
+    assert late.helpers.has_failed("b")
+    assert not late.helpers.has_failed("a")
+    assert late.helpers.join("b") is None
+    assert late.ends == [Exit(0), Exit(0)]
+    assert Late(tmp_path).helpers.join("b") == BUILD  # whoever takes the run up tries once more
+
+
+def test_nobody_makes_up_for_what_failed_everywhere(tmp_path: Path) -> None:
+    late = Late(tmp_path)
+    late.work(BUILD, code=3)
+    assert [late.helpers.unready(host) for host in ("a", "b")] == ["", ""]
+    assert late.helpers.join("b") is None
+
+
+def test_a_host_that_is_lost_while_it_makes_up_for_it_begins_again_when_it_comes(tmp_path: Path) -> None:
+    late = Late(tmp_path)
+    late.work(BUILD)
+    late.helpers.join("b")
+    late.helpers.lose("b", Exit(message="gone", reason="HostLost"))
+    assert late.joined == [("b", Exit(message="gone", reason="HostLost"))]
+    assert late.helpers.living("b") == []
+    assert late.helpers.join("b") == BUILD
+
+
 def test_secrets_of_what_is_prepared_are_those_of_this_machine() -> None:
     plan = plan_of("data: {path: d, prepare: fetch}\nenv: {TOKEN: {from: MY_TOKEN}, OTHER: x}\nengine: {ssh: [a]}")
     assert filled(plan, {"MY_TOKEN": "s3cret"}).preparations[0].env == {"TOKEN": "s3cret", "OTHER": "x"}

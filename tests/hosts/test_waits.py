@@ -1,0 +1,149 @@
+"""Lines that wait: for a host that does not answer, for a port that a line before them has, for what is prepared."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from contract.seat import Office, cast
+from contract.sites import Deed
+from drumline.engine.ssh.package import BOOT, package_name
+from drumline.engine.ssh.shelf import UNUSED_SECONDS
+from drumline.plan.hosts import Host
+from drumline.plan.types import ReplicaId
+from drumline.run.event import ReplicaStarted
+from drumline.run.state import Phase
+from hosts.site import SshSite
+from hosts.world import HOME, World
+from integration.local.runs import House, wait_until
+
+LONG_SECONDS = 120.0
+HELPER = ReplicaId("prepare", 0)
+PORT = 12345
+SERVER = f"import socket, time; s = socket.create_server(('', {PORT})); print('serves', flush=True); time.sleep(600)"
+HOSTS = f"[{{host: h1, cpus: 1, port: {PORT}}}, {{host: h2, cpus: 1, port: {PORT}}}]"
+ENGINE = f"engine: {{ssh: {{hosts: {HOSTS}}}}}\n"
+WAITING = f"run: python3 serve.py\nroles: {{worker: 2}}\nresources: {{cpus: 1}}\n{ENGINE}"
+
+
+@pytest.fixture
+def house(house: House) -> House:
+    house.write("serve.py", SERVER)
+    return house
+
+
+@contextmanager
+def serving(world: World, name: str) -> Iterator[int]:
+    """Somebody on a host who has the port; his pid there."""
+    world.path(name, "/tmp/serve.py").write_text(SERVER)
+    script = "exec python3 /tmp/serve.py > /tmp/served 2>&1 < /dev/null & echo $!"
+    pid = int(world.run(name, "sh", "-c", script))
+    try:
+        wait_until(lambda: world.path(name, "/tmp/served").read_text() == "serves\n")
+        yield pid
+    finally:
+        world.run(name, "kill", "-9", str(pid))
+        world.wait_idle(name)
+
+
+def test_a_fixed_port_that_somebody_has_is_said_before_anything_starts(house: House, world: World) -> None:
+    house.write_spec(f"run: echo hello\nroles: {{worker: 3}}\n{ENGINE}")  # a second on h1, with the next port
+    with serving(world, "h2") as pid:
+        answer = house.run("train")
+    assert answer.code == 2
+    assert answer.err.splitlines()[-2:] == [
+        f"error: port {PORT} of h2 is taken by `python3 /tmp/serve.py` (pid {pid}, root)",
+        f"hint: end it: `ssh h2 kill {pid}`, or give h2 another `port`",
+    ]
+    assert not house.runs()
+    assert house.run("train").code == 0
+
+
+def test_a_line_waits_for_its_turn_though_the_one_before_it_has_its_ports(house: House, world: World) -> None:
+    first = house.train(WAITING)
+    wait_until(lambda: all(b"serves" in first.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
+    second = house.train(WAITING)
+    second.wait_for(Phase.PENDING)
+    house.write_spec(WAITING.replace("resources: {cpus: 1}\n", ""))  # one that would not wait
+    answer = house.run("train")
+    assert answer.code == 2
+    assert f"error: port {PORT} of h1 is taken by {first.id}.worker.0 of another run (pid " in answer.err
+    assert f"error: port {PORT} of h2 is taken by {first.id}.worker.1 of another run (pid " in answer.err
+    assert "hint: wait until that is over, or give h2 another `port`" in answer.err
+    house.run("kill", first.id)
+    wait_until(lambda: all(b"serves" in second.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
+    assert house.run("kill", second.id).code == 0
+
+
+def test_a_line_that_waits_for_a_host_can_be_killed_meanwhile(house: House, world: World) -> None:
+    first = house.train(WAITING)
+    first.wait_for(Phase.RUNNING, LONG_SECONDS)
+    second = house.train(WAITING)
+    second.wait_for(Phase.PENDING)
+    second.kill_supervisor()
+    world.kill_sshd("h2")
+    try:
+        assert house.run("supervise", second.id).code == 0  # which asks for places anew
+        wait_until(lambda: second.state.waits.startswith("waits for h2 to answer (h2 cannot be reached: "))
+        answer = house.run("kill", second.id)
+    finally:
+        world.start_sshd("h2")
+    assert answer.code == 0, answer
+    assert second.state.phase is Phase.KILLED
+    assert not any(isinstance(event, ReplicaStarted) for event in second.events)
+    assert first.state.phase is Phase.RUNNING
+    assert house.run("kill", first.id).code == 0
+
+
+def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_used_then(
+    world: World, tmp_path: Path
+) -> None:
+    site = SshSite(tmp_path, world)
+    deeds = {"prepare": Deed(("making",)), "worker.0": Deed(("works",)), "worker.1": Deed(("works",))}
+    plan = cast(site, "prepare worker*2", deeds)
+    assert plan.hosts
+    hosts = plan.hosts._replace(all=tuple(Host(name, cpus=1.0) for name in ("h1", "h2")))
+    replicas = tuple(each._replace(resources=each.resources._replace(cpus=1.0)) for each in plan.replicas)
+    world.kill_sshd("h2")
+    try:
+        office = Office(site, tmp_path / "office", plan._replace(hosts=hosts, replicas=replicas))
+        office.supervisor.begin()
+        office.until(lambda: office.state.waits)  # prepared is what there is, and the line needs both
+        assert office.state.waits.startswith("waits for h2 to answer")
+        assert office.log(HELPER).startswith("making\n")
+    finally:
+        world.start_sshd("h2")
+    state = office.until_over()
+    assert state.phase is Phase.FINISHED, office.events
+    assert "h2: making\n" in office.log(HELPER)
+    notes = {str(each.replica): each.note for each in office.events if isinstance(each, ReplicaStarted)}
+    assert notes == {"prepare": "on h1", "worker.0": "on h1", "worker.1": "on h2"}
+    wait_until(lambda: not site.left())
+    site.close()
+
+
+def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(house: House, world: World) -> None:
+    shelf = f"{HOME}/.cache/drumline/hosts"
+    house.write_spec("run: 'true'\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
+    assert house.run("train").code == 0  # so that there is one
+    old, used, name = "0" * 16, "1" * 16, package_name()
+    ages = f"touch -d '-{UNUSED_SECONDS + 60:.0f} seconds' {old} {used}"
+    world.run("h1", "sh", "-c", f"cd {shelf} && cp -r {name} {old} && cp -r {name} {used} && {ages}")
+    words = ["ssh", "-F", str(world.config), "h1", shlex.join(["python3", "-I", "-c", BOOT, shelf, used])]
+    hand = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert hand.stdout
+    assert "ready" in hand.stdout.readline()
+    world.run("h1", "sh", "-c", f"cd {shelf} && {ages}")  # as if it were there for so long
+    found = world.path("h1", shelf)
+    try:
+        run = house.train("run: sleep 1.5\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
+        wait_until(lambda: not (found / old).exists())
+        run.wait_for(Phase.FINISHED)
+        assert sorted(each.name for each in found.iterdir()) == sorted([used, name])
+    finally:
+        hand.communicate()  # it hears no more, and leaves

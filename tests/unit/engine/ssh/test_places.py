@@ -1,0 +1,134 @@
+"""A supervisor waits for places as long as that is soon; then it is told when they are there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.courier import Courier
+from drumline.engine.protocol import MustWait
+from drumline.engine.ssh.link import Facts, Link
+from drumline.engine.ssh.place import Placed
+from drumline.engine.ssh.places import Places
+from drumline.engine.ssh.placing import HostMustWait, Placing
+from drumline.engine.ssh.refusal import AwayError
+from drumline.errors import EngineError, InputError
+from drumline.plan.hosts import Host, Hosts
+from drumline.plan.types import Place, ReplicaId
+from drumline.run.event import Event, RoomFound
+from drumline.supervise.loop import EventLoop
+from plans import plan_of
+
+WORKER = ReplicaId("worker", 0)
+PLACED = Placed({WORKER: "a"}, {WORKER: Place("10.0.0.1", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")})
+
+
+class Slow(Placing):
+    """Hosts that answer when they are allowed to."""
+
+    may = asyncio.Event()
+    error: Exception | None = None
+
+    async def place(self, attempt: int) -> tuple[Placed, list[str]]:
+        await self.may.wait()
+        if self.error:
+            raise self.error
+        return PLACED, [f"attempt {attempt}"]
+
+
+class Up(Link):
+    """A host that answers, and has a core."""
+
+    def __init__(self, host: Host, hosts: Hosts) -> None:
+        super().__init__(host, hosts, hear=lambda _: None, rises=lambda: None)
+        self.facts = Facts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), "10.0.0.1")
+        self._risen.set()
+
+
+class Story:
+    """Places of a run, with what they told, and whoever is asked for them."""
+
+    def __init__(self, folder: Path, patience_seconds: float) -> None:
+        self.told: list[Event] = []
+        self.loop = EventLoop()
+        self.courier = Courier(self.loop, self._nothing, name="hosts")
+        self.places = Places(folder, self.courier, self.told.append, patience_seconds)
+        hosts = Hosts((Host("a"),))
+        self.link = Link(hosts.all[0], hosts, hear=lambda _: None, rises=lambda: None)
+        self.placing = Slow(plan_of("roles: {worker: 1}\nengine: {ssh: [a]}"), {"a": self.link}, (), 60.0)
+        Slow.may, Slow.error = asyncio.Event(), None
+
+    async def _nothing(self) -> None:
+        pass
+
+    async def answer(self) -> None:
+        self.placing.may.set()
+
+    def until_told(self) -> None:
+        self.courier.send(self.answer())
+        while not self.told:
+            self.loop.turn()
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Story]:
+    story = Story(tmp_path, patience_seconds=0.01)
+    yield story
+    story.courier.close()
+
+
+def test_an_answer_that_comes_soon_is_waited_for(tmp_path: Path) -> None:
+    story = Story(tmp_path, patience_seconds=60.0)
+    story.courier.send(story.answer())
+    assert story.places.ask(0, story.placing) == (PLACED, ["attempt 0"])
+    assert story.places.get(0) == PLACED
+    assert story.told == []
+    story.courier.close()
+
+
+def test_one_that_takes_long_is_told_when_it_is_there_and_not_asked_for_again(story: Story, tmp_path: Path) -> None:
+    with pytest.raises(MustWait, match="waits for a to answer"):
+        story.places.ask(2, story.placing)
+    with pytest.raises(MustWait):
+        story.places.ask(2, story.placing)
+    assert story.places.get(2) is None
+    story.until_told()
+    assert story.told == [RoomFound(2)]
+    assert story.places.ask(2, story.placing) == (PLACED, ["attempt 2"])
+    assert Places(tmp_path, story.courier, story.told.append).get(2) == PLACED
+
+
+def test_what_goes_wrong_is_raised_to_whoever_asks_then_and_the_next_question_is_a_new_one(story: Story) -> None:
+    Slow.error = HostMustWait("a", "a has no room")
+    with pytest.raises(MustWait, match="to answer"):
+        story.places.ask(0, story.placing)
+    story.until_told()
+    with pytest.raises(HostMustWait, match="a has no room"):
+        story.places.ask(0, story.placing)
+    Slow.error = EngineError("the disk of a is full")
+    with pytest.raises(EngineError, match="the disk of a is full"):
+        story.places.ask(0, story.placing)
+
+
+def test_a_host_that_is_known_to_be_away_is_named_with_the_reason(story: Story) -> None:
+    story.link.trouble = AwayError("a cannot be reached: connection refused")
+    with pytest.raises(MustWait, match=r"waits for a to answer \(a cannot be reached: connection refused\)"):
+        story.places.ask(0, story.placing)
+
+
+def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_without() -> None:
+    hosts = Hosts((Host("a"), Host("b")))
+    links = {host.name: Up(host, hosts) for host in hosts.all}
+    plan = plan_of("roles: {worker: 2}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}")
+    placing = Placing(plan, links, (), 60.0, {"b": "prepare is not done on b"})
+    with pytest.raises(HostMustWait, match="waits, as prepare is not done on b") as raised:
+        asyncio.run(placing.place(0))
+    assert (raised.value.host, raised.value.comes) == ("b", True)
+    with pytest.raises(InputError, match="without b: prepare is not done on b"):
+        asyncio.run(placing._replace(failed={"b"}).place(0))
+    alone = placing._replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))
+    with pytest.raises(AwayError, match="a does not answer"):  # when it is asked for a place
+        asyncio.run(alone.place(0))
