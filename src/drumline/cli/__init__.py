@@ -13,7 +13,6 @@ import click
 
 from drumline import __version__
 from drumline.errors import DrumlineError, InputError, SeveralError, SpecError
-from drumline.words import nearest
 
 if TYPE_CHECKING:
     from drumline.supervise.detach import Spare
@@ -81,13 +80,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown one, name the nearest."""
+        """Find the command; for an unknown one, name the one that is probably meant."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = nearest(args[0], COMMANDS)
-            raise InputError(
-                f"no command `{args[0]}`",
-                hint=f"did you mean `drumline {near}`?" if near else "`drumline --help` lists them",
-            )
+            hint: str = import_module("drumline.cli.elsewhere").meant_by(args[0], COMMANDS)
+            raise InputError(f"no command `{args[0]}`", hint=hint)
         return super().resolve_command(ctx, args)
 
 
@@ -118,8 +114,7 @@ def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 shows the help by itself
             error.show()
         else:
-            path = error.ctx.command_path if error.ctx else "drumline"
-            show_error(InputError(error.format_message().rstrip("."), hint=f"`{path} --help` shows what it takes"))
+            show_error(InputError(error.format_message().rstrip("."), hint=_hint(error)))
         return 2
     except click.ClickException as error:
         show_error(InputError(error.format_message()))
@@ -134,6 +129,13 @@ def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return code if isinstance(code, int) else 0
+
+
+def _hint(error: click.UsageError) -> str:
+    """Where to find what is missing, or was not understood."""
+    if isinstance(error, click.MissingParameter) and error.param and (error.param.metavar or "").startswith("ID"):
+        return "`drumline status` lists the runs"
+    return f"`{error.ctx.command_path if error.ctx else 'drumline'} --help` shows what it takes"
 
 
 def show_error(error: DrumlineError) -> None:

@@ -22,7 +22,7 @@ from drumline.words import listed, span
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--force", is_flag=True, help="Give them no time to end by themselves.")
+@click.option("-f", "--force", is_flag=True, help="Give them no time to end by themselves.")
 @click.pass_context
 def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
     """End runs: everything of them, to the last process.

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli import run
+from drumline.cli import COMMANDS, run
+from drumline.cli.elsewhere import HERE
 
 
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
         (["train", "--nonsense"], "No such option '--nonsense'", "`drumline train --help` shows what it takes"),
-        (["logs"], "Missing argument 'ID'", "`drumline logs --help` shows what it takes"),
+        (["logs"], "Missing argument 'ID'", "`drumline status` lists the runs"),
+        (["kill"], "Missing argument 'ID...'", "`drumline status` lists the runs"),
+        (["cp", "1:model"], "Missing argument 'TARGET'", "`drumline cp --help` shows what it takes"),
         (["logs", "1", "--tail", "x"], "Invalid value for '--tail'", "`drumline logs --help` shows what it takes"),
         (["trian"], "no command `trian`", "did you mean `drumline train`?"),
+        (["apply", "-f", "tfjob.yaml"], "no command `apply`", "did you mean `drumline train`?"),
+        (["delete", "4"], "no command `delete`", "did you mean `drumline kill`?"),
+        (["whoami"], "no command `whoami`", "there are no accounts: a run belongs to whoever starts it"),
         (["nonsense"], "no command `nonsense`", "`drumline --help` lists them"),
     ],
 )
@@ -25,6 +31,11 @@ def test_what_cannot_be_understood_gets_one_sentence_and_a_hint(
     assert [line.partition(": ")[0] for line in said] == ["error", "hint"]
     assert said[0].startswith(f"error: {error}")
     assert said[1] == f"hint: {hint}"
+
+
+def test_what_others_call_a_command_is_none_of_ours_and_means_one() -> None:
+    assert not HERE.keys() & COMMANDS.keys()
+    assert set(HERE.values()) <= COMMANDS.keys()
 
 
 def test_a_bare_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
