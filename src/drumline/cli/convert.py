@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.load import check_spec, read_file
+from drumline.cli.load import PARAMETER_OPTION, check_spec, read_file, read_given
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
-from drumline.spec.dialect import draft_of, reading_of
+from drumline.spec.dialect import draft_of, reading_of, template_draft
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.write import write
+from drumline.spec.foreign import is_template
 from drumline.words import listed
 
 EPILOG = """
@@ -28,10 +29,13 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("files", nargs=-1, type=click.Path(allow_dash=True), metavar="[FILE]...")
+@PARAMETER_OPTION
 @click.option("--tf-config", "text", metavar="TEXT", help="A TF_CONFIG instead of a file; `-` is standard input.")
 @click.option("--run", metavar="COMMAND", help="What its nodes run; with --tf-config.")
 @click.option("--project", metavar="NAME", help="The project's name; the directory's unless given. With --tf-config.")
-def command(files: tuple[str, ...], text: str | None, run: str | None, project: str | None) -> None:
+def command(
+    files: tuple[str, ...], given: tuple[str, ...], text: str | None, run: str | None, project: str | None
+) -> None:
     """Print FILE, which is another system's, as a drumline.yml that runs the same.
 
     It has comments where something was decided. What could not be carried over is said on stderr, too. A TFJob may come
@@ -41,7 +45,9 @@ def command(files: tuple[str, ...], text: str | None, run: str | None, project: 
         raise InputError("name a file, or give --tf-config", hint="`drumline convert --help` has examples")
     if text is None and (run or project):
         raise InputError("--run and --project go with --tf-config", hint="leave them out: the file says both")
-    draft = _draft(files) if text is None else _draft_of_tf_config(text, run, project)
+    if text is not None and given:
+        raise InputError("-p goes with a file", hint="leave it out: a TF_CONFIG has no parameters")
+    draft = _draft(files, given) if text is None else _draft_of_tf_config(text, run, project)
     for remark in reading_of(draft).remarks:
         warn(remark)
     written = write(draft)
@@ -49,12 +55,18 @@ def command(files: tuple[str, ...], text: str | None, run: str | None, project: 
     click.echo(written, nl=False)
 
 
-def _draft(files: tuple[str, ...]) -> Draft:
+def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> Draft:
     read = [read_file(file) for file in files]
+    if len(read) == 1 and is_template(read[0][1]):
+        return template_draft(read[0][1], read[0][0], given)
     draft = draft_of(*((data, source) for source, data, _ in read))
     if draft is None:
         source = listed([source for source, _, _ in read])
         raise InputError(f"{source}: is in no dialect that is known here", hint="`drumline check` reads a drumline.yml")
+    for name, value in read_given(given, draft.values.get("parameters", {})).items():
+        path = ("parameters", name)
+        draft.put(path, value, draft.spots[path])
+        draft.notes.pop(path, None)  # that it has none
     return draft
 
 

@@ -171,19 +171,24 @@ def _here() -> Path:
 
 
 def _with_parameters(spec: Spec, given: Sequence[str]) -> Spec:
-    values = dict(spec.parameters)
+    return spec.with_parameters({**spec.parameters, **read_given(given, spec.parameters)})
+
+
+def read_given(given: Sequence[str], known: Mapping[str, object]) -> dict[str, str]:
+    """The values that are given as NAME=VALUE, by name; raise InputError for a name that is not known."""
+    values: dict[str, str] = {}
     for item in given:
         name, separator, value = item.partition("=")
         if not separator:
             raise InputError(f"-p {printable(item)}: expected NAME=VALUE")
-        if name not in values:
-            near = nearest(name, values)
-            hint = f"did you mean `{near}`?" if near else f"the spec has: {', '.join(values) or 'none'}"
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"did you mean `{near}`?" if near else f"the spec has: {', '.join(known) or 'none'}"
             raise InputError(f"-p {printable(item)}: the spec has no parameter `{printable(name)}`", hint=hint)
         if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
             raise InputError(f"-p {printable(item)}: the value is not UTF-8")
         values[name] = value
-    return spec.with_parameters(values)
+    return values
 
 
 def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Problem:

@@ -62,6 +62,21 @@ def test_what_is_converted_passes_its_check(folder: Path, capfd: pytest.CaptureF
     assert capfd.readouterr().out.startswith("drumline.yml is fine: ai-toaster, 3 workers and 2 ps")
 
 
+def test_values_that_are_given_are_written_down(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", "riseml.yml", "-p", "num-layers=2", "-p", "learning-rate=1e-6"]) == 0
+    out, _ = capfd.readouterr()
+    assert "no value" not in out
+    (folder / "drumline.yml").write_text(out)
+    assert run(["render"]) == 0
+    assert "--num-layers 2 --learning-rate 1e-6 " in capfd.readouterr().out
+
+
+def test_values_of_a_template_that_are_given_are_written_down(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "my.template.jinja").write_text(TEMPLATE)
+    assert run(["convert", "my.template.jinja", "-p", "worker_replicas=3"]) == 0
+    assert "replicas: 3\n" in capfd.readouterr().out
+
+
 def test_a_spec_of_ours_is_not_converted(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "drumline.yml").write_text("project: digits\nrun: a\n")
     assert run(["convert", "drumline.yml"]) == 2
@@ -167,6 +182,8 @@ def test_one_whose_nodes_are_all_here_is_a_spec_for_here(capfd: pytest.CaptureFi
         ([], "name a file, or give --tf-config"),
         (["--tf-config", "{}", "riseml.yml"], "name a file, or give --tf-config"),
         (["riseml.yml", "--run", "a"], "--run and --project go with --tf-config"),
+        (["riseml.yml", "-p", "layers=2"], "-p layers=2: the spec has no parameter `layers`"),
+        (["--tf-config", "{}", "-p", "a=1"], "-p goes with a file"),
     ],
 )
 def test_what_is_no_cluster_is_not_converted(words: list[str], report: str, capfd: pytest.CaptureFixture[str]) -> None:
