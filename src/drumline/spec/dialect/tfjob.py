@@ -28,6 +28,10 @@ _OF_THE_SERVER = (
     "finalizers",
 )
 _POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+_NONE = (
+    "is no TFJob, and there is none in this file; `drumline convert` takes several that belong together:"
+    " `drumline convert storage.yaml tfjob.yaml`"
+)
 _QUEUE = "kueue.x-k8s.io/queue-name"
 
 
@@ -47,8 +51,7 @@ def translate(objects: Sequence[Part]) -> Draft:
     jobs = [each for each, kind in kinds if kind == "TFJob"]
     if len(jobs) != 1:
         which = jobs[1] if jobs else objects[0]
-        found = "is a second TFJob: a spec is one training" if jobs else "is no TFJob, and there is none in this file"
-        raise which.need("kind").refuse(found)
+        raise which.need("kind").refuse("is a second TFJob: a spec is one training" if jobs else _NONE)
     draft = Draft("the TFJob operator of Kubeflow", jobs[0].spot)
     storage = Storage(draft, [(each, kind) for each, kind in kinds if kind != "TFJob"])
     _Translation(jobs[0], draft, storage).translate()

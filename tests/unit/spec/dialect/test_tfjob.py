@@ -226,7 +226,7 @@ def test_a_job_as_json_is_read() -> None:
         (a_job(cleanPodPolicy="Some"), "cleanPodPolicy: expected one of All, Running, None, got `Some`"),
         (a_job(successPolicy="First"), "successPolicy: expected AllWorkers, or nothing, got `First`"),
         (f"{a_job()}---\n{a_job()}", "is a second TFJob: a spec is one training"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "file.yml:2: kind: is no TFJob, and there is none"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "is none in this file; `drumline convert` takes several"),
         (a_job(name="---"), "metadata.name: expected a name, got `---`"),
     ],
 )
