@@ -31,7 +31,6 @@ from drumline.plan.types import Plan, Secret
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
 from drumline.supervise.detach import held_interrupts, take_up
-from drumline.words import listed
 
 _SECOND_THOUGHT_SECONDS = 3.0
 _REMOVED_SECONDS = 30.0  # a node that does not answer would keep somebody waiting
@@ -161,7 +160,7 @@ def require_launchable(engine: Engine, plan: Plan, *, oversubscribe: bool = Fals
     _require_secrets(plan)
     launches = bind(plan, engine.place(plan))
     engine.close()
-    shortages = listed(list(engine.shortages(plan)))
+    shortages = "; ".join(engine.shortages(plan))  # each has commas of its own
     if shortages and not oversubscribe:
         raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
     if shortages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -253,6 +254,13 @@ def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insist
     wait_up(last)
     end(first)
     end(last)
+
+
+def test_all_that_is_more_than_the_machine_has_is_refused_in_one_sentence_each(machine: House) -> None:
+    machine.write_spec(f"{RUN}\nresources: {{cpus: 9999, gpus: 5}}")
+    sentence = r"this line asks for {} \(1 worker with \d+\), this machine has [\d.]+"
+    both = "; ".join(sentence.format(amount) for amount in ("9999 cpus", "5 gpus"))
+    assert re.match(f"error: {both}\nhint: ", machine.run("train", "-d").err)
 
 
 def test_gpus_that_nobody_claims_are_shared_out_evenly(machine: House) -> None:
