@@ -23,6 +23,6 @@ def test_what_a_page_tells_you_to_type_on_a_cluster_prints_what_it_shows(
     kubeconfig.write_bytes(Path(os.environ["KUBECONFIG"]).read_bytes())
     kubectl("--kubeconfig", str(kubeconfig), "config", "set-context", "--current", "--namespace", kubectl.namespace)
     with closing(Terminal(tmp_path, env={"KUBECONFIG": str(kubeconfig)})) as terminal:
-        there = (block for block in read_blocks(page) if {"cluster", "file"} & block.marks.keys())
+        there = (block for block in read_blocks(page) if {"cluster", "everywhere", "file"} & block.marks.keys())
         wrong = [line for block in there for line in try_block(block, terminal)]
     assert not wrong, "\n".join(wrong)

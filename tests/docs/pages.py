@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "coming-from").glob("*.md")),
+)
+TABLE = "table"
 
 _MARK = re.compile(
-    r"<!-- *(?P<word>file|fragment|broken|dialect|demo|cluster|hosts|not run)(?:: *(?P<about>.*?))? *-->"
+    r"<!-- *(?P<word>file|fragment|broken|dialect|demo|cluster|hosts|everywhere|typed|not run)"
+    r"(?:: *(?P<about>.*?))? *-->"
 )
 _FENCE = re.compile(r"```(?P<language>\w*)\s*$")
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, where it begins, and the marks that stand right before it."""
+    """A fenced block, or a table to type: its language, where it begins, and the marks that stand right before it."""
 
     page: Path
     line: int
@@ -38,15 +44,17 @@ def framework_of(page: Path) -> str | None:
 
 
 def read_blocks(page: Path) -> Iterator[Block]:
-    """Every fenced block of a page, in order."""
+    """Every fenced block of a page, and every table that is marked as typed, in order."""
     marks: dict[str, str] = {}
     opened: tuple[int, str] | None = None
     lines: list[str] = []
-    for number, line in enumerate(page.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate([*page.read_text("utf-8").splitlines(), ""], start=1):
         fence = _FENCE.match(line)
         if opened is None and fence:
             opened, lines = (number, fence["language"]), []
-        elif opened is not None and fence:
+        elif opened is None and "typed" in marks and line.startswith("|"):
+            opened, lines = (number, TABLE), [line]
+        elif opened is not None and (not line.startswith("|") if opened[1] == TABLE else fence):
             yield Block(page, *opened, "".join(f"{each}\n" for each in lines), marks)
             opened, marks = None, {}
         elif opened is not None:

@@ -7,11 +7,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from docs.pages import Block
+from docs.pages import TABLE, Block, read_table
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.supervise.reach import read_state
@@ -59,6 +59,11 @@ def read_commands(block: str) -> Iterator[Command]:
             typed[-1][1].append(line)
     for (text, output), following in zip(typed, [*(text for text, _ in typed[1:]), ""], strict=True):
         yield Command(text, "".join(f"{line}\n" for line in output), following == "echo $?")
+
+
+def read_row(cells: Sequence[str]) -> list[str]:
+    """The commands of a table's row: whatever is marked as code in its last cell, in order."""
+    return re.findall(r"`([^`]+)`", cells[-1])
 
 
 class Terminal:
@@ -149,6 +154,11 @@ def try_block(block: Block, terminal: Terminal) -> Iterator[str]:
                 yield f"{block.place}: $ {command.text}: exit code {code}"
             if unlike := differences(command.output, printed):
                 yield "\n  ".join((f"{block.place}: $ {command.text}", *unlike))
+    elif block.language == TABLE:
+        for text in (each for row in read_table(block.text) for each in read_row(row)):
+            printed, code = terminal.type(text)
+            if code != 0:
+                yield f"{block.place}: $ {text}: exit code {code}\n{printed}"
 
 
 def differences(shown: str, printed: str) -> list[str]:

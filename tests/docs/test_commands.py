@@ -9,14 +9,15 @@ from pathlib import Path
 import click
 import pytest
 
-from docs.pages import PAGES, ROOT, framework_of, read_blocks, sections
-from docs.terminal import Terminal, try_block
+from docs.pages import PAGES, ROOT, TABLE, framework_of, read_blocks, read_table, sections
+from docs.terminal import Terminal, read_row, try_block
 from drumline.cli import COMMANDS, group
 
 # A few: what sets up or tests the checkout itself, and what would change the reader's machine.
 MOST_NOT_RUN = 4
 
 
+@pytest.mark.timeout(900)  # some pages train more than once
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     with closing(Terminal(tmp_path, framework_of(page))) as terminal:
@@ -27,9 +28,16 @@ def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path
 
 
 def test_every_block_says_what_it_is() -> None:
-    known = ("console", "sh", "yaml", "text", "python", "json")
+    known = ("console", "sh", "yaml", "text", "python", "json", TABLE)
     strange = [block.place for page in PAGES for block in read_blocks(page) if block.language not in known]
     assert not strange
+
+
+def test_every_row_of_a_table_that_is_typed_has_a_command_or_says_that_nothing_is_needed() -> None:
+    tables = [block for page in PAGES for block in read_blocks(page) if block.language == TABLE]
+    assert {block.page for block in tables} == {page for page in PAGES if page.parent.name == "coming-from"}
+    rows = [(block.place, row) for block in tables for row in read_table(block.text)]
+    assert not [(place, row) for place, row in rows if bool(read_row(row)) == row[-1].startswith("Nothing")]
 
 
 def test_few_commands_are_not_run_and_each_says_why() -> None:

@@ -29,6 +29,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_tells_you_to_type_for_hosts_prints_what_it_shows(page: Path, tmp_path: Path, config: Path) -> None:
     with closing(Terminal(tmp_path, env={"DRUMLINE_SSH_CONFIG": str(config)})) as terminal:
-        there = (block for block in read_blocks(page) if {"hosts", "file"} & block.marks.keys())
+        there = (block for block in read_blocks(page) if {"hosts", "everywhere", "file"} & block.marks.keys())
         wrong = [line for block in there for line in try_block(block, terminal)]
     assert not wrong, "\n".join(wrong)
