@@ -21,6 +21,7 @@ from drumline.supervise.loop import EventLoop
 
 IMAGE = "python:local"
 PORT = 8080
+_LOOK_SECONDS = 0.25  # whoever waits asks again and again, and kubectl is a large program
 
 # Whoever connects says which gate it waits for, and is let go when that is open; who opens one says so.
 _GATES = """
@@ -109,6 +110,8 @@ class KubernetesSite:
         self._site = protocol.Site(project, folder / "home", cores=2)
         self._engines: list[KubernetesEngine] = []
         self._plan: Plan | None = None
+        self._seen: list[dict[str, Any]] = []  # the pods as they were a moment ago
+        self._look_at = 0.0
 
     def make_engine(self) -> protocol.Engine:
         self._engines.append(_Engine(self._site))
@@ -166,7 +169,7 @@ class KubernetesSite:
         wait_until(lambda: time.time() >= second + 1)
 
     def left(self) -> list[str]:
-        found = self._ground.kubectl.items("pods", names.selector(self._plan)) if self._plan else []
+        found = self._look() if self._plan else []
         return [each["metadata"]["name"] for each in found if not _is_over(each)]
 
     def close(self) -> None:
@@ -175,9 +178,14 @@ class KubernetesSite:
 
     def _pods(self, replica: ReplicaId, attempt: int) -> list[dict[str, Any]]:
         assert self._plan
-        found = self._ground.kubectl.items("pods", names.selector(self._plan))
+        if time.monotonic() >= self._look_at:
+            self._seen, self._look_at = self._look(), time.monotonic() + _LOOK_SECONDS
         wanted = names.Life(replica, attempt, 0)
-        return [each for each in found if names.life_of(self._plan, each["metadata"]) == wanted]
+        return [each for each in self._seen if names.life_of(self._plan, each["metadata"]) == wanted]
+
+    def _look(self) -> list[dict[str, Any]]:
+        assert self._plan
+        return self._ground.kubectl.items("pods", names.selector(self._plan))
 
     def _gate(self, number: int) -> str:
         return f"{self._unique}-{number}"
