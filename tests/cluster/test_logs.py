@@ -202,7 +202,7 @@ time.sleep(600)
             collector = Collector(api)
             collector.follow("deleted", "replica", tmp_path / "log")
             await until((tmp_path / "log").exists)
-            await asyncio.to_thread(lambda: kubectl("delete", "pod", "deleted", "--grace-period=5"))
+            await asyncio.to_thread(lambda: kubectl("delete", "pod", "deleted", "--grace-period=60"))
             return await collector.finish("deleted", "replica", tmp_path / "log", LONG_SECONDS)
 
     start(kubectl, "deleted", script)
