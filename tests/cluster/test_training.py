@@ -17,6 +17,9 @@ from training.line import ROOT, accuracies, find_python, losses
 
 KINDS = ("kubernetes", "jobset", "tfjob")
 WORKERS = ("worker.0", "worker.1")
+LONG_SECONDS = 400.0
+
+pytestmark = pytest.mark.timeout(900)  # with the same on this machine before it
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def test_two_workers_on_two_nodes_learn_what_they_learn_here(
     house: House, kubectl: Kubectl, kind: str, here: dict[str, dict[int, float]]
 ) -> None:
     bring(house, "keras_mnist", rest=engine(kind, kubectl.namespace, "keras-mnist"), without=("env", "restart"))
-    run = train_to_the_end(house, "--on", kind, "-p", "epochs=2")
+    run = train_to_the_end(house, "--on", kind, "-p", "epochs=2", seconds=LONG_SECONDS)
     for worker in WORKERS:
         assert losses(said(run, worker)) == pytest.approx(here["loss"], rel=1e-3)
     assert accuracies(said(run, "worker.0")) == pytest.approx(here["accuracy"], abs=0.005)
@@ -91,7 +94,7 @@ def test_parameter_servers_end_when_the_work_is_done(house: House, kubectl: Kube
     bring(
         house, "parameter_server", rest=engine(kind, kubectl.namespace, "parameter-server"), without=("env", "restart")
     )
-    run = train_to_the_end(house, "--on", kind)
+    run = train_to_the_end(house, "--on", kind, seconds=LONG_SECONDS)
     assert run.state.phase is Phase.FINISHED
     assert run.state.replicas
     assert {state.phase for state in run.state.replicas.values()} == {Phase.FINISHED}

@@ -39,13 +39,13 @@ def train(house: House, folder: str, environment: str, *words: str, script: str)
     return train_to_the_end(house, "here.yml", *words)
 
 
-def train_to_the_end(house: House, *words: str) -> Run:
+def train_to_the_end(house: House, *words: str, seconds: float = LINE_SECONDS) -> Run:
     """Run `drumline train` with these words; fail the test with the last lines of all if it does not succeed."""
     answer = house.run("train", "-d", *words)
     assert answer.code == 0, answer.err
     started = Run(house, answer.out.strip())
     try:
-        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+        started.wait_for(Phase.FINISHED, seconds)
     except AssertionError as error:
         attempt = started.state.attempt
         tails = (f"{each}\n{said(started, str(each), attempt)[-3000:]}" for each in started.state.replicas)
