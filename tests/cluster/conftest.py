@@ -73,6 +73,13 @@ class Kubectl(NamedTuple):
         wait_until(lambda: self("auth", "can-i", verb, resource, who, check=False).strip() == "yes")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that wait for many pods in turn the time for it, on two cores with all of a cluster."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cluster() -> str:
     """The kubeconfig's path."""
