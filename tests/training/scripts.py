@@ -43,6 +43,24 @@ def refused(call, *args, **kwargs):
         print("refused", error.code, flush=True)
 """
 
+# Which threads a process has, when those of one kind are gone: one that was joined is listed for a moment longer, until
+# the kernel has put it away.
+NAME_THREADS = """
+def names_of_threads(gone=None):
+    import pathlib, time
+    deadline = time.monotonic() + 20
+    while True:
+        names = []
+        for task in pathlib.Path("/proc/self/task").iterdir():
+            try:
+                names.append((task / "comm").read_text().strip())
+            except OSError:
+                pass
+        if gone is None or not any(gone in name for name in names) or time.monotonic() > deadline:
+            return names
+        time.sleep(0.01)
+"""
+
 
 def train(house: House, script: str, spec: str = "roles: {worker: 2}") -> dict[str, list[str]]:
     """Run a script on everybody to its end; return what each printed in its last attempt, line by line."""

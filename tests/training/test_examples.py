@@ -197,8 +197,8 @@ def test_what_the_chief_writes_is_shown_while_it_trains_and_afterwards(house: Ho
     house.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
     run = start(house, "custom_training_mnist", "-p", "epochs=3", script=WATCHED, shown=True)
     wait_until(lambda: 3 in losses(said(run, "worker.0")), LINE_SECONDS)
-    address = wait_until(lambda: run.state.tensorboard_address)
-    shown = wait_until(lambda: scalars(address, 2))
+    address = wait_until(lambda: run.state.tensorboard_address, LINE_SECONDS)
+    shown = wait_until(lambda: scalars(address, 2), LINE_SECONDS)
     printed = losses(said(run, "worker.0"))
     assert list(shown) == ["summaries"]
     assert dict(shown["summaries"]) == pytest.approx({step: printed[step] for step in (1, 2)}, abs=1e-5)
@@ -211,7 +211,7 @@ def test_what_the_chief_writes_is_shown_while_it_trains_and_afterwards(house: Ho
     with house.command("tensorboard", run.id) as command:
         assert command.stdout
         address = command.stdout.readline().split()[-1]
-        shown = wait_until(lambda: scalars(address, 3))
+        shown = wait_until(lambda: scalars(address, 3), LINE_SECONDS)
         command.terminate()
     assert dict(shown[f"{run.id}/summaries"]) == pytest.approx(printed, abs=1e-5)
     assert command.returncode == 0

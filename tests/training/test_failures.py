@@ -39,9 +39,9 @@ def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_othe
     # Its own line is there, and nothing of graphs and operations.
     assert 'mirrored.py", line 15, in check\n┃     raise ValueError(' in card
     assert "node" not in card
-    assert re.search(
-        r"┃ 1\.worker\.0 (followed: (socket closed|connection reset by peer|.*collective.*)|was stopped)", card
-    )
+    # In what words it noticed depends on what it was doing at that moment.
+    gone = r"socket closed|connection (reset by peer|closed by peer|refused)|another task died|.*collective.*"
+    assert re.search(rf"┃ 1\.worker\.0 (followed: ({gone})|was stopped)", card)
 
 
 def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(house: House) -> None:
@@ -49,5 +49,5 @@ def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(house: House) -> 
     assert (cause["replica"], cause["reason"], cause["exit_code"]) == ("1.worker.1", "LeftEarly", 0)
     assert card.startswith("┃ Run 1 failed. First to go: 1.worker.1, exit code 0; worker.0 fell ")
     assert cause["last_lines"][-1] == "step 5: loss 0.1667"
-    assert re.fullmatch(r"connection (closed|reset) by peer", cause["followed"][0]["message"])
+    assert re.fullmatch(r"connection (closed|reset) by peer|socket closed", cause["followed"][0]["message"])
     assert cause["followed"][0]["replicas"] == ["1.worker.0"]

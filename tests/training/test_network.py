@@ -13,7 +13,7 @@ import pytest
 from drumline.engine.local.network import objection
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
-from training.line import ROOT, claimed_ports, find_python, losses
+from training.line import LINE_SECONDS, ROOT, claimed_ports, find_python, losses
 
 # Connects to an address and says what came of it, in the namespaces of a process if one is named.
 KNOCK = """
@@ -82,7 +82,7 @@ def test_two_workers_train_as_one_where_nobody_else_reaches_them(house: House, t
             assert not run.state.phase.is_final, run.log("worker.0")[-3000:]
             return all(len(trained(replica)) >= 2 for replica in ("worker.0", "worker.1"))
 
-        wait_until(both_train, 200)
+        wait_until(both_train, LINE_SECONDS)
         assert knock("10.77.0.1", port, inside=run.pid("worker.1")) == "open"
         assert {knock(host, port) for host in own_addresses()} == {"Connection refused"}
         assert knock("10.77.0.1", port) == "Network is unreachable"

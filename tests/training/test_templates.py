@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.line import Line, Project, accuracies, losses
+from training.scripts import NAME_THREADS
 
 # Each prints how many of the test data the saved model tells right.
 READ_KERAS = """
@@ -32,8 +33,8 @@ images, labels = make_data(512, seed=2)
 print(np.mean(predict(dict(np.load(OUTPUT_DIR / "model.npz")), images).argmax(1) == labels))
 """
 
-LIST_THREADS = """
-    print("threads left:", [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()])
+LIST_THREADS = f"""{NAME_THREADS}
+print("threads left:", names_of_threads("gloo"))
 """
 
 MIRRORED = [

@@ -13,6 +13,7 @@ from drumline.runtime.progress import read_report
 from integration.local.runs import House, Run
 from training.examples import open_house, said, train, train_alone
 from training.line import accuracies, losses
+from training.scripts import NAME_THREADS
 
 WORKERS = ("worker.0", "worker.1")
 COUNT = 1536  # rows to learn from
@@ -20,7 +21,6 @@ COUNT = 1536  # rows to learn from
 # Train as the example does; tell after each epoch which rows went into it, and in the end what still runs.
 WATCHED = """
 import hashlib
-from pathlib import Path
 import {script} as example
 from drumline import runtime
 
@@ -34,7 +34,8 @@ def tell(step, **values):
 runtime.report = tell
 {watch}
 example.main()
-print("threads", *((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()))
+{threads}
+print("threads", *names_of_threads({gone!r}))
 """
 
 # Train alone; go on from where others were; look at what they saved; take the real MNIST where it is.
@@ -119,7 +120,8 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 @pytest.mark.parametrize("example", [TORCH, JAX], ids=lambda example: example.folder)
 def test_two_workers_share_every_row_and_come_to_the_numbers_of_one_process(house: House, example: Example) -> None:
-    script = WATCHED.format(script=example.script, watch=example.watch)
+    gone = "gloo" if example is TORCH else None
+    script = WATCHED.format(script=example.script, watch=example.watch, threads=NAME_THREADS, gone=gone)
     trained = train(house, example.folder, example.environment, "-p", "epochs=2", script=script)
     first, second = (said(trained, replica) for replica in WORKERS)
     assert list(losses(first)) == [1, 2]
