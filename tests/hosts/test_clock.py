@@ -24,6 +24,8 @@ print("it is", time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
 number = int(os.environ["DRUMLINE_INDEX"])
 while not os.path.exists(f"{SHARED}/fall-{{number}}"):
     time.sleep(0.01)
+if number == 0:
+    time.sleep(3)  # the other one is about to end, and two clocks are known as well as an answer is quick
 print("falls", flush=True)
 sys.exit(3 + number)
 """
