@@ -299,7 +299,8 @@ def _end_leftovers(*, gently: bool) -> None:
                 may = signal_process(pid, signal.SIGKILL if harsh else signal.SIGTERM)
                 left = left if may else left - {pid}
         if harsh and not left:
-            return  # somebody else's now, as after `sudo`
+            _reap()  # who has ended since we looked for children, or it would be a zombie for others to find
+            return  # whoever is left is somebody else's now, as after `sudo`
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
 
