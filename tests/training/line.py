@@ -18,7 +18,7 @@ from typing import Self
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINE_SECONDS = 400.0
+LINE_SECONDS = 600.0
 
 
 class Project:
