@@ -109,7 +109,13 @@ engine:
     kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind, "--run-id", "7"))  # two at once do not meet
     for selector in ("drumline.dev/role=chief,drumline.dev/number=0", "drumline.dev/role=chief,drumline.dev/number=7"):
         kubectl("wait", "pod", "-l", selector, "--for=create", "--timeout=180s")
-        kubectl("wait", "pod", "-l", selector, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+        ended = ("--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+        try:
+            kubectl("wait", "pod", "-l", selector, *ended)
+        except AssertionError as error:
+            words = ("-l", "drumline.dev/run", "--prefix", "--all-containers", "--tail=20")
+            there = kubectl("get", "pods", "-o", "wide") + kubectl("logs", *words, check=False)
+            raise AssertionError(f"{error}\n{there}") from None
         kubectl.until_said(lambda said: "all answered it's $(date) $$ y" in said, "-l", selector, "--tail=-1")
 
 
