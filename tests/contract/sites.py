@@ -178,7 +178,8 @@ class LocalSite:
         return is_locked(trace) or read_trace(trace).keeper is not None
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
-        wait_until(lambda: read_trace(run_dir / trace_dir(replica, 0) / TRACE).over)
+        trace = run_dir / trace_dir(replica, 0) / TRACE
+        wait_until(lambda: read_trace(trace).over and not is_locked(trace))  # and its keeper has left, too
 
     def left(self) -> list[str]:
         return [_command_line(pid) for pid in self._left()]
