@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from drumline.engine.kubernetes import names
@@ -49,11 +49,11 @@ class Server:
         assert self.there
         return self.there
 
-    async def create(self, objects: list[Json], is_wanted: Callable[[Json], bool]) -> None:
+    async def create(self, objects: Sequence[Json], is_wanted: Callable[[Json], bool]) -> None:
         """As Orders does: what is there already stays as it is."""
         del is_wanted
         if self.there is None:
-            self.made = objects
+            self.made = [*objects]
             self.there = jobset("new", 0)
 
 
