@@ -33,7 +33,7 @@ def answer():
         with server.accept()[0] as caller:
             caller.sendall(me.encode())
 
-thread = threading.Thread(target=answer)
+thread = threading.Thread(target=answer, daemon=True)  # whoever falls does not stay for it
 thread.start()
 for address in addresses:
     host, _, port = address.rpartition(":")
@@ -41,7 +41,9 @@ for address in addresses:
         try:
             peer = socket.create_connection((host, int(port)), timeout=60)
             break
-        except ConnectionRefusedError:  # it does not serve yet
+        except OSError as trouble:  # it does not serve yet, or a busy server of names has not answered
+            if not isinstance(trouble, ConnectionRefusedError) and trouble.errno != socket.EAI_AGAIN:
+                raise
             time.sleep(0.1)
     assert peer.makefile().read() == address
 thread.join()
