@@ -38,7 +38,7 @@ class Operator:
             before = await self._latest(attempt)
             if before is None or not await self._comes_back(before, attempt):
                 if self._kind == "JobSet":
-                    await self._free_name(before, attempt)
+                    await self._free_name(attempt)
                 elif before and not _is_over(before):
                     await self._api.delete(self._kind, name_of(before))
                 await self._orders.create(made, lambda _: True)
@@ -56,14 +56,15 @@ class Operator:
                 await asyncio.sleep(_LOOK_SECONDS)
             return True
 
-    async def _free_name(self, before: Object | None, attempt: int) -> None:
-        """Delete the JobSet of attempts before, and wait until nothing is left that another would take for its own.
+    async def _free_name(self, attempt: int) -> None:
+        """Delete the JobSet of another attempt, and wait until nothing is left that another would take for its own.
 
         One of this very attempt stays: a supervisor that was killed may have asked for it a moment ago.
         """
         name, deadline = names.service(self._plan), _now() + _GONE_SECONDS
-        if before:
-            await self._api.delete(self._kind, name, uid=before["metadata"]["uid"])
+        for each in await self._api.list(self._kind, names.selector(self._plan)):
+            if _attempt(each) != attempt:
+                await self._api.delete(self._kind, name, uid=each["metadata"]["uid"])
         while await self._api.list("Job", f"{names.JOBSET_NAME}={name}") or await self._has_service(name):
             if (there := await self._latest(attempt)) and _attempt(there) >= attempt:
                 return

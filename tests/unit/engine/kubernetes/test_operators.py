@@ -75,6 +75,12 @@ def test_a_jobset_that_somebody_asked_for_a_moment_ago_is_the_one() -> None:
     assert server.made == []
 
 
+def test_a_jobset_of_another_attempt_makes_room_whichever_that_is() -> None:
+    server = Server(jobset("theirs", 1000))
+    start(server, 1)
+    assert server.made
+
+
 def test_a_jobset_of_an_attempt_before_that_is_over_makes_room() -> None:
     over = {"conditions": [{"type": "Failed", "status": "True"}]}
     server = Server({**jobset("old", 0), "status": over})
