@@ -55,8 +55,12 @@ def begin_to_save(
     then: Callable[[], object],
     seconds: float = STACKS_SECONDS,
 ) -> None:
-    """Have a child save these, and call `then` when it is done or its time is over."""
-    pid = os.fork()
+    """Have a child save these, and call `then` when it is done, its time is over, or no child can be had."""
+    try:
+        pid = os.fork()
+    except OSError:  # somebody has all the processes that this user may have: nobody can be looked at
+        loop.call_later(0.0, then)
+        return
     if pid == 0:
         try:
             os.setsid()
