@@ -29,7 +29,7 @@ def begin(site: Site, folder: Path) -> Watcher:
     watcher = Watcher(site, folder / "run", plan)
     first = watcher.launches()
     watcher.engine.start(first)
-    watcher.until(watcher.ends)
+    watcher.until(lambda: watcher.ends() and worker(0) in watcher.starts())  # each on a host of its own, perhaps
     for _ in range(2):  # an order may be given twice
         watcher.start_again(first, AGAIN)
     watcher.until(lambda: watcher.log(worker(1), incarnation=1).endswith("\n"))
