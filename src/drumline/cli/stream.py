@@ -8,7 +8,7 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -119,10 +119,11 @@ class Screen:
             raise SystemExit(141) from None  # whoever read has had enough; click would say 1, which is a failed run
 
 
-def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
+def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[], object] | None = None) -> None:
     """Show a run until it ends; raise EngineError if nobody looks after it any more.
 
-    Logs are looked at now and then; the end is not waited for: the supervisor's connection closes with it.
+    Logs are looked at now and then; the end is not waited for: the supervisor's connection closes with it. What may be
+    done `at_leisure` is done once, when everybody runs and has said all for now.
     """
     summary = _summary(feed, folder) if screen.is_live else None
     pause = _QUICK
@@ -143,6 +144,10 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder) -> None:
                 return
             if alone_since and (feed.state.phase is not Phase.CREATED or time.monotonic() > alone_since + _BIRTH):
                 raise supervisor_gone(folder)
+            if at_leisure and feed.state.phase is Phase.RUNNING:
+                at_leisure()
+                at_leisure = None
+                continue
             if select.select([connection] if connection else [], [], [], pause)[0] and connection:
                 connection.close()
                 connection = None

@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 import time
+from importlib import import_module
 
 import click
 
@@ -144,7 +145,7 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
 
     feed = Feed(folder, since=since)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
-    follow(feed, Screen(ids), folder)
+    follow(feed, Screen(ids), folder, _get_ready)
     if feed.state.phase is Phase.FAILED:
         _say_why(folder)
     if feed.plan.cluster:
@@ -167,6 +168,12 @@ def require_launchable(engine: Engine, plan: Plan, *, oversubscribe: bool = Fals
         warn(shortages)
     for objection in engine.objections(launches):
         raise EngineError(objection)
+
+
+def _get_ready() -> None:
+    """Import what shows why a run has failed: whoever waits for its end does not wait for that."""
+    for name in ("cli.card", "cli.frame", "store.clock", "view.run"):
+        import_module(f"drumline.{name}")
 
 
 def _say_why(folder: RunFolder) -> None:
