@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from drumline.engine.ssh.ends import Ends
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited
@@ -55,25 +57,15 @@ def test_without_orders_an_end_is_told_at_once() -> None:
     assert told == [1, 0]
 
 
-def test_an_end_waits_for_every_host_that_was_told_something_and_an_earlier_one_goes_first() -> None:
+@pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a")], ids=["every host", "one that was told more"])
+def test_an_end_waits_for_all_that_hosts_were_told_and_an_earlier_one_goes_first(hosts: tuple[str, str]) -> None:
     ends, told, _ = make()
-    first, second = ends.expect("a"), ends.expect("b")
+    first, second = map(ends.expect, hosts)
     ends.add(end(1, 5.0), None)
-    ends.done("a", first)
+    ends.done(hosts[0], first)
     assert told == []
     ends.add(end(0, 4.0), None)
-    ends.done("b", second)
-    assert told == [0, 1]
-
-
-def test_a_host_that_was_told_more_is_waited_for_until_it_has_done_that_too() -> None:
-    ends, told, _ = make()
-    first, second = ends.expect("a"), ends.expect("a")
-    ends.add(end(1, 5.0), None)
-    ends.done("a", first)
-    assert told == []
-    ends.add(end(0, 4.0), None)
-    ends.done("a", second)
+    ends.done(hosts[1], second)
     assert told == [0, 1]
 
 
