@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from drumline.engine.registry import get_ready, open_engine
@@ -28,6 +29,9 @@ from drumline.supervise.supervisor import Supervisor
 
 # For so long replicas that come up have the cores for themselves: what nobody waits for can wait.
 SETTLED_SECONDS = 1.0
+
+# So soon after the replicas were started we load what reads why one fell: its line would wait for that.
+LISTENING_SECONDS = 0.2
 
 # What the end of a run takes in its journal at most.
 RESERVE_BYTES = 4096
@@ -78,6 +82,7 @@ def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | Re
         if supervisor.is_new:
             _aside(partial(_note_revision, folder, site.directory))
 
+    loop.call_later(LISTENING_SECONDS, partial(import_module, "drumline.supervise.hear"))
     loop.call_later(SETTLED_SECONDS, settle_down)
     rounds.make()
     while supervisor.ending is None:
