@@ -13,6 +13,8 @@ help: ## Show what can be made
 setup: $(READY) ## Set up .venv with drumline and its tools
 
 $(READY): pyproject.toml constraints/dev.txt
+	@scripts/install $(PYTHON)=$(notdir $(PYTHON)) git=git
+	@$(PYTHON) -c 'import ensurepip' 2> /dev/null || scripts/install $(notdir $(PYTHON))-venv
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group dev --editable .
@@ -55,7 +57,7 @@ matrix: $(READY) ## Let everybody of a line come to harm in every way, and write
 bench: export DRUMLINE_FIGURES = build/figures.jsonl
 bench: $(READY) ## Measure, as ratios side by side in one run, and write docs/figures.md
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group bench
-	command -v mpirun > /dev/null || [ "$$(id -u)" != 0 ] || { apt-get update && apt-get install --yes openmpi-bin; }
+	-scripts/install mpirun=openmpi-bin
 	scripts/environment tensorflow torch
 	$(BIN)/python -m compileall -q src  # as an installation does
 	mkdir -p build && rm -f $(DRUMLINE_FIGURES)
