@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import click
 
+from drumline.cli.script import remarks
 from drumline.cli.text import warn
 from drumline.engine.protocol import Site
 from drumline.errors import InputError, Problem, SpecError
@@ -95,7 +96,7 @@ def load(
         raise InputError(
             f"{given_option} is for clusters, and this runs on {plan.engine}", hint="add `--on kubernetes`"
         )
-    return Loaded(plan, site_of(directory), source, warnings, spec, data)
+    return Loaded(plan, site_of(directory), source, (*warnings, *remarks(plan, directory)), spec, data)
 
 
 def check_spec(

@@ -1,0 +1,32 @@
+"""What a training script does that nobody who reads its spec can see."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from drumline.errors import Problem
+from drumline.plan.types import Plan
+
+_MOST_BYTES = 1 << 20
+_SETS = re.compile(rb"""^[^#\n]*environ\[\s*["']TF_CONFIG["']\s*\]\s*=(?!=)""", re.MULTILINE)
+# Who looks first whether it is there only fills in for who does not give it.
+_LOOKS = re.compile(rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)""")
+
+
+def remarks(plan: Plan, directory: Path) -> Iterator[Problem]:
+    """Name each line of a line's scripts that takes from its replicas what they are given: all would be the same one."""
+    if plan.framework != "tensorflow" or len(plan.replicas) == 1:
+        return
+    for name in dict.fromkeys(word for each in plan.replicas for word in each.argv if word.endswith(".py")):
+        try:
+            with open(os.path.join(directory, plan.workdir, name), "rb") as stream:  # noqa: PTH118, PTH123
+                text = stream.read(_MOST_BYTES)
+        except (OSError, ValueError):
+            continue
+        found = _SETS.search(text)
+        if found and not _LOOKS.search(text):
+            message = "sets TF_CONFIG itself, so that every replica takes itself for the same one; take that out"
+            yield Problem(name, text.count(b"\n", 0, found.end()) + 1, "", message)
