@@ -17,7 +17,7 @@ _LOOKS = re.compile(rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)""")
 
 
 def remarks(plan: Plan, directory: Path) -> Iterator[Problem]:
-    """Name each line of a line's scripts that takes from its replicas what they are given: all would be the same one."""
+    """Name where a script takes from its replicas what each is given: all of them would be the same one."""
     if plan.framework != "tensorflow" or len(plan.replicas) == 1:
         return
     for name in dict.fromkeys(word for each in plan.replicas for word in each.argv if word.endswith(".py")):
