@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from drumline.plan.cluster import Cluster
-from drumline.plan.types import Plan, Replica, ReplicaId
+from drumline.plan.types import Plan, Replica, ReplicaId, Secret
 
 LIMIT = 63
 # The longest that is put behind a base is a JobSet's `-r9999-worker-1st-0-99999-xxxxx`.
@@ -82,6 +82,12 @@ def code(plan: Plan, part: int) -> str:
 def secret(plan: Plan) -> str:
     """The Secret with the run's secrets."""
     return f"{base(plan)}-secrets"
+
+
+def secrets(plan: Plan) -> dict[str, str]:
+    """The variables that the run's secrets are taken from, each with what is shown instead of its value."""
+    envs = (each.env for everyone in (plan.replicas, plan.preparations) for each in everyone)
+    return {value.variable: str(value) for env in envs for value in env.values() if isinstance(value, Secret)}
 
 
 def output_claim(plan: Plan) -> str | None:

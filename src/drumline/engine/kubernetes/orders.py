@@ -20,7 +20,6 @@ from drumline.plan.types import Plan
 WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
 OPERATED = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
 _MAKERS = ("Job", *OPERATED.values())
-_OWNED = ("Pod", "Job", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
 _STUCK_SECONDS = 60.0  # for what does not go: a node may be gone, or somebody else may hold it
@@ -32,6 +31,20 @@ class Shared(NamedTuple):
 
     objects: Objects
     parts: int
+
+
+def kinds_of(plan: Plan) -> tuple[str, ...]:
+    """What a run of this plan has objects of, those of its operator first; what it has none of, we may not list."""
+    kinds = [kind for engine, kind in OPERATED.items() if engine == plan.engine]
+    kinds.append("Pod")
+    if plan.engine != "tfjob" or plan.preparations:
+        kinds.append("Job")
+    kinds += ["Service", "ConfigMap"]
+    if names.secrets(plan):
+        kinds.append("Secret")
+    if names.cluster(plan).network_policy:
+        kinds.append("NetworkPolicy")
+    return tuple(kinds)
 
 
 class Orders:
@@ -113,7 +126,7 @@ class Orders:
     async def _left(self) -> int:
         """How many objects are left, of the first kind of which any are."""
         selector = names.selector(self._plan)
-        for number, kind in enumerate((*self._operated, *_OWNED)):
+        for number, kind in enumerate(kinds_of(self._plan)):
             if found := await self._api.list(kind, selector):
                 for each in found:
                     if not each["metadata"].get("ownerReferences"):  # nobody else deletes it

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.refusal import RefusedError
-from drumline.plan.types import Plan, Secret
+from drumline.plan.types import Plan
 from drumline.words import listed
 
 
@@ -32,9 +32,13 @@ RIGHTS = (
     *(Right(verb, "pods") for verb in ("list", "watch", "delete")),
     Right("get", "pods", subresource="log"),
 )
+_JOBS = tuple(Right(verb, "jobs", "batch") for verb in ("list", "create", "delete"))
 _OF_KINDS = {
-    "kubernetes": tuple(Right(verb, "jobs", "batch") for verb in ("list", "create", "delete")),
-    "jobset": tuple(Right(verb, "jobsets", "jobset.x-k8s.io") for verb in ("get", "list", "create", "delete")),
+    "kubernetes": _JOBS,
+    "jobset": (
+        *(Right(verb, "jobsets", "jobset.x-k8s.io") for verb in ("get", "list", "create", "delete")),
+        Right("list", "jobs", "batch"),  # those of the last attempt have to be gone
+    ),
     "tfjob": tuple(Right(verb, "tfjobs", "kubeflow.org") for verb in ("get", "list", "create", "delete")),
 }
 
@@ -42,11 +46,13 @@ _OF_KINDS = {
 def rights_of(engine: str, plan: Plan | None) -> tuple[Right, ...]:
     """All that a run of this plan takes; or, without one, any run on this engine."""
     found = [*RIGHTS, *_OF_KINDS[engine]]
+    if plan is None or plan.preparations:
+        found += [each for each in _JOBS if each not in found]
     if plan is None or names.cluster(plan).network_policy:
         found += [Right(verb, "networkpolicies", "networking.k8s.io") for verb in ("list", "create")]
     if plan is None or names.made_claims(plan):
         found += [Right(verb, "persistentvolumeclaims") for verb in ("get", "create")]
-    if plan is None or any(isinstance(value, Secret) for each in plan.replicas for value in each.env.values()):
+    if plan is None or names.secrets(plan):
         found += [Right(verb, "secrets") for verb in ("list", "create")]
     return tuple(found)
 

@@ -23,7 +23,7 @@ from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import DrumlineError, EngineError
-from drumline.plan.types import Launch, Plan, ReplicaId, Secret
+from drumline.plan.types import Launch, Plan, ReplicaId
 from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
@@ -267,9 +267,7 @@ def _is_needed(life: Life) -> bool:
 
 
 def _secrets(plan: Plan) -> dict[str, str]:
-    given = [value for each in plan.replicas for value in each.env.values()]
-    given += [value for each in plan.preparations for value in each.env.values()]
-    wanted = {value.variable for value in given if isinstance(value, Secret)}
+    wanted = names.secrets(plan)
     if missing := sorted(name for name in wanted if name not in os.environ):
         raise EngineError(f"the secrets {listed(missing)} are not set where this supervisor runs")
     return {name: os.environ[name] for name in wanted}

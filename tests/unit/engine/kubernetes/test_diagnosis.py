@@ -9,10 +9,12 @@ import pytest
 
 from drumline.engine.health import FINE, MISSING, UNSURE
 from drumline.engine.kubernetes import diagnosis, room
+from drumline.engine.kubernetes.orders import kinds_of
+from drumline.engine.kubernetes.paths import plural
 from drumline.engine.kubernetes.reach import rights_of
 from drumline.engine.kubernetes.room import Amount, Node
 from drumline.plan.cluster import Cluster, Image, Volume
-from drumline.plan.types import Plan, Replica, ReplicaId, Resources, Secret
+from drumline.plan.types import Plan, Preparation, Replica, ReplicaId, Resources, Secret
 
 GIB = 1 << 30
 
@@ -150,7 +152,21 @@ def test_rights_are_those_that_this_run_needs() -> None:
     loud = line(Resources(), cluster=Cluster(output=Volume(size_bytes=1)), env={"TOKEN": Secret("TOKEN")})
     resources = {right.resource for right in rights_of("jobset", loud)}
     assert {"jobsets", "networkpolicies", "persistentvolumeclaims", "secrets"} <= resources
-    assert "jobs" not in resources
+    assert {right.verb for right in rights_of("jobset", loud) if right.resource == "jobs"} == {"list"}
+
+
+@pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
+@pytest.mark.parametrize("env", [{}, {"TOKEN": Secret("TOKEN")}])
+@pytest.mark.parametrize("policy", [True, False])
+@pytest.mark.parametrize("prepared", [True, False])
+def test_what_is_listed_when_a_run_is_removed_is_what_its_user_had_to_be_allowed(
+    engine: str, env: Mapping[str, Secret], *, policy: bool, prepared: bool
+) -> None:
+    plan = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=policy), env=env)
+    helper = Preparation("prepare-data", "DATA_DIR", "/data", ("true",), {})
+    plan = plan._replace(engine=engine, preparations=(helper,) if prepared else ())
+    may_list = {right.resource for right in rights_of(engine, plan) if right.verb == "list"}
+    assert {plural(kind) for kind in kinds_of(plan)} <= may_list
 
 
 def test_a_builder_is_needed_only_by_who_builds(tmp_path: object) -> None:

@@ -16,7 +16,7 @@ from drumline.engine.kubernetes.manifests.jobs import jobs
 from drumline.engine.kubernetes.manifests.jobset import jobset
 from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.tfjob import tfjob
-from drumline.plan.types import Launch, Plan, ReplicaId, Secret
+from drumline.plan.types import Launch, Plan, ReplicaId
 
 Json = dict[str, Any]
 
@@ -113,9 +113,7 @@ def _carried(plan: Plan, code: Code | None) -> Iterator[Json]:
 
 
 def _secret(plan: Plan, values: Mapping[str, str] | None) -> Iterator[Json]:
-    envs = (*(each.env for each in plan.replicas), *(each.env for each in plan.preparations))
-    wanted = {value.variable: str(value) for env in envs for value in env.values() if isinstance(value, Secret)}
-    if wanted:
+    if wanted := names.secrets(plan):
         yield {
             "apiVersion": "v1",
             "kind": "Secret",
