@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-hosts test-cluster matrix test-ways bench schema clean
+.PHONY: help setup demo check test test-hosts test-cluster matrix test-ways test-pythons bench schema dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -32,6 +32,7 @@ check: $(READY) ## Lint, types, layers
 test: check ## All checks, and all tests that need no cluster
 	scripts/environment tensorflow tensorboard torch jax
 	scripts/environment --example estimator
+	scripts/pythons --wheels
 	$(BIN)/python -m pytest -n 3
 
 test-cluster: $(READY) ## Tests on a real Kubernetes: the one that KUBECONFIG names, else one that is brought up for them
@@ -49,6 +50,10 @@ test-ways: $(READY) ## The tests of the local engine once more with warm replica
 	scripts/environment --example estimator
 	DRUMLINE_TEST_WARM=1 $(BIN)/python -m pytest -n 3 tests/integration/local
 	DRUMLINE_TEST_COLD=1 $(BIN)/python -m pytest -n 3 tests/training
+
+test-pythons: $(READY) ## The tests that need no framework, under every other Python that drumline is for and that is here
+	scripts/environment tensorboard
+	scripts/pythons --test
 
 matrix: $(READY) ## Let everybody of a line come to harm in every way, and write down what came of it
 	scripts/environment tensorflow
@@ -75,6 +80,13 @@ bench: $(READY) ## Measure, as ratios side by side in one run, and write docs/fi
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
 	$(BIN)/python -c "from drumline.spec.schema import make_schema; print(make_schema(), end='')" > src/drumline/spec/schema.json.new
 	mv src/drumline/spec/schema.json.new src/drumline/spec/schema.json
+
+dist: $(READY) ## Build wheel and sdist into dist/, and check both
+	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group dist
+	rm -rf dist
+	$(BIN)/hatchling build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 clean: ## Remove what was set up here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

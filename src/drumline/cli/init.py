@@ -94,7 +94,8 @@ def choose_template(framework: str | None, template: str | None) -> str:
 
 def template_text(template: str, name: str) -> str:
     """A file of a template, as it is shipped."""
-    return files("drumline.cli").joinpath("templates", template, name).read_text("utf-8")
+    # Folders below a package are named as packages are: whoever checks the wheel takes the scripts for modules.
+    return files("drumline.cli").joinpath("templates", template.replace("-", "_"), name).read_text("utf-8")
 
 
 def name_project(directory: Path) -> str:

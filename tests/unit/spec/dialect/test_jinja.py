@@ -17,7 +17,7 @@ from drumline.errors import InputError, SpecError
 from drumline.plan.cluster import Volume
 from drumline.spec.dialect.jinja import Template
 
-SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes-jinja", "myjob.template.jinja").read_text("utf-8")
+SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes_jinja", "myjob.template.jinja").read_text("utf-8")
 TEN = {
     *("script", "name", "worker_replicas", "port", "model_checkpoint_dir", "checkpoint_pvc_name", "image", "deploy"),
     *("create_pvc_checkpoint", "create_volume_inspector"),
