@@ -58,6 +58,9 @@ def modules_of(argv: list[str], home: Path) -> set[str]:
         ("completion bash", CORE),
         ("completion zsh", CORE),
         ("completion fish", CORE),
+        ("help", CORE),
+        ("help ids", CORE),
+        ("help exit-codes", CORE),
         ("status", CORE),
     ],
 )

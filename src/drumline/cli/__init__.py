@@ -15,6 +15,8 @@ from drumline import __version__
 from drumline.errors import DrumlineError, InputError, SeveralError, SpecError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from drumline.supervise.detach import Spare
 
 # The help texts live here, so that `drumline --help` imports no command.
@@ -44,6 +46,7 @@ COMMANDS = {
     "tfconfig": "Make TF_CONFIG for hosts, or check one",
     "schema": "Print the JSON Schema of drumline.yml",
     "completion": "Print the completion script for a shell",
+    "help": "Show what a command takes, or a page about a topic",
 }
 
 EPILOG = """
@@ -55,6 +58,8 @@ Exit codes:
   3    the engine
   4    not found
   130  interrupted
+
+`drumline help` lists pages about specs, ids, engines and more.
 """
 
 
@@ -84,7 +89,17 @@ class LazyGroup(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             hint: str = import_module("drumline.cli.elsewhere").meant_by(args[0], COMMANDS)
             raise InputError(f"no command `{args[0]}`", hint=hint)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if ctx.resilient_parsing and name and command:  # a shell completes
+            import_module("drumline.cli.complete").offer_runs(name, command)
+        return name, command, rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Name the commands and options that begin so, from the table alone."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only where a shell asks
+
+        names = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.command(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

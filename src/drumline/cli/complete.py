@@ -1,0 +1,74 @@
+"""What a shell is offered where a run is to be named; imported only when a shell asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import click
+from click.shell_completion import CompletionItem
+
+from drumline.errors import DrumlineError
+from drumline.store.clock import read_clock
+from drumline.store.folder import find_folder
+from drumline.store.home import home_dir, home_of
+from drumline.view.runs import RunRow, recent_runs
+
+_MOST = 100  # nobody reads on
+
+# Commands that take only some of the runs, by whether those are over.
+_OVER = {"kill": False, "drill": False, "supervise": False, "wait": False, "rm": True, "resume": True}
+# Commands that take a run as a whole.
+_WHOLE = {"kill", "rm", "resume", "wait", "supervise", "inspect", "tensorboard", "cp", "drill"}
+
+
+class RunIds(click.types.StringParamType):
+    """An id as it is typed, with a list of those that there are."""
+
+    name = "id"
+
+    def __init__(self, command: str, *, end: str = "", files_too: bool = False) -> None:
+        self._command = command
+        self._end = end
+        self._files_too = files_too
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """The runs that this command takes, the newest first; behind `4.`, who is in it."""
+        try:
+            found = list(self._runs(incomplete) if "." not in incomplete else self._replicas(incomplete))
+        except (DrumlineError, OSError):  # a shell that completes has nowhere to say so
+            found = []
+        return [*found, *([CompletionItem(incomplete, type="file")] if self._files_too else [])]
+
+    def _runs(self, incomplete: str) -> Iterator[CompletionItem]:
+        for row in recent_runs(home_dir(os.environ), read_clock(), limit=_MOST).runs:
+            over = _OVER.get(self._command, row.summary.is_final)
+            if row.summary.id.startswith(incomplete) and row.summary.is_final == over:
+                yield CompletionItem(row.summary.id + self._end, help=_about(row))
+
+    def _replicas(self, incomplete: str) -> Iterator[CompletionItem]:
+        if self._command not in _WHOLE:
+            run = incomplete.partition(".")[0]
+            for replica in find_folder(home_of(os.environ), run).plan().everyone:
+                if f"{run}.{replica}".startswith(incomplete):
+                    yield CompletionItem(f"{run}.{replica}")
+
+
+def offer_runs(name: str, command: click.Command) -> None:
+    """Let a command's arguments that name runs be completed."""
+    for parameter in command.params:
+        if not isinstance(parameter, click.Argument):
+            continue
+        if "ID" in (parameter.metavar or ""):
+            parameter.type = RunIds(name, files_too="FILE" in (parameter.metavar or ""))
+        elif name == "cp":
+            parameter.type = RunIds(name, end=":", files_too=True)
+
+
+def _about(row: RunRow) -> str:
+    return f"{row.summary.name} {row.summary.phase}"  # no comma: fish would cut it there
