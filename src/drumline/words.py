@@ -1,4 +1,4 @@
-"""Numbers and lists as people say them."""
+"""Numbers and lists as people say them, and texts as a terminal may show them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def bulk(amount: int) -> str:
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def printable(text: str) -> str:
+    """Write a text in one line, so that a terminal shows it and obeys nothing in it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def nearest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str | None:

@@ -1,10 +1,12 @@
-"""Numbers as people say them."""
+"""Numbers as people say them, and texts as a terminal may show them."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from drumline.words import size
+from drumline.words import printable, size
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,11 @@ from drumline.words import size
 )
 def test_an_amount_of_memory_has_one_decimal(amount: int, words: str) -> None:
     assert size(amount) == words
+
+
+@given(st.text(max_size=20))
+def test_what_is_shown_cannot_steer_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()
+    shown.encode()

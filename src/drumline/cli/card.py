@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drumline.cli.frame import BAR, clean
+from drumline.cli.frame import BAR
 from drumline.cli.progress import describe, progress_data
 from drumline.cli.text import span, utc
 from drumline.plan.types import ReplicaId
 from drumline.view.card import Card, Followers
+from drumline.words import printable
 
 _NARROW = 40  # columns; below that lines are left to the terminal
 _NAMES = 4  # are spelled out
@@ -19,7 +20,7 @@ def spell_card(run: str, card: Card, columns: int | None) -> str:
     paragraphs = [[_headline(run, card), _facts(run, card)], list(card.lines), [_followers(run, card)]]
     lines: list[str] = []
     for paragraph in paragraphs:
-        said = [clean(line) for line in paragraph if line]
+        said = [printable(line) for line in paragraph if line]
         lines += ["", *said] if lines and said else said
     width = columns - 2 if columns and columns >= _NARROW else None
     return "\n".join(f"{BAR} {piece}".rstrip() for line in lines for piece in _wrapped(line, width))

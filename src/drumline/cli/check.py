@@ -22,10 +22,9 @@ from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
-from drumline.spec.document import printable
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.view.line import LineRow, line_rows, role_counts
-from drumline.words import count, listed
+from drumline.words import count, listed, printable
 
 
 @click.command()

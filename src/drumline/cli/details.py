@@ -7,7 +7,7 @@ from shlex import quote
 from signal import Signals
 
 from drumline.cli.card import card_data, spell_card
-from drumline.cli.frame import Frame, as_json, clean, terminal_columns
+from drumline.cli.frame import Frame, as_json, terminal_columns
 from drumline.cli.goodput import describe_goodput, goodput_data
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
 from drumline.cli.status import note, run_data
@@ -18,7 +18,7 @@ from drumline.run.unit import describe_revival
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
-from drumline.words import listed
+from drumline.words import listed, printable
 
 _LONGEST = 200  # of an exception; the log has the rest
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -64,7 +64,7 @@ def _head(details: RunDetails, now: Moment) -> str:
         "Returned": "; ".join(describe_revival(revival) for revival in details.revivals),
         "Warning": listed(details.warnings),
     }
-    return "\n".join(f"{f'{word}:':<11} {clean(text)}" for word, text in facts.items() if text)
+    return "\n".join(f"{f'{word}:':<11} {printable(text)}" for word, text in facts.items() if text)
 
 
 def _output(details: RunDetails, now: Moment) -> str:
@@ -128,7 +128,7 @@ def _replicas(details: RunDetails) -> str:
         "CPUS": ["" if row.resources.cpus is None else f"{row.resources.cpus:g}" for row in rows],
         "MEMORY": [_size(row.resources.memory_bytes) for row in rows],
         "GPUS": ["" if row.resources.gpus is None else str(row.resources.gpus) for row in rows],
-        "MESSAGE": [clean(_message(row)) for row in rows],
+        "MESSAGE": [printable(_message(row)) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}
     return table(tuple(shown), list(zip(*shown.values(), strict=True)))

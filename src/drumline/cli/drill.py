@@ -19,7 +19,6 @@ from drumline.plan.types import Plan, ReplicaId, Restart
 from drumline.run.drill import Harm, default_victim
 from drumline.run.id import Target, parse_target
 from drumline.runtime.lock import is_locked
-from drumline.spec.document import printable
 from drumline.spec.quantity import parse_seconds
 from drumline.store.folder import RunFolder, create_folder, find_folder
 from drumline.store.home import home_of
@@ -27,7 +26,7 @@ from drumline.store.launch import write_launch
 from drumline.supervise.detach import Spare, held_interrupts, take_up
 from drumline.supervise.reach import read_state, stop_run, supervisor_gone
 from drumline.supervise.site import site_of_run
-from drumline.words import listed
+from drumline.words import listed, printable
 
 _CLASSES = ("crash", "lost", "preempted", "hang", "rendezvous")
 

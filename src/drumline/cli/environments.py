@@ -10,9 +10,9 @@ import click
 
 from drumline.cli.text import span, table, utc
 from drumline.runtime.environment import remove_unused
-from drumline.spec.document import printable
 from drumline.store.home import cache_of
 from drumline.view.environments import EnvironmentRow, environment_rows
+from drumline.words import printable
 
 
 @click.command()

@@ -8,7 +8,7 @@ from typing import NamedTuple, assert_never
 
 import click
 
-from drumline.cli.frame import as_json, clean
+from drumline.cli.frame import as_json
 from drumline.cli.text import span, utc
 from drumline.errors import EngineError
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
@@ -45,7 +45,7 @@ from drumline.run.unit import describe_revival
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
 from drumline.store.journal import Record, read_journal
-from drumline.words import bulk, count
+from drumline.words import bulk, count, printable
 
 
 @click.command()
@@ -70,9 +70,9 @@ def command(target: str, form: str) -> None:
         click.echo(as_json([_data(folder.id, each.record, each.follows) for each in told]))
         return
     for (at, _, _, event), follows, some in told:
-        click.echo(f"[{utc(at)}] {_subject(folder.id, event)} {clean(_words(event, some=some))}")
+        click.echo(f"[{utc(at)}] {_subject(folder.id, event)} {printable(_words(event, some=some))}")
         for sentence in follows:
-            click.echo(f"[{utc(at)}] {folder.id}: {clean(sentence)}")
+            click.echo(f"[{utc(at)}] {folder.id}: {printable(sentence)}")
 
 
 class _Told(NamedTuple):

@@ -70,13 +70,6 @@ def watch(look: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> No
         pause()
 
 
-def clean(text: str) -> str:
-    """The same text, with whatever a terminal might obey spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def as_json(data: object) -> str:
     """Data for a program; what is no text in a file's name stays an escape, which is JSON too."""
     import json  # noqa: PLC0415 - who reads a table does not wait for it

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from drumline.errors import InputError
 from drumline.plan.hosts import Host, Hosts, require_hosts
-from drumline.spec.document import printable
 from drumline.spec.hosts import HOST_PATTERN, HOST_WORDS, SshOptions
 from drumline.spec.types import Spec
+from drumline.words import printable
 
 CONFIG = "DRUMLINE_SSH_CONFIG"
 

@@ -19,12 +19,12 @@ from drumline.plan.make import make_plan
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
-from drumline.spec.document import MAX_BYTES, printable
+from drumline.spec.document import MAX_BYTES
 from drumline.spec.foreign import is_template, may_be_foreign
 from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
 from drumline.spec.types import Spec
 from drumline.supervise.site import site_of
-from drumline.words import listed, nearest
+from drumline.words import listed, nearest, printable
 
 DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.frame import Frame, as_json, clean, show, watch
+from drumline.cli.frame import Frame, as_json, show, watch
 from drumline.cli.text import span, table, utc
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
 from drumline.view.runs import RunRow, recent_runs
-from drumline.words import count, listed
+from drumline.words import count, listed, printable
 
 if TYPE_CHECKING:
     from drumline.view.progress import Standing
@@ -134,14 +134,14 @@ def _note(home: str, row: RunRow, now: Moment) -> str:
 def _table(home: str, rows: tuple[RunRow, ...], now: Moment) -> str:
     columns = {
         "ID": [row.summary.id for row in rows],
-        "PROJECT": [clean(row.summary.project) for row in rows],
-        "NAME": [clean(row.summary.name) if row.summary.name != row.summary.project else "" for row in rows],
+        "PROJECT": [printable(row.summary.project) for row in rows],
+        "NAME": [printable(row.summary.name) if row.summary.name != row.summary.project else "" for row in rows],
         "STATE": [row.summary.phase for row in rows],
         "AGE": [span(now.at - row.summary.created_at, parts=1) for row in rows],
         "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
         "REPLICAS": [_headcount(row) for row in rows],
         "ENGINE": [row.summary.engine if row.summary.engine != "local" else "" for row in rows],
-        "NOTE": [clean(_note(home, row, now)) for row in rows],
+        "NOTE": [printable(_note(home, row, now)) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}
     return table(tuple(shown), list(zip(*shown.values(), strict=True)))

@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from drumline.cli.frame import Frame, clean
+from drumline.cli.frame import Frame
 from drumline.cli.text import table, utc
 from drumline.store.metrics import Sample
 from drumline.view.monitor import MonitoredRun, UsageRow
+from drumline.words import printable
 
 GIB = 1 << 30
 _NONE = "N/A"
@@ -24,7 +25,7 @@ def picture(runs: Sequence[MonitoredRun], width: int | None) -> Frame:
     samples = [row.used for _, row in rows]
     columns = {
         "ID": [row.id for _, row in rows],
-        "PROJECT": [clean(project) for project, _ in rows],
+        "PROJECT": [printable(project) for project, _ in rows],
         "STATE": [row.phase for _, row in rows],
         "CPU %": [_percent(used.cpu_share) if used else _NONE for used in samples],
         "MEM %": [_part(used.memory_bytes, used.memory_total_bytes) if used else _NONE for used in samples],

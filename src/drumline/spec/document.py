@@ -15,6 +15,7 @@ import yaml
 
 from drumline.errors import Problem, SpecError
 from drumline.spec.syntax import ESCAPE, Spot, explain_syntax
+from drumline.words import printable
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -130,13 +131,6 @@ def dump(value: object) -> str:
     """Write plain data as YAML, keys in the order given."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return text
-
-
-def printable(text: str) -> str:
-    """Write a text in one line, so that a terminal shows it and obeys nothing in it."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

@@ -18,10 +18,10 @@ from msgspec import inspect
 from drumline.errors import Problem, SpecError
 from drumline.spec import document
 from drumline.spec.block import Block
-from drumline.spec.document import Node, Path, Scalar, Sequence, printable
+from drumline.spec.document import Node, Path, Scalar, Sequence
 from drumline.spec.types import Spec
 from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
-from drumline.words import nearest
+from drumline.words import nearest, printable
 
 if TYPE_CHECKING:
     from drumline.spec.dialect.draft import Spot  # few files are written in a dialect

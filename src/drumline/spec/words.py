@@ -11,8 +11,8 @@ from msgspec import inspect
 
 from drumline.spec import document
 from drumline.spec.block import Block
-from drumline.spec.document import Node, Path, Scalar, Sequence, printable
-from drumline.words import nearest
+from drumline.spec.document import Node, Path, Scalar, Sequence
+from drumline.words import nearest, printable
 
 # What other launchers call it; said when the right word is known where the wrong one stands.
 _ELSEWHERE = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.errors import SpecError
-from drumline.spec.document import Entry, Mapping, Node, Repeat, Scalar, Sequence, dump, parse, printable
+from drumline.spec.document import Entry, Mapping, Node, Repeat, Scalar, Sequence, dump, parse
 from strategies import texts
 
 
@@ -166,11 +166,3 @@ def test_several_lines_are_written_as_a_person_would() -> None:
 )
 def test_a_text_that_some_reader_takes_for_something_else_is_quoted(text: str) -> None:
     assert dump({"a": text}) == f"a: '{text}'\n"
-
-
-@given(st.text(max_size=20))
-def test_what_is_shown_cannot_steer_a_terminal(text: str) -> None:
-    shown = printable(text)
-    assert shown.isprintable()
-    assert shown == text or not text.isprintable()
-    shown.encode()

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from drumline.errors import Problem
 from drumline.spec import document
-from drumline.spec.document import Entry, Node, Path, Scalar, Sequence, printable
+from drumline.spec.document import Entry, Node, Path, Scalar, Sequence
 from drumline.spec.words import spell
+from drumline.words import printable
 
 # The order in which a person would write them.
 _ORDER = (

@@ -7,7 +7,7 @@ import textwrap
 
 from drumline.spec import document
 from drumline.spec.dialect.draft import Draft, lines_of, plain
-from drumline.spec.document import printable
+from drumline.words import printable
 
 _WIDTH = 110
 
