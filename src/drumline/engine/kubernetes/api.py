@@ -119,11 +119,6 @@ class Api:
         """Whatever is at a path."""
         return await self._requests.ask("GET", path, f"read {path}", params=params)
 
-    async def raw_text(self, path: str, **params: str) -> str:
-        """The same, of what is no object."""
-        response = await self._requests.patiently("GET", path, f"read {path}", params=params)
-        return response.text
-
     async def watch(self, kind: str, selector: str = "", *, fields: str = "") -> AsyncIterator[Change]:
         """Everything there is, then everything that happens, for ever.
 

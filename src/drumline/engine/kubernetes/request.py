@@ -38,22 +38,7 @@ class Requests:
         body: Object | None = None,
         patience_seconds: float | None = None,
     ) -> Object:
-        """Ask for an object, and return it."""
-        response = await self.patiently(method, path, what, params=params, body=body, patience_seconds=patience_seconds)
-        answer: Object = response.json()
-        return answer
-
-    async def patiently(
-        self,
-        method: str,
-        path: str,
-        what: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        patience_seconds: float | None = None,
-    ) -> Response:
-        """Ask until there is an answer, or patience is out."""
+        """Ask for an object until there is an answer, or patience is out; return it."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         content = None if body is None else json.dumps(body).encode()
         pause = Pause(self._patience_seconds if patience_seconds is None else patience_seconds)
@@ -71,7 +56,8 @@ class Requests:
             except CONFUSED as error:
                 raise no_credentials(error, self._where) from None
             else:
-                return response
+                answer: Object = response.json()
+                return answer
 
     @asynccontextmanager
     async def stream(self, path: str, what: str, params: Mapping[str, str]) -> AsyncIterator[Response]:

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from httpx2 import TransportError
 from httpx2.websockets import HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
 
 from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.door import CUT
 from drumline.engine.kubernetes.paths import path_of
 from drumline.engine.kubernetes.refusal import AwayError, refusal
 from drumline.errors import EngineError
@@ -70,14 +70,14 @@ async def execute(
                     sizing()
                 if feeding:
                     feeding.cancel()
-                    with suppress(asyncio.CancelledError, HTTPXWSException, TransportError):
+                    with suppress(asyncio.CancelledError, HTTPXWSException, CUT):
                         await feeding
     except WebSocketUpgradeError as error:
         answer: dict[str, Any] = {}
-        with suppress(TransportError):  # its body is gone; whoever asks in plain HTTP is refused in the same words
+        with suppress(CUT):  # its body is gone; whoever asks in plain HTTP is refused in the same words
             answer = _json((await api.client.get(path, params=tuple(params))).content)
         raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
-    except (HTTPXWSException, TransportError) as error:
+    except (HTTPXWSException, CUT) as error:
         raise AwayError(f"the line to {pod} was cut: {error or type(error).__name__}") from None
 
 
