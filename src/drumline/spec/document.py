@@ -1,4 +1,4 @@
-"""YAML, in and out: the one door to the library. Reading gives a tree that knows its lines.
+"""YAML as people write it: read into a tree that knows its lines.
 
 The tree is built from the parser's events, not by the library's composer, so that depth and aliases are
 bounded, a key that stands twice is seen, and plain words keep the text that was typed: `no`, `1e-6`, `010`
@@ -100,7 +100,7 @@ class Document(NamedTuple):
 def parse(data: bytes, source: str) -> Document:
     """Read one YAML document; raise SpecError for whatever is not one."""
     builder = _build(data, source, several=False)
-    if builder.root is None or _says_nothing(builder.root):
+    if builder.root is None or is_null(builder.root):
         raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes one to begin with")])
     return Document(builder.root, tuple(builder.repeats))
 
@@ -109,7 +109,7 @@ def parse_several(data: bytes, source: str) -> tuple[Document, ...]:
     """Read a file of one or more YAML documents, without those that say nothing; raise SpecError as `parse` does."""
     builder = _build(data, source, several=True)
     builder.begin_anew()
-    return tuple(each for each in builder.documents if not _says_nothing(each.root))
+    return tuple(each for each in builder.documents if not is_null(each.root))
 
 
 def _build(data: bytes, source: str, *, several: bool) -> _Builder:
@@ -127,35 +127,8 @@ def _build(data: bytes, source: str, *, several: bool) -> _Builder:
     return builder
 
 
-def dump(value: object) -> str:
-    """Write plain data as YAML, keys in the order given."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    return text
-
-
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes no anchors, and several lines as a block, as a person would."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    lines = text.replace("\n", "")
-    style = None
-    if not lines.isprintable():
-        style = '"'  # written as it is, the library itself would not read all of it back
-    elif lines != text:
-        style = "|"
-    elif re.match(r"[-+.]*[0-9]|[yYnN]$", text):
-        style = "'"  # the library takes `1e-6` and `y` for text; other readers take them for a number and for true
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-
-
-def _says_nothing(node: Node) -> bool:
+def is_null(node: Node) -> bool:
+    """Whether it says nothing: `null`, `~`, or an empty place."""
     return isinstance(node, Scalar) and node.value is None
 
 

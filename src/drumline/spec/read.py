@@ -18,7 +18,7 @@ from msgspec import inspect
 from drumline.errors import Problem, SpecError
 from drumline.spec import document
 from drumline.spec.block import Block
-from drumline.spec.document import Node, Path, Scalar, Sequence
+from drumline.spec.document import Node, Path, Scalar, Sequence, is_null
 from drumline.spec.types import Spec
 from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
 from drumline.words import nearest, printable
@@ -149,7 +149,7 @@ class _Walk:
                 continue
             self.lines[(*path, key)] = line
             # `env:` with nothing behind it is what is left when its last line was commented out.
-            if _is_null(child) and not fields[key].required and not block.telling:
+            if is_null(child) and not fields[key].required and not block.telling:
                 continue
             value = self.read(fields[key].type, child, (*path, key))
             if value is not _BAD:
@@ -187,7 +187,7 @@ class _Walk:
             if pattern and not re.fullmatch(pattern, key):
                 self.complain(line, (*path, key), f"is not {names.words}")
                 continue
-            if _is_null(child) and _may_be_null(kind.value_type):
+            if is_null(child) and _may_be_null(kind.value_type):
                 values[key] = None
                 continue
             value = self.read(kind.value_type, child, (*path, key))
@@ -270,11 +270,7 @@ def _fits(kind: inspect.Type, node: Node) -> bool:
         case inspect.VarTupleType():
             return isinstance(node, Sequence)
         case _:
-            return isinstance(node, Scalar) and not _is_null(node)
-
-
-def _is_null(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.value is None
+            return isinstance(node, Scalar) and not is_null(node)
 
 
 def _may_be_null(kind: inspect.Type) -> bool:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import Extended, Launch, LaunchValue, Plan, PreparationLaunch, ReplicaId, Secret, Shared
-from drumline.spec import document
+from drumline.spec.write import write_yaml
 
 # Variables that some shell sets itself, or lets nobody set: no `export` would give them to a replica.
 _SHELLS_OWN = re.compile(
@@ -39,7 +39,7 @@ def render(
         case "json":
             return json.dumps(_data(plan, preparations, launches, build, hosts), indent=2, ensure_ascii=False) + "\n"
         case "yaml":
-            return document.dump(_data(plan, preparations, launches, build, hosts))
+            return write_yaml(_data(plan, preparations, launches, build, hosts))
         case _:
             return "".join(f"{line}\n" for line in _script(plan, preparations, launches, build, hosts))
 

@@ -7,6 +7,7 @@ import textwrap
 
 from drumline.spec import document
 from drumline.spec.dialect.draft import Draft, lines_of, plain
+from drumline.spec.write import write_yaml
 from drumline.words import printable
 
 _WIDTH = 110
@@ -14,7 +15,7 @@ _WIDTH = 110
 
 def write(draft: Draft) -> str:
     """The spec as YAML. What could not be carried over stands at its top."""
-    text = document.dump(plain(draft.tree()))
+    text = write_yaml(plain(draft.tree()))
     # Where each value has come to stand, nobody knows better than who reads it.
     lines = dict(lines_of(document.parse(text.encode(), "").root))
     before: dict[int, list[str]] = {}

@@ -1,0 +1,35 @@
+"""YAML as a person would write it."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+
+def write_yaml(value: object) -> str:
+    """Write plain data as YAML, keys in the order given."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return text
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes no anchors, and several lines as a block, as a person would."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    lines = text.replace("\n", "")
+    style = None
+    if not lines.isprintable():
+        style = '"'  # written as it is, the library itself would not read all of it back
+    elif lines != text:
+        style = "|"
+    elif re.match(r"[-+.]*[0-9]|[yYnN]$", text):
+        style = "'"  # the library takes `1e-6` and `y` for text; other readers take them for a number and for true
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
