@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.engine.project.tree import Entry, Tree, read, walk
+from drumline.engine.project.tree import Entry, Tree, read, walk, without_waiting
 
 _PIECE_BYTES = 1 << 20
 
@@ -119,7 +119,7 @@ def _digest(path: Path) -> tuple[str, os.stat_result] | None:
     """The hash of a file that keeps still; None if it does not, is gone, or cannot be read."""
     found = hashlib.sha256()
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=without_waiting) as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
                 return None
@@ -130,7 +130,3 @@ def _digest(path: Path) -> tuple[str, os.stat_result] | None:
         return None
     still = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
     return (found.hexdigest(), after) if still else None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

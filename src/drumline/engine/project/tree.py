@@ -49,7 +49,7 @@ def read(root: Path, entry: Entry, look: Callable[[int], os.stat_result] = os.fs
     data = b""
     for _ in range(_TRIES):
         try:
-            with open(root / entry.path, "rb", opener=_without_waiting) as file:
+            with open(root / entry.path, "rb", opener=without_waiting) as file:
                 before = look(file.fileno())
                 if not stat.S_ISREG(before.st_mode):
                     return None
@@ -64,8 +64,9 @@ def read(root: Path, entry: Entry, look: Callable[[int], os.stat_result] = os.fs
     return data, False
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # it may have become a FIFO meanwhile
+def without_waiting(path: str, flags: int) -> int:
+    """Open a file that may have become a FIFO meanwhile."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class _Walker:
