@@ -12,8 +12,8 @@ from typing import Any
 import keras
 
 from drumline.runtime import is_chief, write_dir
+from drumline.runtime.gather import gather
 from drumline.runtime.refused import Refused
-from drumline.runtime.tensorflow import gather
 
 _KEPT = 2  # the last, and the one before in case the last cannot be read
 

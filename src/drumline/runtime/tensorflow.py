@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from drumline.runtime.gather import gather
 from drumline.runtime.peers import named_while_waiting
 from drumline.runtime.refused import Refused
 from drumline.runtime.tfconfig import Config, read_config
@@ -153,16 +154,6 @@ def _check_own_host(config: Config) -> None:
 def _has_keras() -> bool:
     """Whether Keras 3 is loaded: TensorFlow does that itself unless TF_USE_LEGACY_KERAS says otherwise."""
     return "keras.src.backend.tensorflow.trainer" in sys.modules
-
-
-def gather(made: Any, numbers: list[int]) -> list[list[int]]:
-    """What every replica of a strategy has for these numbers, in the order of the replicas."""
-
-    @tf.function  # type: ignore[untyped-decorator]
-    def everywhere() -> Any:
-        return made.run(lambda: tf.distribute.get_replica_context().all_gather(tf.constant([numbers]), axis=0))
-
-    return [list(row) for row in made.experimental_local_results(everywhere())[0].numpy().tolist()]
 
 
 def _compare_versions(made: Any) -> None:

@@ -16,7 +16,7 @@ sys.path[:] = [each for each in sys.path if "site-packages" not in each]
 sys.path.insert(0, sys.argv[1])
 import drumline
 assert drumline.__file__.startswith(sys.argv[1])
-scripts = ("drumline.runtime.backup", "drumline.runtime.keras", "drumline.runtime.tensorflow")
+scripts = [f"drumline.runtime.{name}" for name in ("backup", "gather", "keras", "tensorflow")]
 for module in pkgutil.walk_packages(drumline.__path__, "drumline."):
     if module.name not in scripts:
         importlib.import_module(module.name)
