@@ -10,8 +10,8 @@ from drumline.cli.card import card_data, spell_card
 from drumline.cli.frame import Frame, as_json, terminal_columns
 from drumline.cli.goodput import describe_goodput, goodput_data
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
-from drumline.cli.status import note, run_data
-from drumline.cli.text import span, table, utc
+from drumline.cli.row import note, run_data
+from drumline.cli.text import rounded, span, table, utc
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
 from drumline.run.unit import describe_revival
@@ -211,7 +211,7 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "attempt": row.attempt,
         "incarnation": row.incarnation,
         "started_at": utc(row.started_at),
-        "duration_seconds": row.duration_seconds and round(row.duration_seconds, 3),
+        "duration_seconds": rounded(row.duration_seconds),
         "exit_code": row.exit.code if row.exit else None,
         "signal": row.exit.signal if row.exit else None,
         "reason": row.reason,

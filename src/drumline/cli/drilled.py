@@ -8,7 +8,7 @@ import click
 
 from drumline.cli.frame import as_json
 from drumline.cli.rehearsal import Report
-from drumline.cli.text import span
+from drumline.cli.text import rounded, span
 from drumline.store.folder import RunFolder
 from drumline.store.summary import describe_cause
 from drumline.words import count
@@ -105,9 +105,9 @@ def _data(folder: RunFolder, report: Report, bounds: Bounds, exceeded: list[str]
         "harm": report.harm.value,
         "attempt": report.attempt,
         "step": report.step,
-        "notice_seconds": _rounded(report.notice_seconds),
-        "teardown_seconds": _rounded(report.teardown_seconds),
-        "first_step_seconds": _rounded(report.first_step_seconds),
+        "notice_seconds": rounded(report.notice_seconds),
+        "teardown_seconds": rounded(report.teardown_seconds),
+        "first_step_seconds": rounded(report.first_step_seconds),
         "steps_lost": report.lost.steps,
         "epochs_lost": report.lost.epochs,
         "came_back": report.came_back,
@@ -127,7 +127,3 @@ def _data(folder: RunFolder, report: Report, bounds: Bounds, exceeded: list[str]
         "exceeded": exceeded,
         "passed": passed,
     }
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

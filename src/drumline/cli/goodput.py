@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.cli.text import span
+from drumline.cli.text import rounded, span
 from drumline.run.goodput import Goodput
 from drumline.words import count
 
@@ -41,11 +41,11 @@ def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
     return {
         "seconds": round(goodput.seconds, 3),
         "productive": None if goodput.share is None else round(goodput.share, 4),
-        "productive_seconds": _rounded(goodput.productive_seconds),
-        "waiting_seconds": _rounded(goodput.waiting_seconds),
-        "starting_seconds": _rounded(goodput.starting_seconds),
-        "recomputed_seconds": _rounded(goodput.recomputed_seconds),
-        "down_seconds": _rounded(goodput.down_seconds),
+        "productive_seconds": rounded(goodput.productive_seconds),
+        "waiting_seconds": rounded(goodput.waiting_seconds),
+        "starting_seconds": rounded(goodput.starting_seconds),
+        "recomputed_seconds": rounded(goodput.recomputed_seconds),
+        "down_seconds": rounded(goodput.down_seconds),
         "recomputed_steps": goodput.recomputed_steps,
         "restarts": [
             {
@@ -70,7 +70,3 @@ def _restarts(goodput: Goodput) -> str:
         if len(counted) == len(losses):
             return f"{restarts} lost {count(sum(counted), noun)}"
     return restarts
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

@@ -10,7 +10,7 @@ from drumline.cli.text import span
 from drumline.words import listed
 
 if TYPE_CHECKING:
-    from drumline.view.progress import Standing
+    from drumline.view.standing import Standing
 
 
 def describe(standing: Standing) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.frame import Frame, as_json, show, watch
-from drumline.cli.text import span, table, utc
+from drumline.cli.row import note, run_data
+from drumline.cli.text import span, table
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
@@ -17,7 +18,7 @@ from drumline.view.runs import RunRow, recent_runs
 from drumline.words import count, listed, printable
 
 if TYPE_CHECKING:
-    from drumline.view.progress import Standing
+    from drumline.view.standing import Standing
 
 
 @click.command()
@@ -47,50 +48,6 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
         watch(look)
     else:
         show(look())
-
-
-def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]:
-    """A run, and how far its chief is, as what JSON knows."""
-    import json  # noqa: PLC0415
-
-    from drumline.cli.progress import progress_data  # noqa: PLC0415
-
-    run = row.summary
-    return {
-        "id": run.id,
-        "project": run.project,
-        "name": run.name,
-        "directory": run.directory,
-        "framework": run.framework,
-        "engine": run.engine,
-        "state": run.phase,
-        "reason": run.reason,
-        "message": run.message,
-        "created_at": utc(run.created_at),
-        "started_at": utc(run.started_at),
-        "finished_at": utc(run.finished_at),
-        "duration_seconds": row.duration_seconds and round(row.duration_seconds, 3),
-        "attempt": run.attempt,
-        "roles": run.headcount,
-        "parameters": json.loads(run.parameters),
-        "supervisor_gone": row.supervisor_gone,
-        "progress": progress_data(standing),
-    }
-
-
-def note(row: RunRow) -> str:
-    """What a reader should know beside a run's state."""
-    run = row.summary
-    notes = []
-    if row.supervisor_gone:
-        notes.append(f"supervisor gone; drumline supervise {run.id}")
-    if run.attempt:
-        notes.append(f"attempt {run.attempt}")
-    if run.phase == "FAILED":
-        notes.append(run.message or run.reason)
-    elif run.message and not row.supervisor_gone and (not run.is_final or run.reason == "Preempted"):
-        notes.append(run.message)
-    return "; ".join(notes)
 
 
 def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str) -> Frame:

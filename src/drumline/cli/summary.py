@@ -8,8 +8,9 @@ from drumline.cli.progress import sum_up
 from drumline.store.folder import RunFolder
 from drumline.store.launch import read_facts
 from drumline.view.feed import Feed
-from drumline.view.progress import Standing, read_standings
+from drumline.view.progress import read_standings
 from drumline.view.scalars import output_dir
+from drumline.view.standing import Standing
 
 _PAUSE_SECONDS = 1.0
 _PAUSES_PER_LOOK = 20  # a line of many is looked at less often, so that it never costs more than a twentieth of a core

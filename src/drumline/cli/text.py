@@ -10,7 +10,7 @@ import click
 from drumline.errors import Problem
 from drumline.words import span
 
-__all__ = ("span", "table", "utc", "warn")
+__all__ = ("rounded", "span", "table", "utc", "warn")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -25,6 +25,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def utc(at: float | None) -> str | None:
     """`2026-11-15T07:23:46Z`; None stays what it is."""
     return None if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def rounded(seconds: float | None) -> float | None:
+    """Seconds for a program, to the millisecond; None stays what it is."""
+    return None if seconds is None else round(seconds, 3)
 
 
 def warn(message: str | Problem) -> None:

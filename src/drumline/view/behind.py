@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from drumline.plan.types import ReplicaId
-
-if TYPE_CHECKING:
-    from drumline.view.progress import Standing
+from drumline.view.standing import Standing
 
 _BEHIND_SHARE, _BEHIND_STEPS = 0.2, 3
 _SLOW_SHARE = 0.7  # of the pace of the middle one

@@ -17,7 +17,7 @@ from drumline.runtime.errors import Error, read_error
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.logs import read_end
-from drumline.view.progress import Standing
+from drumline.view.standing import Standing
 
 _LAST_LINES = 8  # of a log without a traceback
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from drumline.errors import DrumlineError
 from drumline.plan.types import ReplicaId
@@ -19,6 +19,7 @@ from drumline.store.logs import read_end, read_tail, times_of
 from drumline.view.behind import find_behind
 from drumline.view.life import Life, lives_of
 from drumline.view.scalars import output_dir, read_written
+from drumline.view.standing import Standing
 
 if TYPE_CHECKING:
     from drumline.store.index import Summary
@@ -26,20 +27,6 @@ if TYPE_CHECKING:
 TAIL_BYTES = 1 << 14
 
 _SILENT_SECONDS = 60.0  # after that much silence nobody knows how long it will take, unless it is always as silent
-
-
-class Standing(NamedTuple):
-    """How far a replica is, when it said so, and how long it will take if it goes on like that."""
-
-    progress: Progress = UNKNOWN
-    at: float | None = None  # UTC, seconds
-    pace: Pace | None = None  # as it is now, if that was measured
-    steps_per_second: float | None = None  # as its bar has it, else as it was measured
-    eta_seconds: float | None = None  # to the end of the last epoch
-    steps_eta_seconds: float | None = None  # to the last of its steps
-    is_reported: bool = False
-    is_global: bool = False  # its steps are those of the whole training
-    is_behind: bool = False
 
 
 def read_standings(

@@ -20,9 +20,10 @@ from drumline.store.summary import describe_cause, moment_of, read_history, summ
 from drumline.view.card import Card, make_card
 from drumline.view.goodput import read_goodput
 from drumline.view.life import Life
-from drumline.view.progress import Standing, read_standings
+from drumline.view.progress import read_standings
 from drumline.view.runs import RunRow, make_row
 from drumline.view.scalars import output_dir
+from drumline.view.standing import Standing
 
 if TYPE_CHECKING:
     from drumline.run.origin import Origin

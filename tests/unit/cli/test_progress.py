@@ -6,7 +6,7 @@ import pytest
 
 from drumline.cli.progress import epoch_cell, step_cell
 from drumline.run.progress import Progress
-from drumline.view.progress import Standing
+from drumline.view.standing import Standing
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from drumline.run.progress import Progress
 from drumline.runtime.progress import write_report
 from drumline.store.logs import LONGEST_BAR, MARK, read_tail
 from drumline.view.behind import find_behind
-from drumline.view.progress import TAIL_BYTES, Standing, read_standing
+from drumline.view.progress import TAIL_BYTES, read_standing
+from drumline.view.standing import Standing
 from past import NOON
 
 BAR = "\r%3d/999 ━━━━━━━━━━ 3s 10ms/step - loss: 0.%04d\b\b\b\b"

@@ -1,0 +1,55 @@
+"""A run in a few words, and as data: what a list of runs and the page of one have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.cli.text import rounded, utc
+from drumline.view.runs import RunRow
+
+if TYPE_CHECKING:
+    from drumline.view.standing import Standing
+
+
+def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]:
+    """A run, and how far its chief is, as what JSON knows."""
+    import json  # noqa: PLC0415
+
+    from drumline.cli.progress import progress_data  # noqa: PLC0415
+
+    run = row.summary
+    return {
+        "id": run.id,
+        "project": run.project,
+        "name": run.name,
+        "directory": run.directory,
+        "framework": run.framework,
+        "engine": run.engine,
+        "state": run.phase,
+        "reason": run.reason,
+        "message": run.message,
+        "created_at": utc(run.created_at),
+        "started_at": utc(run.started_at),
+        "finished_at": utc(run.finished_at),
+        "duration_seconds": rounded(row.duration_seconds),
+        "attempt": run.attempt,
+        "roles": run.headcount,
+        "parameters": json.loads(run.parameters),
+        "supervisor_gone": row.supervisor_gone,
+        "progress": progress_data(standing),
+    }
+
+
+def note(row: RunRow) -> str:
+    """What a reader should know beside a run's state."""
+    run = row.summary
+    notes = []
+    if row.supervisor_gone:
+        notes.append(f"supervisor gone; drumline supervise {run.id}")
+    if run.attempt:
+        notes.append(f"attempt {run.attempt}")
+    if run.phase == "FAILED":
+        notes.append(run.message or run.reason)
+    elif run.message and not row.supervisor_gone and (not run.is_final or run.reason == "Preempted"):
+        notes.append(run.message)
+    return "; ".join(notes)
