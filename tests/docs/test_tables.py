@@ -58,9 +58,3 @@ def test_decisions_are_numbered_without_a_gap() -> None:
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     headings = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased"
-
-
-def test_the_architecture_has_every_package() -> None:
-    packages = {path.parent.name for path in (ROOT / "src" / "drumline").glob("*/__init__.py")}
-    rows = read_table(sections(ROOT / "docs" / "architecture.md")["The way of the data"])
-    assert {row[0].strip("`") for row in rows} == packages

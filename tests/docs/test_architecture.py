@@ -1,0 +1,102 @@
+"""The house as docs/architecture.md draws it is the house as it stands: packages, imports, layers, modules."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.pages import ROOT, read_table, sections
+
+HOUSE = ROOT / "src" / "drumline"
+PAGE = ROOT / "docs" / "architecture.md"
+WAY = sections(PAGE)["The way of the data"]
+ROWS = {row[0].strip("`"): row for row in read_table(WAY)}
+ISLAND = "runtime"
+
+
+def layers_of(text: str) -> list[set[str]]:
+    """The floors of `a > b | c > d`, from the top down."""
+    return [set(floor.split(" | ")) for floor in text.split(" > ")]
+
+
+def drawings() -> dict[str, list[set[str]]]:
+    """What the page draws: the layers of the house, and below them those of one package."""
+    block = next(block for block in re.findall(r"```text\n(.*?)```", WAY, re.DOTALL) if " > " in block)
+    whole, *parts = block.splitlines()
+    named = (part.partition(": ") for part in parts)
+    return {"drumline": layers_of(whole), **{f"drumline.{name}": layers_of(text) for name, _, text in named}}
+
+
+def rooms_of(folder: Path) -> set[str]:
+    """The packages and modules of a folder, by their names."""
+    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    return {name for name in found if not name.startswith("__")}
+
+
+def packages_in(folder: Path) -> Iterator[Path]:
+    return (path.parent for path in folder.rglob("__init__.py") if path.parent != folder)
+
+
+def imports_of(package: str) -> set[str]:
+    """What is imported of drumline, wherever in the package's modules that stands."""
+    names: set[str] = set()
+    for path in (HOUSE / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())) if "templates" not in path.parts else ():
+            if isinstance(node, ast.ImportFrom) and node.module == "drumline":
+                names.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("drumline."):
+                names.add((node.module or "").split(".")[1])
+            elif isinstance(node, ast.Import):
+                names.update(alias.name.split(".")[1] for alias in node.names if alias.name.startswith("drumline."))
+    return (names & rooms_of(HOUSE)) - {package}
+
+
+def test_every_package_has_a_row_and_every_one_in_it_is_named_there() -> None:
+    assert set(ROWS) == {path.name for path in HOUSE.iterdir() if (path / "__init__.py").exists()}
+    missing = [
+        str(inner.relative_to(HOUSE))
+        for name, row in ROWS.items()
+        for inner in packages_in(HOUSE / name)
+        if f"`{inner.name}`" not in row[2]
+    ]
+    assert not missing
+
+
+def test_every_row_says_what_its_package_imports() -> None:
+    assert {name: set(row[3].split()) for name, row in ROWS.items()} == {name: imports_of(name) for name in ROWS}
+
+
+def test_the_layers_that_are_drawn_are_those_that_are_held() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    held = {
+        container: [set(layer.split(" | ")) for layer in contract["layers"]]
+        for contract in linter["contracts"]
+        if contract["type"] == "layers"
+        for container in contract["containers"]
+    }
+    assert drawings() == held
+
+
+def test_every_room_is_in_the_drawing() -> None:
+    for container, floors in drawings().items():
+        folder = HOUSE.parent / container.replace(".", "/")
+        assert rooms_of(folder) - {ISLAND} == set().union(*floors), container
+
+
+def test_every_module_that_the_page_names_is_there() -> None:
+    known = {str(path.relative_to(HOUSE)) for path in HOUSE.rglob("*.py")}
+    named = set(re.findall(r"\b[a-z]+(?:/[a-z]+)*\.py\b", PAGE.read_text()))
+    missing = [
+        name
+        for name in named
+        if not (ROOT / name).exists() and not any(path == name or path.endswith(f"/{name}") for path in known)
+    ]
+    assert not missing
+
+
+def test_every_folder_of_tests_is_told_of() -> None:
+    folders = {f"tests/{path.parent.name}" for path in (ROOT / "tests").glob("*/*.py")} | {"bench"}
+    assert {row[0].strip("`") for row in read_table(sections(PAGE)["Tests"])} == folders
