@@ -34,6 +34,8 @@ REASONS = {
     " train` starts Python (15 ms), imports click and reads the arguments (30 ms), imports the readers of YAML and of"
     " specs, reads, checks and plans (65 ms). The supervisor imports its own part beside that, on another core"
     " ([ADR 0013](adr/0013-a-spare-supervisor.md)). honcho reads one line of a Procfile instead.",
+    "to disk": "Replicas write into their logs themselves, as they do for the shell. What is more is the start of two"
+    " commands, `train -d` and `wait`, and the marks of time that the supervisor sets beside the logs.",
     "first step on all, first": "Nothing is warm yet: one process imports TensorFlow (most of the time, on one core),"
     " while by hand two processes import it at the same time on two cores. Only with more workers than cores does one"
     " import for all save much ([warm start](warm.md)).",
