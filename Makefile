@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-hosts test-cluster matrix test-ways test-pythons bench schema dist clean
+.PHONY: help setup demo check test test-hosts test-cluster matrix test-ways test-pythons bench schema session dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -80,6 +80,9 @@ bench: $(READY) ## Measure, as ratios side by side in one run, and write docs/fi
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
 	$(BIN)/python -c "from drumline.spec.schema import make_schema; print(make_schema(), end='')" > src/drumline/spec/schema.json.new
 	mv src/drumline/spec/schema.json.new src/drumline/spec/schema.json
+
+session: $(READY) ## Record the session that README shows, and draw it anew
+	PYTHONPATH=tests $(BIN)/python -m session
 
 dist: $(READY) ## Build wheel and sdist into dist/, and check both
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group dist
