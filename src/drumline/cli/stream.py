@@ -20,7 +20,7 @@ from drumline.supervise.reach import supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 
 if TYPE_CHECKING:
-    from drumline.cli.summary import RunSummary
+    from drumline.cli.footer import Footer
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
@@ -48,10 +48,10 @@ class Screen:
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
         self._below: list[bytes] = []
 
-    def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes], summary: str = "") -> None:
+    def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes], footer: str = "") -> None:
         """Write items, then, on a terminal, the lines that have not ended yet, and a last line that sums up."""
         pieces = [self._lines(item) if isinstance(item, Lines) else self._change(item) for item in items]
-        below = self._progress(unfinished, summary) if self.is_live else []
+        below = self._progress(unfinished, footer) if self.is_live else []
         if pieces or below != self._below:
             if self._below:
                 pieces.insert(0, b"\x1b[%dA\x1b[J" % len(self._below))
@@ -89,7 +89,7 @@ class Screen:
             return f"\x1b[{self._colours[name]}m{text}\x1b[0m".encode()
         return text.encode()
 
-    def _progress(self, unfinished: Mapping[str, bytes], summary: str) -> list[bytes]:
+    def _progress(self, unfinished: Mapping[str, bytes], footer: str) -> list[bytes]:
         """Lines that are drawn again and again: none wider than the terminal, nor more than it has room for."""
         columns, lines = self._size()
         room = columns - self._width - 3
@@ -98,8 +98,8 @@ class Screen:
             if b"\r" in line and room > 0:
                 text = _CONTROL.sub(b"", _last_state(line)).decode(errors="replace")[:room]
                 shown.append(f"{name:<{self._width}}| {text}\n".encode())
-        if summary and columns > _NARROW:
-            shown.append(f"{summary}\n".encode() if len(summary) < columns else f"{summary[: columns - 2]}…\n".encode())
+        if footer and columns > _NARROW:
+            shown.append(f"{footer}\n".encode() if len(footer) < columns else f"{footer[: columns - 2]}…\n".encode())
         return shown[-max(0, lines - 2) :] if lines > 2 else []
 
     def _size(self) -> os.terminal_size:
@@ -125,7 +125,7 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[
     Logs are looked at now and then; the end is not waited for: the supervisor's connection closes with it. What may be
     done `at_leisure` is done once, when everybody runs and has said all for now.
     """
-    summary = _summary(feed, folder) if screen.is_live else None
+    footer = _footer(feed, folder) if screen.is_live else None
     pause = _QUICK
     connection = None
     alone_since = None  # when we first saw that no supervisor is there
@@ -135,7 +135,7 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[
             supervised = connection or is_locked(folder.lock_file)
             alone_since = None if supervised else alone_since or time.monotonic()
             items = feed.poll(time.time())  # after the look at the supervisor, which writes before it leaves
-            screen.show(items, feed.unfinished(), summary.text() if summary else "")
+            screen.show(items, feed.unfinished(), footer.text() if footer else "")
             if items:
                 pause = _QUICK
                 continue
@@ -157,10 +157,10 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[
             connection.close()
 
 
-def _summary(feed: Feed, folder: RunFolder) -> RunSummary:
-    from drumline.cli.summary import RunSummary  # noqa: PLC0415 - only a terminal needs what reads progress
+def _footer(feed: Feed, folder: RunFolder) -> Footer:
+    from drumline.cli.footer import Footer  # noqa: PLC0415 - only a terminal needs what reads progress
 
-    return RunSummary(feed, folder)
+    return Footer(feed, folder)
 
 
 def _last_state(line: bytes) -> bytes:

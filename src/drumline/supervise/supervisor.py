@@ -45,7 +45,7 @@ _SETTLED_SECONDS = 1.0
 
 
 class Supervisor:
-    """One run's keeper of order; owns its journal and its loop."""
+    """Sees one run to its end; owns its journal and its loop."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Supervisor:
             self.take(RunAccepted() if self.is_new else SupervisorReturned())
         self.settle()
         if self.plan.tensorboard is None and self._engine.capabilities.tensorboard:
-            self._loop.call_later(_SETTLED_SECONDS, self._look_out)
+            self._loop.call_later(_SETTLED_SECONDS, self._send_scout)
 
     def take(self, event: Event) -> None:
         """Accept an event; it is dealt with at the next `settle`."""
@@ -191,13 +191,13 @@ class Supervisor:
             message = error.strerror if isinstance(error, OSError) else str(error)
             self.take(ReplicaExited(TENSORBOARD, 0, incarnation, Exit(message=message or ""), self._loop.now()))
 
-    def _look_out(self) -> None:
-        from drumline.supervise.lookout import Lookout  # noqa: PLC0415 - nobody waits for it
+    def _send_scout(self) -> None:
+        from drumline.supervise.scout import Scout  # noqa: PLC0415 - nobody waits for it
 
         def folder() -> str | None:
             return None if self.state.tensorboard else "" if self.state.ending else self.output_dir
 
-        Lookout(self._loop, folder, self.take).look()
+        Scout(self._loop, folder, self.take).look()
 
     def addresses(self, attempt: int) -> dict[ReplicaId, str]:
         """Where everybody of an attempt is, as it was written down."""

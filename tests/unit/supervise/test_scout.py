@@ -1,4 +1,4 @@
-"""The lookout: it looks seldom, more seldom with time, and no more once there is something."""
+"""The scout: it looks seldom, more seldom with time, and no more once there is something."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clockwork import Clockwork
 from drumline.run.event import Event, SummariesFound
-from drumline.supervise.lookout import Lookout
+from drumline.supervise.scout import Scout
 from summaries import write_scalars
 
 
@@ -18,7 +18,7 @@ class Scene:
         self.folder = folder
         self.looks: list[float] = []
         self.told: list[Event] = []
-        Lookout(self.loop, self._asks, self.told.append).look()
+        Scout(self.loop, self._asks, self.told.append).look()
 
     def _asks(self) -> str | None:
         self.looks.append(self.loop.now())

@@ -1,4 +1,4 @@
-"""The lookout: whether a run has written something that TensorBoard can show, asked seldom, and only until it has."""
+"""The scout: whether a run has written something that TensorBoard can show, asked seldom, and only until it has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAUSES_PER_AGE = 20
 _PAUSES_PER_LOOK = 200
 
 
-class Lookout:
+class Scout:
     """Looks now and then into the folder that `asks` names, until it tells of summaries, or None is named."""
 
     def __init__(self, loop: Loop, asks: Callable[[], str | None], tell: Tell) -> None:

@@ -16,7 +16,7 @@ _PAUSE_SECONDS = 1.0
 _PAUSES_PER_LOOK = 20  # a line of many is looked at less often, so that it never costs more than a twentieth of a core
 
 
-class RunSummary:
+class Footer:
     """What to say of a run now; looks again when it is time."""
 
     def __init__(self, feed: Feed, folder: RunFolder) -> None:
