@@ -105,10 +105,10 @@ def let_go_of_code() -> None:
                 libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED)
 
 
-def is_memory_short(path: str = "/proc/meminfo") -> bool:
+def is_memory_short() -> bool:
     """Whether others need the memory more than whoever only waits."""
     try:
-        with open(path, encoding="ascii") as stream:  # noqa: PTH123
+        with open("/proc/meminfo", encoding="ascii") as stream:  # noqa: PTH123
             sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in stream)}
     except (OSError, ValueError, IndexError):
         return False

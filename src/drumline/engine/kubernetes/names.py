@@ -58,7 +58,7 @@ def service(plan: Plan, attempt: int = 0) -> str:
     return base(plan) + _again(0 if plan.engine == "jobset" else attempt)
 
 
-def shared_values(plan: Plan, attempt: int = 0) -> str:
+def shared_values(plan: Plan, attempt: int) -> str:
     """The ConfigMap with what is the same for every replica of an attempt, and long."""
     return f"{base(plan)}-line{_again(attempt)}"
 
@@ -69,7 +69,7 @@ def job(plan: Plan, replica: ReplicaId, attempt: int = 0, incarnation: int = 0) 
     return f"{base(plan)}-{own}{_again(attempt)}{f'-i{incarnation}' if incarnation else ''}"
 
 
-def role_job(plan: Plan, group: str, attempt: int = 0) -> str:
+def role_job(plan: Plan, group: str, attempt: int) -> str:
     """The Job of all replicas of a role, or of those of them that are alike."""
     return f"{base(plan)}-{group}{_again(attempt)}"
 
@@ -154,14 +154,14 @@ def labels(plan: Plan) -> dict[str, str]:
     return {**asked.labels, MANAGED: "drumline", **own}
 
 
-def labels_of(plan: Plan, replica: ReplicaId, attempt: int = 0, incarnation: int = 0) -> dict[str, str]:
+def labels_of(plan: Plan, replica: ReplicaId, attempt: int, incarnation: int) -> dict[str, str]:
     """The labels of what belongs to one life of one replica."""
     role = helper(replica.role) if replica.is_helper else replica.role
     own = {ROLE: role, INDEX: str(replica.index), ATTEMPT: str(attempt), INCARNATION: str(incarnation)}
     return {**labels(plan), **own}
 
 
-def labels_of_group(plan: Plan, group: Group, attempt: int = 0) -> dict[str, str]:
+def labels_of_group(plan: Plan, group: Group, attempt: int) -> dict[str, str]:
     """The labels of a template that several replicas share; what it counts, the cluster writes beside them."""
     return {**labels(plan), ROLE: group.replicas[0].id.role, FROM: str(group.first_index), ATTEMPT: str(attempt)}
 

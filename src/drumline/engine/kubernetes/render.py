@@ -8,8 +8,6 @@ from typing import Any
 
 from drumline.spec.write import write_yaml
 
-FORMS = ("yaml", "json")
-
 
 def render(objects: Sequence[dict[str, Any]], form: str) -> str:
     """Write objects so that `kubectl create -f -` reads them."""

@@ -18,7 +18,7 @@ _SHELLS_OWN = re.compile(
     r"|S?RANDOM|SECONDS|SHELLOPTS|SHLVL"
 )
 
-
+_WIDTH = 100  # of a list in a comment
 _NOWHERE_ELSE: Mapping[ReplicaId, str] = MappingProxyType({})
 
 
@@ -229,10 +229,10 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
     return (f"    {line}" for line in lines)
 
 
-def _in_lines(words: Sequence[str], width: int = 100) -> Iterator[str]:
+def _in_lines(words: Sequence[str]) -> Iterator[str]:
     line = ""
     for word in words:
-        if line and len(line) + len(word) + 1 > width:
+        if line and len(line) + len(word) + 1 > _WIDTH:
             yield line
             line = ""
         line = f"{line} {word}".strip()

@@ -25,7 +25,7 @@ from drumline.engine.protocol import Loop
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
 
-STACKS_SECONDS = 20.0
+_STACKS_SECONDS = 20.0
 _MOST_PROCESSES = 8  # of a replica
 _SPY_SECONDS = 10.0
 _ABORT_SECONDS = 5.0
@@ -47,14 +47,7 @@ def find_targets(run_dir: Path, keepers: Mapping[Life, int], lives: Iterable[Lif
     return [Target(life.folder(run_dir), tuple(stat.pid for stat in tree)) for life, tree in found.items()]
 
 
-def begin_to_save(
-    targets: Sequence[Target],
-    *,
-    gently: bool,
-    loop: Loop,
-    then: Callable[[], object],
-    seconds: float = STACKS_SECONDS,
-) -> None:
+def begin_to_save(targets: Sequence[Target], *, gently: bool, loop: Loop, then: Callable[[], object]) -> None:
     """Have a child save these, and call `then` when it is done, its time is over, or no child can be had."""
     try:
         pid = os.fork()
@@ -67,7 +60,7 @@ def begin_to_save(
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.closerange(3, 65536)  # a child that holds the supervisor's lock would be taken for it
-            save_stacks(targets, find_spy(), gently=gently, seconds=seconds)
+            save_stacks(targets, find_spy(), gently=gently, seconds=_STACKS_SECONDS)
         finally:
             os._exit(0)
     done = os.pidfd_open(pid)
@@ -82,7 +75,7 @@ def begin_to_save(
 
     ended: list[int] = []
     loop.on_readable(done, conclude)
-    loop.call_later(seconds + _LONGER_SECONDS, partial(_end, pid, ended))
+    loop.call_later(_STACKS_SECONDS + _LONGER_SECONDS, partial(_end, pid, ended))
 
 
 def _end(pid: int, ended: Sequence[int]) -> None:

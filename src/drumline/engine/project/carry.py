@@ -60,14 +60,12 @@ class Carried(NamedTuple):
     written: int  # entries that are otherwise than before
 
 
-async def carry(
-    shell: Shell, snapshot: Snapshot, folder: str, *, store: str, python: str = "python3", what: str = "the project"
-) -> Carried:
-    """Have a folder there like this one; what was never carried into it stays. Contents are kept in the store.
+async def carry(shell: Shell, snapshot: Snapshot, folder: str, *, store: str, python: str = "python3") -> Carried:
+    """Have a project there as it is here; what was never carried into its folder stays. Contents are kept in the store.
 
     Raise EngineError if there is no room for it, or if nobody answers; then the folder is as it was.
     """
-    return await _Errand(shell, snapshot, folder, store, python, what).go(mirror=False)
+    return await _Errand(shell, snapshot, folder, store, python, "the project").go(mirror=False)
 
 
 async def lay_out(

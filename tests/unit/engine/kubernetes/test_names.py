@@ -115,7 +115,7 @@ def test_a_helpers_pod_says_whose_it_is(name: str, helper: str) -> None:
 
 
 def test_pods_of_another_run_are_nobodys() -> None:
-    labels = names.labels_of(plan_of("digits", "5"), ReplicaId("worker", 0))
+    labels = names.labels_of(plan_of("digits", "5"), ReplicaId("worker", 0), 0, 0)
     assert names.life_of(plan_of("digits"), {"labels": labels}) is None
     assert names.life_of(plan_of("digits"), {}) is None
 
