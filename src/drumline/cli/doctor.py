@@ -18,10 +18,12 @@ from drumline.cli.load import (
     SPEC_ARGUMENT,
     load,
 )
+from drumline.cli.patience import told_after_a_moment
 from drumline.cli.text import table
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import find_doctor
 from drumline.supervise.site import site_of
+from drumline.words import listed
 
 
 @click.command()
@@ -49,7 +51,8 @@ def command(
     that is needed is missing.
     """
     patient = _patient(file, given, on, hosts)._replace(context=context, namespace=namespace)
-    found = list(find_doctor(patient.engine)(patient))
+    with told_after_a_moment(f"looking at {_place(patient)}..."):
+        found = list(find_doctor(patient.engine)(patient))
     if form == "json":
         click.echo(json.dumps([each._asdict() for each in found], indent=2, ensure_ascii=False))
     else:
@@ -70,6 +73,11 @@ def _patient(file: str | None, given: tuple[str, ...], on: str | None, hosts: st
         return Patient("ssh", site, hosts=hosts_alone(hosts, on, site.directory))
     loaded = load(file, given=given, on=on, hosts=hosts)
     return Patient(loaded.plan.engine, loaded.site, loaded.plan, hosts=loaded.plan.hosts)
+
+
+def _place(patient: Patient) -> str:
+    """What is looked at, for somebody who waits for it."""
+    return listed(patient.hosts.names) if patient.hosts else patient.engine
 
 
 def _cells(health: Health) -> tuple[str, str, str]:

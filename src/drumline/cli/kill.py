@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from drumline.cli.patience import told_after_a_moment
 from drumline.cli.text import utc
 from drumline.errors import InputError
 from drumline.run.doubt import Doubt, doubts_from_text
@@ -40,7 +41,8 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
             running.append(folder)
     asked = [(folder, ask_to_stop(folder, force=force)) for folder in running]
     for folder, before in asked:
-        state = wait_until_stopped(folder, before, force=force)
+        with told_after_a_moment(_waits(folder, force=force)):
+            state = wait_until_stopped(folder, before, force=force)
         if not state.phase.is_final:
             click.echo(f"run {folder.id} was ended, and has been resumed since: {state.phase}")
         elif in_doubt := _is_in_doubt(folder):
@@ -51,6 +53,17 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
             click.echo(f"run {folder.id} ended by itself first: {state.phase}")
     if unsure:
         ctx.exit(1)
+
+
+def _waits(folder: RunFolder, *, force: bool) -> str:
+    """What to say to somebody who waits for a run's end."""
+    if force:
+        return f"run {folder.id}: waiting until nothing of it is left"
+    grace = span(folder.plan().timeouts.grace_seconds)
+    return (
+        f"run {folder.id}: its replicas may take {grace} to save and end;"
+        f" `drumline kill --force {folder.id}` gives them no time"
+    )
 
 
 def _is_in_doubt(folder: RunFolder) -> bool:

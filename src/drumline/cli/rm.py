@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from drumline.cli.patience import told_after_a_moment
 from drumline.errors import EngineError, InputError
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
@@ -44,12 +45,13 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
 
         remove_volumes([details for _, details in doomed.values()], yes=yes)
     for folder, details in doomed.values():
-        if details.plan.hosts:
-            from drumline.cli.volumes import remove_on_hosts  # noqa: PLC0415 - a client, which few need
+        with told_after_a_moment(f"removing run {folder.id}..."):
+            if details.plan.hosts:
+                from drumline.cli.volumes import remove_on_hosts  # noqa: PLC0415 - a client, which few need
 
-            for words in remove_on_hosts(details):
-                click.echo(words, err=True)
-        _remove(home, folder)
+                for words in remove_on_hosts(details):
+                    click.echo(words, err=True)
+            _remove(home, folder)
         click.echo(f"removed run {folder.id}")
         if details.plan.cluster and not volumes:
             from drumline.cli.volumes import left_behind  # noqa: PLC0415

@@ -96,7 +96,7 @@ def command(
     engine = open_engine(loaded.plan.engine, loaded.site)
     wanted = loaded.plan._replace(oversubscribe=oversubscribe)
     require_launchable(engine, wanted, oversubscribe=oversubscribe)
-    reached = engine.reach(wanted)
+    reached = _reach(engine, wanted)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
@@ -119,6 +119,17 @@ def command(
             raise
         leave(folder, kill=kill_on_interrupt)
         ctx.exit(130)
+
+
+def _reach(engine: Engine, plan: Plan) -> Plan:
+    """Ask whoever is to run it elsewhere; the first contact may take a while, and says so."""
+    if plan.hosts is None and plan.cluster is None:
+        return engine.reach(plan)
+    from drumline.cli.patience import told_after_a_moment  # noqa: PLC0415 - nobody waits for what is here
+
+    where = ", ".join(plan.hosts.names) if plan.hosts else "the cluster"
+    with told_after_a_moment(f"drumline: reaching {where}..."):
+        return engine.reach(plan)
 
 
 def leave(folder: RunFolder, *, kill: bool) -> None:

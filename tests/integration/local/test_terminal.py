@@ -294,3 +294,19 @@ def screen(shown: bytes) -> list[str]:
         elif part != "\x1b[J":
             lines[-1] += re.sub(r"\x1b\[[0-9;]*m", "", part)
     return lines
+
+
+def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(house: House, terminals: list[Terminal]) -> None:
+    house.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.01; done\ntimeouts: {grace: 2h}")
+    training = Terminal(house, "train")
+    terminals.append(training)
+    training.wait_for("run 1: running; Ctrl-C leaves it alone (")
+    wait_until(lambda: house.exists("up"))
+    killing = Terminal(house, "kill", "1")
+    terminals.append(killing)
+    killing.wait_for("its replicas may take 2h to save and end; `drumline kill --force 1` gives them no time")
+    training.wait_for("run 1: ending, 1 replica left; `drumline kill --force 1` does not wait for them (")
+    house.run("kill", "--force", "1")
+    assert killing.wait() == 0
+    assert b"killed run 1; nothing of it is alive" in killing.shown
+    assert training.wait() == 1
