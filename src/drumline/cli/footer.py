@@ -29,12 +29,15 @@ class Footer:
         self._output = output_dir(folder, feed.plan, str(read_facts(folder).get("directory", "")))
         self._text = ""
         self._next = 0.0
+        self._stage: object = None  # what was waited for then is over when this changes
         self._waits = ""
         self._since = 0.0
 
     def text(self) -> str:
         """One line; empty while nothing is known."""
-        if time.monotonic() >= self._next:
+        stage = (self._feed.state.phase, self._feed.state.ending)
+        if time.monotonic() >= self._next or stage != self._stage:
+            self._stage = stage
             before = time.process_time()  # what it costs, and not what others make it wait
             self._text = self._look()
             cost = time.process_time() - before
