@@ -9,18 +9,19 @@ from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 from drumline.errors import EngineError, InputError, SpecError
+from drumline.spec.dialect.bounds import MEMORY_BYTES, bounded
 from drumline.spec.dialect.draft import Spot
 from drumline.words import nearest
 
 try:
     from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+    from jinja2.runtime import Context
     from jinja2.sandbox import SandboxedEnvironment
 except ModuleNotFoundError:  # pragma: no cover - it is an extra
     raise EngineError("templates need jinja2", hint="`pip install 'drumline[jinja]'`") from None
 
 MOST_CHARACTERS = 16_000_000
-# What a template can bring about.
-_TROUBLE = (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
+MOST_BITS = 1 << 16  # of a number that is worked out
 _FILE = "<template>"  # what jinja2 calls a template that came from no file
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
@@ -32,38 +33,58 @@ class Parameter(NamedTuple):
     spot: Spot
 
 
+class _Environment(SandboxedEnvironment):
+    """A sandbox in which no single product or power takes for ever: nothing could interrupt it."""
+
+    intercepted_binops = frozenset(["*", "**"])
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+            if bits > MOST_BITS:
+                raise TemplateError(f"makes a number of more than {MOST_BITS:,} bits")
+        return super().call_binop(context, operator, left, right)
+
+
 class Template:
     """A template, its parameters, and the values that were given instead of some of them."""
 
     def __init__(self, text: str, source: str, given: Sequence[str] = ()) -> None:
         self.source = source
-        self._environment = SandboxedEnvironment(undefined=StrictUndefined)
-        try:
-            self._tree = self._environment.parse(text)
-        except TemplateSyntaxError as error:
-            raise SpecError([Spot(source, error.lineno).problem(f"not a valid template: {error.message}")]) from None
+        self._environment = _Environment(undefined=StrictUndefined)
         self.parameters: dict[str, Parameter] = {}
-        for name, node in self._assignments():
-            self._note(name, node)
-        self._give(given)
-        self._work_out()
+        with bounded():
+            try:
+                self._tree = self._environment.parse(text)
+                for name, node in self._assignments():
+                    self._note(name, node)
+            except TemplateSyntaxError as error:
+                problem = Spot(source, error.lineno).problem(f"not a valid template: {error.message}")
+                raise SpecError([problem]) from None
+            except Exception as error:  # noqa: BLE001 - nested too deeply, or too much of it
+                raise SpecError([Spot(source, 1).problem(_sentence(error))]) from None
+            self._give(given)
+            self._work_out()
 
     def render(self) -> str:
         """What the template comes to; raise SpecError with its line for whatever goes wrong in it."""
         try:
-            template = self._environment.template_class.from_code(
-                self._environment, self._environment.compile(self._tree), self._environment.globals, None
-            )
-            parts, length = [], 0
-            for part in template.generate():
-                parts.append(part)
-                length += len(part)
-                if length > MOST_CHARACTERS:
-                    raise TemplateError(f"makes more than {MOST_CHARACTERS:,} characters")
-        except _TROUBLE as error:
+            with bounded():
+                return "".join(self._parts())
+        except Exception as error:  # noqa: BLE001 - it is a program: it can bring about anything
             spot = Spot(self.source, _line(sys.exc_info()[2]))
             raise SpecError([spot.problem(_sentence(error))]) from None
-        return "".join(parts)
+
+    def _parts(self) -> Iterator[str]:
+        template = self._environment.template_class.from_code(
+            self._environment, self._environment.compile(self._tree), self._environment.globals, None
+        )
+        length = 0
+        for part in template.generate():
+            yield part
+            length += len(part)
+            if length > MOST_CHARACTERS:
+                raise TemplateError(f"makes more than {MOST_CHARACTERS:,} characters")
 
     def check(self) -> None:
         """Refuse what the rules of the templates for several workers forbid; raise SpecError with all of it."""
@@ -119,7 +140,7 @@ class Template:
                     self._environment, self._environment.compile(top), self._environment.globals, None
                 ).make_module()
             )
-        except _TROUBLE:
+        except Exception:  # noqa: BLE001
             return  # it is told when the template is rendered
         for name, node in made:
             if isinstance(found.get(name), str | int | list) and found[name] != []:
@@ -183,6 +204,10 @@ def _line(trace: TracebackType | None) -> int:
 
 
 def _sentence(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return f"takes more than {MEMORY_BYTES >> 20} MB of memory to be worked out"
+    if isinstance(error, RecursionError | SyntaxError):  # the latter is Python's, of what the template becomes
+        return "is nested too deeply, or calls itself without end"
     message = str(error).rstrip(".") or type(error).__name__
     if "no loader" in message:
         return "includes or extends another file, which a template here cannot"

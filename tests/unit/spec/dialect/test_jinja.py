@@ -233,3 +233,30 @@ def test_what_is_converted_has_the_same_plan(parameters: dict[str, Any]) -> None
     except SpecError:
         return
     assert_same_plan_when_converted(text)
+
+
+@pytest.mark.parametrize(
+    ("statement", "report"),
+    [
+        ("{% for a in range(10 ** 12) %}x{% endfor %}", "Range too big"),
+        ("{{ 9 ** (9 ** 9) }}", "makes a number of more than 65,536 bits"),
+        ("{% set name = 9 ** (9 ** 9) %}", "makes a number of more than 65,536 bits"),
+        ("{{ 'x' * 3000000000 }}", "takes more than 512 MB of memory"),
+        ("{{ 'x' | center(99999999999) }}", "takes more than 512 MB of memory"),
+        ("{{ " + "(" * 400 + "1" + ")" * 400 + " }}", "is nested too deeply"),
+        ("{% for a in [1] %}" * 30 + "{% endfor %}" * 30, "is nested too deeply"),
+        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "is nested too deeply, or calls itself without end"),
+        ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
+        ("{{ cycler.__init__.__globals__.os }}", "access to attribute '__init__' of 'type' object is unsafe"),
+        ("{% include '/etc/passwd' %}", "includes or extends another file, which a template here cannot"),
+        ("{{ 1 / 0 }}", "division by zero"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_template_that_would_take_for_ever_or_all_memory_is_refused(statement: str, report: str) -> None:
+    assert report in refused(f"{SHIPPED}\n{statement}\n", "create_pvc_checkpoint=true", "deploy=false")
+
+
+def test_a_template_that_is_read_as_a_spec_is_bounded_as_well() -> None:
+    text = header(name="a", image="i", worker_replicas=2, script="t.py")
+    assert plan_of(f"{text}{{% set data_dir = 'x' * 10 ** 12 %}}\n").replicas[0].env == {}
