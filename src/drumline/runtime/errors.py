@@ -15,6 +15,7 @@ from drumline.runtime import TRACE_DIR
 
 ERROR = "error"
 _LONGEST = 64 * 1024  # characters of a traceback, whose end says most
+_LATEST = 1e11  # a time beyond this is damage
 
 _installed = False
 
@@ -31,12 +32,17 @@ class Error(NamedTuple):
 def read_error(path: str | os.PathLike[str]) -> Error | None:
     """The exception that was kept here; None if there is none, or what is here is none."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             found = json.loads(file.read(16 * _LONGEST))
         error = Error(found["type"], found["message"], found["traceback"], float(found["at"]))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    return error if all(isinstance(text, str) for text in error[:3]) else None
+    return error if all(isinstance(text, str) for text in error[:3]) and abs(error.at_seconds) < _LATEST else None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open what may be anything: a pipe in its place would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def install() -> None:

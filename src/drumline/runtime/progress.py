@@ -21,6 +21,8 @@ REPORT = "report"
 SIZE_BYTES = 512
 
 RECENT_SECONDS = 60.0
+_MOST_STEPS = 1 << 63
+_LATEST = 1e11  # a time beyond this is damage
 
 
 class _Counts(NamedTuple):
@@ -64,18 +66,35 @@ def write_report(step: int, values: Mapping[str, float], now: Callable[[], float
 
 
 def read_report(path: str | os.PathLike[str]) -> Report | None:
-    """The last report; None if there is none, or it is being written at this moment."""
+    """The last report; None if there is none, it is being written at this moment, or what is here is none."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             data = file.read(SIZE_BYTES)
     except OSError:
         return None
     body = data[9:-1]
     if len(data) != SIZE_BYTES or data[:9] != b"%08x " % crc32(body):
         return None
-    found = json.loads(body)
-    values = {name: float(value) for name, value in found["values"].items()}
-    return Report(found["step"], values, found["at"], *found.get("since", ()))
+    try:
+        found = json.loads(body)
+        values = {name: float(value) for name, value in found["values"].items()}
+        report = Report(index(found["step"]), values, float(found["at"]))
+        if "since" in found:
+            step, at = found["since"]
+            report = report._replace(since_step=index(step), since_seconds=float(at))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
+        return None  # a script has written it by itself
+    return report if _is_sane(report) else None
+
+
+def _is_sane(report: Report) -> bool:
+    steps, times = (report.step, report.since_step or 0), (report.at_seconds, report.since_seconds)
+    return all(0 <= step < _MOST_STEPS for step in steps) and all(0 <= at < _LATEST for at in times)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open what may be anything: a pipe in its place would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _count(step: int, at: float) -> tuple[int, float]:

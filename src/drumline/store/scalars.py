@@ -40,7 +40,7 @@ def find_event_files(folder: str | os.PathLike[str], *, most: int = MOST_ENTRIES
                     most -= 1
                     if most <= 0:
                         break
-                    if name := _NAME.fullmatch(entry.name):
+                    if (name := _NAME.fullmatch(entry.name)) and entry.is_file():  # who opens a pipe waits for ever
                         changed = entry.stat(follow_symlinks=False).st_mtime
                         pid = int(name["pid"]) if name["pid"] else None
                         found.append(EventFile(entry.path, os.path.basename(place), int(name["at"]), changed, pid))  # noqa: PTH119

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -185,3 +187,40 @@ def test_whoever_starts_replicas_pays_nothing_for_it() -> None:
     tell = "import os, sys; before = set(sys.modules); import drumline.runtime; print(*set(sys.modules) - before)"
     done = run_script(tell, {})
     assert set(done.stdout.split()) == {"__future__", "drumline", "drumline.runtime"}, done.stderr
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(
+            "[]",
+            "null",
+            "7",
+            "{}",
+            "[" * 400,
+            '{"step": 1, "at": 5, "values": []}',
+            '{"step": "1", "at": 5, "values": {}}',
+        ),
+        *('{"step": 1, "at": NaN, "values": {}}', '{"step": 1, "at": 1e300, "values": {}}'),
+        *('{"step": -1, "at": 5, "values": {}}', '{"step": 1, "at": 5, "values": {"loss": []}}'),
+        *(f'{{"step": {10**300}, "at": 5, "values": {{}}}}', '{"step": 1, "at": 5, "since": [1], "values": {}}'),
+        f'{{"step": 1, "at": {10**400}, "values": {{}}}}',
+    ],
+    ids=lambda said: said[:40],
+)
+def test_a_report_that_a_script_forged_is_none(said: str, tmp_path: Path) -> None:
+    body = said.encode().ljust(SIZE_BYTES - 10)
+    (tmp_path / "report").write_bytes(b"%08x " % crc32(body) + body + b"\n")
+    assert read_report(tmp_path / "report") is None
+
+
+def test_a_pipe_in_the_place_of_a_report_or_an_error_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert read_report(tmp_path / "pipe") is None
+    assert errors.read_error(tmp_path / "pipe") is None
+
+
+@pytest.mark.parametrize("at", ["NaN", "1e300", str(10**400), '"x"', "null"], ids=lambda at: at[:10])
+def test_an_error_without_a_time_is_none(at: str, tmp_path: Path) -> None:
+    (tmp_path / "error").write_text(f'{{"type": "E", "message": "m", "traceback": "t", "at": {at}}}')
+    assert errors.read_error(tmp_path / "error") is None
