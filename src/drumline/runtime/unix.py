@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HEADER = struct.Struct("!I")  # of a request: the length of what follows
+LONGEST_REQUEST = 1 << 24  # an environment may be large, and the kernel takes less
 
 
 class Peer(NamedTuple):
@@ -75,11 +76,18 @@ def send_request(connection: socket.socket, request: Mapping[str, Any], descript
 
 
 def receive_request(connection: socket.socket, most_descriptors: int) -> tuple[dict[str, Any], list[int]]:
-    """Read one request and the descriptors that came with it; raise ConnectionError when there will be no more."""
+    """Read one request and the descriptors that came with it; raise ConnectionError when there will be no more.
+
+    Raise ValueError, TypeError or RecursionError for what is no request.
+    """
     data, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, most_descriptors)
     try:
         (length,) = HEADER.unpack(data + _exactly(connection, HEADER.size - len(data)))
+        if length > LONGEST_REQUEST:
+            raise ValueError(f"a request of {length} bytes")
         request: dict[str, Any] = json.loads(_exactly(connection, length))
+        if not isinstance(request, dict):
+            raise TypeError("a request that is no mapping")
     except BaseException:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -54,6 +54,8 @@ MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
 _TICK_SECONDS = 10.0
 _HALF_A_REQUEST_SECONDS = 10.0
 _LONGEST_CHATTER = 65536
+_REST_SECONDS = 0.1
+_NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 class WarmProcess:
@@ -74,6 +76,7 @@ class WarmProcess:
         self._keep_seconds = 0.0
         self._idle_since = time.monotonic()
         self._began = time.time()
+        self._pid = os.getpid()
         self._begun = 0  # replicas
 
     def serve(self) -> fork.Script:
@@ -109,7 +112,11 @@ class WarmProcess:
         os._exit(0)  # nothing here was ever used, so there is nothing to tidy up
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # there is no descriptor left: who comes waits until somebody leaves
+            time.sleep(_REST_SECONDS)
+            return
         if unix.peer_of(connection).uid not in (os.geteuid(), 0):
             connection.close()
             return
@@ -120,18 +127,22 @@ class WarmProcess:
     def _answer(self, connection: Any) -> fork.Script | None:
         try:
             request, descriptors = unix.receive_request(connection, MOST_DESCRIPTORS)
-        except (OSError, ValueError):
+        except (OSError, *_NONSENSE):
             self._forget(connection)
             return None
         try:
-            if request["do"] == "hello":
+            if request.get("do") == "hello":
                 self._hello(connection, request)
-            elif request["do"] == "start":
+            elif request.get("do") == "start":
                 return self._start(connection, request, descriptors)
-            elif request["do"] == "status":
+            elif request.get("do") == "status":
                 self._send(connection, self._status())
-            elif request["do"] == "stop":
+            elif request.get("do") == "stop":
                 self._leave(connection, {"pid": os.getpid()})
+        except _NONSENSE:
+            if os.getpid() != self._pid:
+                raise  # a keeper that cannot begin must not go on as we do
+            self._forget(connection)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -140,7 +151,7 @@ class WarmProcess:
     def _hello(self, connection: socket.socket, request: Mapping[str, Any]) -> None:
         """Say what is here; if the environment has changed since, somebody else had better be here."""
         changed = self._files.changed()
-        self._keep_seconds = request["keep"]
+        self._keep_seconds = float(request["keep"])
         self._runs.add(connection)
         answer = {"pid": os.getpid(), "unfit": self._unfit, "changed": changed, "names": self._names}
         if changed:
@@ -162,7 +173,8 @@ class WarmProcess:
     def _start(
         self, connection: socket.socket, request: Mapping[str, Any], descriptors: list[int]
     ) -> fork.Script | None:
-        order = keeper.Order(**request["order"])
+        order, script = keeper.Order(**request["order"]), fork.Script(**request["script"])
+        trace, log, news, *others = descriptors
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the threads, which were counted
             pid = os.fork()
@@ -171,7 +183,6 @@ class WarmProcess:
             self._send(connection, {"name": order.name, "keeper": pid})
             return None
         self._let_go()
-        trace, log, news, *others = descriptors
         descriptors.clear()  # they are the keeper's
         held = request["held"]
         hands = keeper.Hands(trace, log, news, others[:held], others[held:])
@@ -180,7 +191,6 @@ class WarmProcess:
         for name, soft in request["limits"].items():
             number = getattr(resource, name)
             resource.setrlimit(number, (soft, resource.getrlimit(number)[1]))
-        script = fork.Script(**request["script"])
         keeper.keep(order, hands, become=lambda argv, env: fork.settle(script, argv, env))
         if self._chatter:
             os.write(2, self._chatter)  # what importing says is said by each

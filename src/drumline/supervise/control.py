@@ -20,6 +20,9 @@ from drumline.runtime.unix import listen
 SAMPLED = b'{"sampled": true}\n'
 LOOKED = b'{"looked": true}\n'
 _LONGEST_REQUEST = 4096
+# At once; who comes then waits for its turn. The descriptors are needed for replicas.
+_MOST_CONNECTIONS = 256
+_REST_SECONDS = 0.5
 
 
 class Watch:
@@ -42,14 +45,18 @@ class ControlServer:
         self.look_at_stacks: Callable[[Callable[[], object]], object] = lambda then: then()
         self._socket = listen(path)
         self._socket.setblocking(False)
-        loop.on_readable(self._socket.fileno(), self._connect)
+        self._is_listening = False
+        self._listen()
 
     def close(self) -> None:
         """Stop taking requests; the closing of the connections is the last answer."""
         self._path.unlink(missing_ok=True)
-        for connection in (self._socket, *self._connections):
+        if self._is_listening:
+            self._loop.forget(self._socket.fileno())
+        for connection in self._connections:
             self._loop.forget(connection.fileno())
             connection.close()
+        self._socket.close()
 
     @property
     def is_watched(self) -> bool:
@@ -62,12 +69,30 @@ class ControlServer:
             with suppress(OSError):  # it has left, or does not look
                 watcher.send(SAMPLED)
 
+    def _listen(self) -> None:
+        if self._socket.fileno() >= 0:  # not closed since
+            self._is_listening = True
+            self._loop.on_readable(self._socket.fileno(), self._connect)
+
     def _connect(self) -> None:
-        with suppress(BlockingIOError):
+        try:
             connection, _ = self._socket.accept()
-            connection.setblocking(False)
-            self._connections[connection] = b""
-            self._loop.on_readable(connection.fileno(), lambda: self._read(connection))
+        except BlockingIOError:
+            return
+        except OSError:  # there is no descriptor left
+            self._rest()
+            return
+        connection.setblocking(False)
+        self._connections[connection] = b""
+        self._loop.on_readable(connection.fileno(), lambda: self._read(connection))
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Take nobody for a while; until then others may have left."""
+        self._is_listening = False
+        self._loop.forget(self._socket.fileno())
+        self._loop.call_later(_REST_SECONDS, self._listen)
 
     def _read(self, connection: socket.socket) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,3 +108,42 @@ def test_a_run_can_be_ended_while_somebody_watches(offices: list[Office]) -> Non
             office.loop.turn()
     assert [asked.force for asked in office.asked] == [True]
     watch.close()
+
+
+def test_more_clients_than_a_supervisor_takes_wait_for_their_turn(offices: list[Office]) -> None:
+    office, _ = offices
+    silent = [connection for _ in range(300) if (connection := connect_at_once(office))]
+    asker = connect_at_once(office)
+    request_stop(asker, force=True)
+    for connection in silent[:100]:
+        connection.close()
+    while not office.asked:
+        office.loop.turn()
+    assert asker.recv(100) == b'{"ok": true}\n'
+    for connection in (asker, *silent):
+        connection.close()
+
+
+def connect_at_once(office: Office) -> socket.socket:
+    """A connection, with the supervisor taking those who wait as long as it takes any."""
+    office.loop.call_later(0.0, lambda: None)
+    office.loop.turn()
+    connection = connect(office.path)
+    assert connection
+    return connection
+
+
+def test_a_supervisor_without_a_descriptor_for_who_comes_hears_it_later(offices: list[Office]) -> None:
+    office, _ = offices
+    asker = connect(office.path)
+    assert asker
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (asker.fileno(), limits[1]))
+    try:
+        office.loop.turn()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    request_stop(asker, force=False)
+    while not office.asked:
+        office.loop.turn()
+    asker.close()
