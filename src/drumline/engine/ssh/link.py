@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from drumline.engine.ssh.package import BOOT, package_data, package_name
 from drumline.engine.ssh.refusal import AwayError, RefusedError, raised
 from drumline.engine.ssh.shell import Shell, Talk, connect, last_words
-from drumline.engine.ssh.wire import MAGIC, SIZE, Frame
+from drumline.engine.ssh.wire import MAGIC, SIZE, Frame, check_news
 from drumline.errors import EngineError, InputError
 from drumline.plan.hosts import Host, Hosts
 from drumline.runtime.keeper import boot_id, now
@@ -205,6 +205,7 @@ class Link:
                     if waiting and not waiting.done():
                         waiting.set_result(message)
                 else:
+                    check_news(message)
                     self._hear(Frame(message, data))
         finally:  # nobody answers any more
             self._fail(AwayError(f"the connection to {self.host.name} broke"))

@@ -12,9 +12,13 @@ from typing import Any, NamedTuple, cast
 from drumline.engine.local.life import Life
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Secret
+from drumline.run.codec import event_from_data
+from drumline.run.traces import ERROR, REPORT, STACKS
+from drumline.run.usage import Usage
 
 MAGIC = b"drumline-host "  # begins the first line of a hand's; whatever comes before is some shell's greeting
 SIZE = "bytes"  # how many follow the line
+_FILES = (REPORT, ERROR, STACKS)  # that travel beside a log
 
 
 class Frame(NamedTuple):
@@ -53,6 +57,20 @@ class Frames:
             del self._heard[:size]
             self._head = None
             yield frame
+
+
+def check_news(message: Mapping[str, Any]) -> None:
+    """Raise an error for what no hand says; who hears such has another one, before anybody believes it."""
+    if message["do"] == "event":
+        event_from_data(message["event"])
+        if message.get("usage") is not None:
+            from_data(Usage, message["usage"])
+        return
+    life_from_data(message["life"])
+    if message["do"] == "log" and type(message["at"]) is int:
+        return
+    if message["do"] != "file" or message["name"] not in _FILES:
+        raise ValueError(f"it says {str(message)[:200]}")
 
 
 def life_to_data(life: Life) -> str:
