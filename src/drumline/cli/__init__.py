@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline import __version__
-from drumline.errors import DrumlineError, InputError, SeveralError, SpecError
+from drumline.errors import DrumlineError, EngineError, InputError, SeveralError, SpecError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -143,7 +143,18 @@ def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int
         # Whoever read our output has had enough; Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # a disk that is full, a file that may not be read: of whatever nobody foresaw
+        show_error(_about_system(error))
+        return EngineError.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _about_system(error: OSError) -> EngineError:
+    """What the system refused, and of what."""
+    from drumline.cli.frame import clean  # noqa: PLC0415 - hardly ever
+
+    what = f"{clean(str(error.filename))}: " if error.filename is not None else ""
+    return EngineError(f"{what}{error.strerror or error}")
 
 
 def _hint(error: click.UsageError) -> str:

@@ -50,17 +50,20 @@ def read_notes(folder: Path) -> dict[str, Any]:
     known: dict[str, Any] = {}
     with suppress(FileNotFoundError):
         for line in (folder / TRACE).read_bytes().split(b"\n")[:-1]:
-            with suppress(ValueError):
+            with suppress(ValueError, TypeError, RecursionError):
                 known.update(json.loads(line))
     return known
 
 
 def read_end(folder: Path) -> End | None:
-    """How a life ended, if that was written down."""
+    """How a life ended, if that was written down and can be read."""
     known = read_notes(folder)
     if "over" not in known:
         return None
-    at = float(known["at"])
-    if known["boot"] != boot_id():  # the clock began anew
-        at = now() - (time.time() - float(known["utc"]))
-    return End(cast("Exit", from_data(Exit, known["exit"])), at, bool(known["started"]))
+    try:
+        at = float(known["at"])
+        if known["boot"] != boot_id():  # the clock began anew
+            at = now() - (time.time() - float(known["utc"]))
+        return End(cast("Exit", from_data(Exit, known["exit"])), at, bool(known["started"]))
+    except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
+        return None

@@ -76,7 +76,7 @@ def from_data(kind: Any, data: Any) -> object:
         return cast("type", kind)(**{name: from_data(hints[name], item) for name, item in data.items()})
     if kind is object:
         return data
-    if kind is float and type(data) is int:
+    if kind is float and type(data) is int and abs(data) < 1 << 63:
         return float(data)
     return _checked(kind, data)
 

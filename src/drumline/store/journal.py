@@ -13,6 +13,7 @@ from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import Event
 
 VERSION = 1
+_LATEST = 1e11  # a time beyond this is damage
 
 
 class Record(NamedTuple):
@@ -117,8 +118,11 @@ def _parse(line: bytes) -> Record | None:
         data: dict[str, Any] = json.loads(line)
         if data.pop("v") != VERSION:
             return None
-        return Record(data.pop("at"), data.pop("up"), data.pop("boot"), event_from_data(data))
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        at, since_boot, boot = float(data.pop("at")), float(data.pop("up")), data.pop("boot")
+        if not (abs(at) < _LATEST and abs(since_boot) < _LATEST and isinstance(boot, str)):
+            return None
+        return Record(at, since_boot, boot, event_from_data(data))
+    except (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError):
         return None
 
 

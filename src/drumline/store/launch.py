@@ -13,6 +13,8 @@ from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
 from drumline.store.folder import RunFolder
 
+_LATEST = 1e11  # a time beyond this is damage
+
 
 def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float) -> None:
     """Keep the plan, a copy of the spec, and the facts of the launch with the run; all of them, or there is no run."""
@@ -27,18 +29,24 @@ def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path,
 
 def add_facts(folder: RunFolder, **facts: object) -> None:
     """Add to the facts of the launch what took longer to find out."""
-    with suppress(OSError, ValueError):
-        known = json.loads(folder.facts_file.read_bytes())
-        _write(folder.facts_file, json.dumps({**known, **facts}).encode())
+    if known := read_facts(folder):
+        with suppress(OSError):
+            _write(folder.facts_file, json.dumps({**known, **facts}).encode())
 
 
 def read_facts(folder: RunFolder) -> dict[str, Any]:
-    """The facts of the launch; none for a folder without."""
+    """The facts of the launch; none for a folder without, and none that is damaged."""
     try:
         facts = json.loads(folder.facts_file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return facts if isinstance(facts, dict) else {}
+    if not isinstance(facts, dict):
+        return {}
+    if not isinstance(facts.get("directory"), str) or "\0" in facts["directory"]:
+        facts.pop("directory", None)
+    if not isinstance(facts.get("at"), int | float) or not 0 <= facts["at"] < _LATEST:
+        facts.pop("at", None)
+    return facts
 
 
 def _remove(folder: Path) -> None:

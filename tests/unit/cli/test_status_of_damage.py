@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline.cli import run as run_command
 from drumline.run.event import Exit, ReplicaExited
 from page import Captured, cells, data, status
 from past import NOON, ONE_WORKER, WORKER, append, finished, moments, running, write_run
@@ -119,3 +120,41 @@ def test_a_project_whose_name_is_no_text_can_be_shown(home: Path, capsys: Captur
     assert status("1") == 0
     assert "Output:     /caf\\udce9/out\n" in capsys.readouterr().out
     assert os.fsencode(data(capsys, "1")["output_dir"]) == b"/caf\xe9/out"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"v": 1, "at": "x", "up": 1, "boot": "b", "event": "SupervisorReturned"}',
+        '{"v": 1, "at": 1, "up": NaN, "boot": "b", "event": "SupervisorReturned"}',
+        '{"v": 1, "at": 1, "up": 1, "boot": [], "event": "SupervisorReturned"}',
+        f'{{"v": 1, "at": {10**400}, "up": 1, "boot": "b", "event": "SupervisorReturned"}}',
+        f'{{"v": 1, "at": 1, "up": 1, "boot": "b", "event": "StopRequested", "at_seconds": {10**400}}}',
+        '{"v": 1, "at": 1, "up": 1, "boot": "b", "event": "FromAnotherVersion"}',
+        '{"v": 2}',
+    ],
+    ids=lambda line: line[8:60],
+)
+def test_a_line_of_the_journal_that_nobody_understands_is_passed_over(home: Path, capsys: Captured, line: str) -> None:
+    folder = write_run(home, 4, finished(), directory=Path.cwd())
+    folder.journal_file.write_bytes(folder.journal_file.read_bytes() + f"{line}\n".encode())
+    assert [run["state"] for run in data(capsys)] == ["FINISHED"]
+    for words in (("events", "4"), ("status", "4")):
+        assert run_command([*words]) == 0
+
+
+@pytest.mark.parametrize("facts", ["[]", '{"directory": 5, "at": "x"}', '{"at": []}', '{"at": NaN}', "[" * 99999])
+def test_a_launch_that_cannot_be_read_is_as_if_nothing_was_known_of_it(
+    home: Path, capsys: Captured, facts: str
+) -> None:
+    write_run(home, 4, finished(), directory=Path.cwd()).facts_file.write_text(facts)
+    assert data(capsys, "4")["state"] == "FINISHED"
+    assert [run["id"] for run in data(capsys, "-a")] == ["4"]
+
+
+def test_what_the_system_refuses_is_a_sentence_with_the_name_of_the_file(home: Path, capsys: Captured) -> None:
+    folder = write_run(home, 4, finished(), directory=Path.cwd())
+    stacks = folder.path / "attempts" / "0" / "worker.0" / "stacks"
+    stacks.mkdir(parents=True)
+    assert run_command(["stacks", "4"]) == 3
+    assert capsys.readouterr().err == f"error: {stacks}: Is a directory\n"

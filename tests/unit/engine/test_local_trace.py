@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.trace import read_trace
+from drumline.engine.local.trace import Trace, read_trace
 from drumline.plan.types import ReplicaId
 from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.runtime import keeper
@@ -94,3 +94,27 @@ def test_a_supervisor_that_comes_later_tells_of_it_too(tmp_path: Path) -> None:
         str(EngineWarned(1, "worker.0 runs without its memory limit: Permission denied")),
         str(ReplicaExited(WORKER, 1, 0, Exit(code=0), 5.5)),
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *('{"pid": -1}', '{"pid": 1}', '{"pid": true}', '{"pid": "12"}', '{"keeper": 4294967296}', '{"code": "0"}'),
+        *(
+            '{"at": NaN}',
+            '{"over": "no"}',
+            '{"out_of_memory": [5, 6]}',
+            '{"lease": []}',
+            "[]",
+            "5",
+            '"pid"',
+            "[" * 99999,
+        ),
+    ],
+    ids=lambda line: line[:30],
+)
+def test_what_no_keeper_writes_is_not_there(line: str, tmp_path: Path) -> None:
+    (tmp_path / "keeper").write_text(f'{line}\n{{"pid": 12, "ticks": 13}}\n')
+    assert read_trace(tmp_path / "keeper") == Trace(pid=12, ticks=13)
+    (tmp_path / "keeper").write_text(f'{{"code": 1}}\n{line}\n')
+    assert read_trace(tmp_path / "keeper") == Trace(exit=Exit(code=1))

@@ -212,7 +212,7 @@ def _parse(path: Path) -> Entry | None:
         if min(claim) < 0 or not isinstance(data["holds"], bool):
             return None
         return Entry(data["run"], claim, data["holds"], gpus)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 

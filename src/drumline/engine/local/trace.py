@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,43 @@ _ROOM = b"\n" * 1024
 
 # A group is full a few pages before its limit, since the kernel hands out some at a time.
 _ALL = 0.95
+
+
+_LATEST = 1e11  # a time beyond this is damage
+
+
+def _is_pid(value: object) -> bool:
+    return type(value) is int and 1 < value < 1 << 31  # whoever signals 0, 1 or -1 means somebody else
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < _LATEST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_status(value: object) -> bool:
+    return value is None or (type(value) is int and 0 <= value < 256)
+
+
+# What a keeper writes; whatever else stands there is damage, and not there.
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "keeper": _is_pid,
+    "pid": _is_pid,
+    "ticks": lambda value: value is None or type(value) is int,
+    "boot": _is_text,
+    "code": _is_status,
+    "signal": _is_status,
+    "at": _is_number,
+    "cpu": _is_number,
+    "over": lambda value: value is True,
+    "unlimited": _is_text,
+    "note": _is_text,
+    "lease": _is_number,
+    "out_of_memory": lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_text, value)),
+}
 
 
 class Trace(NamedTuple):
@@ -59,7 +96,7 @@ def open_trace(path: Path) -> int | None:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read what is there; lines that are not whole are not there."""
+    """Read what is there; lines that are not whole, and what no keeper writes, are not there."""
     known: dict[str, Any] = {}
     try:
         data = path.read_bytes()
@@ -67,8 +104,9 @@ def read_trace(path: Path) -> Trace:
         return Trace()
     for line in data.strip(b"\n").split(b"\n"):
         try:
-            known.update(json.loads(line))
-        except (ValueError, TypeError):
+            said = json.loads(line)
+            known.update((name, said[name]) for name, fits in _FITS.items() if name in said and fits(said[name]))
+        except (ValueError, TypeError, RecursionError):
             continue
     ended = "code" in known or "signal" in known
     return Trace(
