@@ -9,36 +9,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, cast
 
-from drumline.engine.fake.act import Act, act_of, acts_of, command_of
-from drumline.engine.fake.life import End, Life, read_notes
+from drumline.engine.fake.act import Act, acts_of, command_of
+from drumline.engine.fake.stage import Stage
 from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
-from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
-from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, TensorBoardServed
+from drumline.run.event import Exit, ReplicaExited, TensorBoardServed
 from drumline.run.quiet import Pulse
 from drumline.run.rendezvous import Sockets
-from drumline.run.traces import STACKS, TRACE, trace_dir
+from drumline.run.traces import STACKS
 from drumline.run.usage import Usage
-from drumline.runtime.keeper import boot_id
 
 PORT = 2222
-
-
-class _Stage(NamedTuple):
-    """Where a run's traces go, whose time it is, and who is told."""
-
-    run_dir: Path
-    loop: Loop
-    tell: Tell
 
 
 class FakeEngine:
@@ -48,9 +36,7 @@ class FakeEngine:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._boot = boot_id()
-        self._lives: dict[tuple[ReplicaId, int, int], Life] = {}
-        self._watched: _Stage | None = None
+        self._watched: Stage | None = None
         self._addresses: dict[ReplicaId, str] = {}
 
     def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
@@ -113,7 +99,7 @@ class FakeEngine:
 
     def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
-        self._watched = _Stage(run_dir, loop, tell)
+        self._watched = Stage(run_dir, loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Let the helper begin that would make this data; every environment that one could want is there."""
@@ -131,7 +117,7 @@ class FakeEngine:
         act = Act(exit=None, exit_on_term=Exit(code=0))
         replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
         self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {}, incarnation)])
-        if not self._lives[TENSORBOARD, 0, incarnation].told_end:
+        if not self._stage.lives[TENSORBOARD, 0, incarnation].told_end:
             self._stage.tell(TensorBoardServed("http://tensorboard.fake/"))
 
     def start(self, launches: Sequence[Launch]) -> None:
@@ -139,7 +125,8 @@ class FakeEngine:
         for objection in self.objections(launches):
             raise EngineError(objection)
         wanted = {(each.replica.id, each.attempt, each.incarnation): each for each in launches}
-        self._play_all([self._take_up(*key) or self._begin(launch) for key, launch in wanted.items()])
+        stage = self._stage
+        stage.play_all([stage.take_up(*key) or stage.begin(launch) for key, launch in wanted.items()])
 
     def stop(
         self,
@@ -151,14 +138,15 @@ class FakeEngine:
     ) -> None:
         """Ask these to end, insist after the grace; who never began has ended by that."""
         keys = [(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        lives = [self._take_up(*key) or self._miss(*key) for key in keys]
-        self._play_all(lives)  # whoever had ended before did not end by this
+        stage = self._stage
+        lives = [stage.take_up(*key) or stage.miss(*key) for key in keys]
+        stage.play_all(lives)  # whoever had ended before did not end by this
         for life in lives:
             if grace_seconds <= 0:
-                self._kill(life)
+                stage.kill(life)
             else:
-                self._stage.loop.call_later(grace_seconds, partial(self._kill, life))
-                self._term(life)
+                stage.loop.call_later(grace_seconds, partial(stage.kill, life))
+                stage.term(life)
 
     def close(self) -> None:
         """Nothing was claimed."""
@@ -169,7 +157,7 @@ class FakeEngine:
     def usage(self, *, watched: bool) -> Iterator[Usage]:
         """Say for how long everybody has played; that computes nothing, and takes no memory."""
         del watched
-        for life in self._lives.values():
+        for life in self._stage.lives.values():
             if life.told_start and not life.measured:
                 life.measured = life.told_end
                 at = life.end().at_seconds if life.told_end else self._stage.loop.now()
@@ -183,14 +171,14 @@ class FakeEngine:
 
     def pulses(self) -> Iterator[Pulse]:
         """Who plays works all the time, unless its act is idle."""
-        for life in self._living():
+        for life in self._stage.living():
             worked = 0.0 if life.act.is_idle else self._stage.loop.now() - life.started
             yield Pulse(life.replica, life.attempt, life.incarnation, worked)
 
     def sockets(self) -> Iterator[Sockets]:
         """Everybody listens whose act does, and has called everybody."""
         everyone = frozenset(self._addresses.values())
-        for life in self._living():
+        for life in self._stage.living():
             own = self._addresses.get(life.replica, ":0").rpartition(":")[2]
             heard = (frozenset((int(own),)), everyone) if life.act.listens else (frozenset[int](), frozenset[str]())
             yield Sockets(life.replica, *heard)
@@ -207,107 +195,25 @@ class FakeEngine:
         """Write down what the acts say of it."""
         del gently
         keys = [(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        lives = [life for key in keys if (life := self._take_up(*key))]
-        self._play_all(lives)
+        lives = [life for key in keys if (life := self._stage.take_up(*key))]
+        self._stage.play_all(lives)
         for life in lives:
             if not life.told_end and life.act.stacks:
                 (life.folder / STACKS).write_text(life.act.stacks)
         self._stage.loop.call_later(0.0, then)
 
-    def _living(self) -> list[Life]:
-        going = (life for life in self._lives.values() if life.told_start and not life.told_end)
-        return [life for life in going if not life.replica.is_helper]
-
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
-        for life in self._lives.values():
+        for life in self._stage.lives.values():
             if not life.looked_at:
                 life.looked_at = life.told_end
                 yield life.folder
 
-    def _begin(self, launch: Launch) -> Life:
-        life = self._life(launch.replica.id, launch.attempt, launch.incarnation, act_of(launch))
-        life.make_folder()
-        life.note({"boot": self._boot, "began": life.began, "act": to_data(life.act)})
-        return life
-
-    def _take_up(self, replica: ReplicaId, attempt: int, incarnation: int) -> Life | None:
-        """A life that this engine or an earlier one began; None if nobody did."""
-        if (replica, attempt, incarnation) in self._lives:
-            return self._lives[replica, attempt, incarnation]
-        known = read_notes(self._stage.run_dir / trace_dir(replica, attempt, incarnation) / TRACE)
-        if "began" not in known:
-            return None
-        life = self._life(replica, attempt, incarnation, cast("Act", from_data(Act, known["act"])))
-        life.began, life.termed, life.killed = known["began"], known.get("termed", inf), known.get("killed", inf)
-        if "over" in known:
-            life.ended = End(known["at"], cast("Exit", from_data(Exit, known["exit"])))
-        elif known["boot"] != self._boot:
-            life.began = self._stage.loop.now()  # another boot's times mean nothing
-            life.ended = End(life.began, Exit(message="the machine was restarted"))
-        return life
-
-    def _miss(self, replica: ReplicaId, attempt: int, incarnation: int) -> Life:
-        """A life that nobody began, and nobody will."""
-        return self._life(replica, attempt, incarnation, Act(starts_after_seconds=inf))
-
-    def _life(self, replica: ReplicaId, attempt: int, incarnation: int, act: Act) -> Life:
-        folder = self._stage.run_dir / trace_dir(replica, attempt, incarnation)
-        life = Life(replica, attempt, incarnation, folder, act, self._stage.loop.now())
-        self._lives[replica, attempt, incarnation] = life
-        return life
-
-    def _term(self, life: Life) -> None:
-        if life.termed == inf:
-            self._send(life, "termed")
-
-    def _kill(self, life: Life) -> None:
-        if life.killed == inf:
-            self._send(life, "killed")
-
-    def _send(self, life: Life, what: str) -> None:
-        if not life.told_end:
-            at = self._stage.loop.now()
-            setattr(life, what, at)
-            life.note({what: at})
-            self._play(life)
-
-    def _play_all(self, lives: Iterable[Life]) -> None:
-        """Play these on; ends that came in between are told in the order in which they came."""
-        for life in sorted(lives, key=lambda life: life.end().at_seconds):
-            self._play(life)
-
-    def _play(self, life: Life) -> None:
-        """Do and tell what is due, and ask to be called when more is; once too often does no harm."""
-        if life.told_end:
-            return
-        now, end = self._stage.loop.now(), life.end()
-        until = min(now, end.at_seconds)
-        life.write_log(until)
-        if life.started <= until and not life.told_start:
-            life.told_start = True
-            self._stage.tell(ReplicaStarted(life.replica, life.attempt, life.incarnation))
-        if end.at_seconds <= now:
-            life.told_end = True
-            if life.ended is None:
-                life.note(_end_note(end))
-            self._stage.tell(ReplicaExited(life.replica, life.attempt, life.incarnation, end.exit, end.at_seconds))
-            return
-        moment = min(moment for moment in life.moments() if moment > now)
-        if moment < inf:
-            self._stage.loop.call_later(moment - now, partial(self._play, life))
-
     @property
-    def _stage(self) -> _Stage:
+    def _stage(self) -> Stage:
         if self._watched is None:
             raise AssertionError("an engine is watched before anything is started")
         return self._watched
-
-
-def _end_note(end: End) -> dict[str, object]:
-    """An end as keepers write it, and beside that in full."""
-    how = {"code": end.exit.code, "signal": end.exit.signal} if end.exit.seen else {}
-    return {**how, "at": end.at_seconds, "over": True, "exit": to_data(end.exit)}
 
 
 def make_engine(site: Site) -> Engine:
