@@ -40,7 +40,7 @@ COMMANDS = {
     "environments": "List the environments that were built for runs, or remove them",
     "supervise": "Look after a run again whose supervisor is gone",
     "check": "Name every problem of a spec, or show who would run",
-    "doctor": "Say whether this machine or a cluster has what a run needs",
+    "doctor": "Say whether this machine, hosts or a cluster have what a run needs",
     "render": "Print exactly what would run",
     "convert": "Print a file of another system as a drumline.yml",
     "tfconfig": "Make TF_CONFIG for hosts, or check one",

@@ -17,7 +17,7 @@ from drumline.cli.load import (
     Loaded,
     load,
 )
-from drumline.cli.text import table, warn
+from drumline.cli.text import FORM_OPTION, table, warn
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
 from drumline.plan.bind import bind
@@ -34,7 +34,7 @@ from drumline.words import count, listed, printable
 @HOSTS_OPTION
 @CONTEXT_OPTION
 @NAMESPACE_OPTION
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 def command(
     file: str | None,
     given: tuple[str, ...],

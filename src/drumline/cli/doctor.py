@@ -19,7 +19,7 @@ from drumline.cli.load import (
     load,
 )
 from drumline.cli.patience import told_after_a_moment
-from drumline.cli.text import table
+from drumline.cli.text import FORM_OPTION, table
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import find_doctor
 from drumline.supervise.site import site_of
@@ -33,7 +33,7 @@ from drumline.words import listed
 @HOSTS_OPTION
 @CONTEXT_OPTION
 @NAMESPACE_OPTION
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -10,7 +10,7 @@ import click
 from drumline.cli.drilled import Bounds, show_report
 from drumline.cli.load import HOSTS_OPTION, ON_OPTION, PARAMETER_OPTION, Loaded, load, show_warnings
 from drumline.cli.rehearsal import Moment, Rehearsal
-from drumline.cli.text import warn
+from drumline.cli.text import FORM_OPTION, warn
 from drumline.cli.train import require_launchable
 from drumline.engine.protocol import Saboteur
 from drumline.engine.registry import open_engine
@@ -61,8 +61,8 @@ SECONDS = _Seconds()
 @ON_OPTION
 @HOSTS_OPTION
 @click.option("--keep", is_flag=True, help="Let a run go on that was started for the drill.")
-@click.option("--yes", is_flag=True, help="Hurt a run that goes on.")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.option("-y", "--yes", is_flag=True, help="Hurt a run that goes on.")
+@FORM_OPTION
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -8,7 +8,7 @@ import time
 
 import click
 
-from drumline.cli.text import span, table, utc
+from drumline.cli.text import FORM_OPTION, span, table, utc
 from drumline.runtime.environment import remove_unused
 from drumline.store.home import cache_of
 from drumline.view.environments import EnvironmentRow, environment_rows
@@ -17,7 +17,7 @@ from drumline.words import printable
 
 @click.command()
 @click.option("--prune", is_flag=True, help="Remove every one that no run uses now.")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 def command(*, prune: bool, form: str) -> None:
     """List the environments that were built for runs of any project.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 import click
 
 from drumline.cli.frame import as_json
-from drumline.cli.text import span, utc
+from drumline.cli.text import FORM_OPTION, span, utc
 from drumline.errors import EngineError
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.run.codec import event_to_data
@@ -50,7 +50,7 @@ from drumline.words import bulk, count, printable
 
 @click.command()
 @click.argument("target", metavar="ID")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 def command(target: str, form: str) -> None:
     """Show what happened to the run ID, one line each, with times in UTC.
 

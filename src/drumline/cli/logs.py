@@ -22,7 +22,7 @@ from drumline.view.feed import Feed, Item, Lines
 @click.argument("run", metavar="ID")
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--since", metavar="5m", help="Only what is not older than this.")
+@click.option("--since", metavar="TIME", help="Only what is not older than this: 5m.")
 @click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="Only this attempt.")
 @click.option("--role", type=click.Choice(["chief", "worker", "ps", "evaluator"]), help="Only this role.")
 @click.option("--timestamps/--no-timestamps", default=True, help="With the time of each line, in UTC.")

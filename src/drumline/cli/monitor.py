@@ -13,6 +13,7 @@ import click
 
 from drumline.cli.frame import Frame, as_json, show, terminal_columns, watch
 from drumline.cli.status import working_directory
+from drumline.cli.text import FORM_OPTION
 from drumline.cli.usage import picture, run_usage
 from drumline.errors import InputError
 from drumline.run.id import Target, parse_target
@@ -33,7 +34,7 @@ _PAUSE_SECONDS = 1.0
 @click.option("-a", "--all", "everything", is_flag=True, help="Without ID: what runs of every project.")
 @click.option("--once", is_flag=True, help="Look for a second, print it, and come back.")
 @click.option("--history", is_flag=True, help="What was used from the start on; also of runs that are over.")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 def command(ids: tuple[str, ...], *, everything: bool, once: bool, history: bool, form: str) -> None:
     """Show what the replicas of ID use, each second until the run is over.
 

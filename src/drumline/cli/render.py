@@ -32,8 +32,8 @@ from drumline.spec.foreign import is_template
 @HOSTS_OPTION
 @CONTEXT_OPTION
 @NAMESPACE_OPTION
-@click.option("-o", "--output", "form", type=click.Choice(["shell", "json", "yaml"]), help="How to write it.")
-@click.option("--run-id", metavar="N", help="The run's number in what is written.")
+@click.option("--run-id", metavar="N", help="The run's number in what is printed.")
+@click.option("-o", "--output", "form", type=click.Choice(["shell", "json", "yaml"]), help="How to print it.")
 def command(
     file: str | None,
     given: tuple[str, ...],

@@ -8,7 +8,7 @@ from contextlib import suppress
 import click
 
 from drumline.cli.frame import as_json
-from drumline.cli.text import utc
+from drumline.cli.text import FORM_OPTION, utc
 from drumline.errors import NotFoundError
 from drumline.run.id import parse_target
 from drumline.run.traces import STACKS, trace_dir
@@ -21,7 +21,7 @@ from drumline.supervise.reach import read_state
 
 @click.command()
 @click.argument("target", metavar="ID")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 def command(target: str, form: str) -> None:
     """Show the stacks of the run ID, or of one of its replicas, as 4.worker.1.
 

@@ -10,7 +10,7 @@ import click
 
 from drumline.cli.frame import Frame, as_json, show, watch
 from drumline.cli.row import note, run_data
-from drumline.cli.text import span, table
+from drumline.cli.text import FORM_OPTION, span, table
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "-n", "limit", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="How many; 0 is all."
 )
 @click.option("-w", "--watch", "watching", is_flag=True, help="Show it again every second, until the run is over.")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 def command(target: str | None, *, everything: bool, limit: int, watching: bool, form: str) -> None:
     """Show the runs of this project, the newest first; or the run ID and its replicas.
 

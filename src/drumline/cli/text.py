@@ -10,7 +10,12 @@ import click
 from drumline.errors import Problem
 from drumline.words import span
 
-__all__ = ("rounded", "span", "table", "utc", "warn")
+__all__ = ("FORM_OPTION", "rounded", "span", "table", "utc", "warn")
+
+
+FORM_OPTION = click.option(
+    "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it."
+)
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

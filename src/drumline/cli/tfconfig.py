@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.text import warn
+from drumline.cli.text import FORM_OPTION, warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.plan.address import Address, parse_addresses
 from drumline.plan.parse import MAX_CHARACTERS
@@ -99,7 +99,7 @@ def make(
 
 @command.command(epilog=CHECK_EPILOG)
 @click.argument("file", required=False, type=click.Path(allow_dash=True))
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 def check(file: str | None, form: str) -> None:
     """Name every problem of a TF_CONFIG, or say who this node is.
 

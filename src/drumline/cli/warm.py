@@ -8,14 +8,14 @@ import time
 import click
 
 from drumline.cli.frame import as_json
-from drumline.cli.text import span, table
+from drumline.cli.text import FORM_OPTION, span, table
 from drumline.errors import NotFoundError
 from drumline.store.home import home_of
 from drumline.words import count, size
 
 
 @click.group(invoke_without_command=True)
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@FORM_OPTION
 @click.pass_context
 def command(ctx: click.Context, form: str) -> None:
     """Show the warm processes, from which replicas are forked that need not import their framework again.
@@ -52,7 +52,10 @@ def command(ctx: click.Context, form: str) -> None:
 @command.command()
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 def stop(keys: tuple[str, ...]) -> None:
-    """End the warm processes KEY, or all of them; the replicas that were forked from them go on."""
+    """End the warm processes KEY, or all.
+
+    The replicas that were forked from them go on.
+    """
     from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes  # noqa: PLC0415
 
     home = home_of(os.environ)
