@@ -57,7 +57,7 @@ class Doing(Enum):
     UNKNOWN = auto()
 
 
-class Standing(NamedTuple):
+class Activity(NamedTuple):
     """What a replica does, in which function, and where in its user's code; `surely` if it cannot be at work."""
 
     doing: Doing
@@ -73,31 +73,31 @@ class Blame(NamedTuple):
     message: str
 
 
-def read_standing(text: str, *, is_stopped: bool = False) -> Standing:
+def read_activity(text: str, *, is_stopped: bool = False) -> Activity:
     """What a replica does by the text of its stacks; of one that is stopped, where."""
     thread = main_thread(text)
     if thread is None:
-        return Standing(Doing.STOPPED if is_stopped else Doing.UNKNOWN)
+        return Activity(Doing.STOPPED if is_stopped else Doing.UNKNOWN)
     word, surely = _waits_in(thread)
     if is_stopped:
-        return Standing(Doing.STOPPED, "", _place(thread))
+        return Activity(Doing.STOPPED, "", _place(thread))
     if word:
-        return Standing(Doing.WAITS, word, _place(thread), surely)
+        return Activity(Doing.WAITS, word, _place(thread), surely)
     if any(_SERVES.search(_spell(frame)) for frame in thread.frames):
-        return Standing(Doing.SERVES, "join", _place(thread))
-    return Standing(Doing.ELSEWHERE, _call(thread), _place(thread))
+        return Activity(Doing.SERVES, "join", _place(thread))
+    return Activity(Doing.ELSEWHERE, _call(thread), _place(thread))
 
 
-def all_wait(standings: Mapping[ReplicaId, Standing]) -> bool:
+def all_wait(activities: Mapping[ReplicaId, Activity]) -> bool:
     """Whether everybody waits for the others, or is stopped, however busy; beyond doubt."""
-    everyone = [each for name, each in standings.items() if name.role != "evaluator"]
+    everyone = [each for name, each in activities.items() if name.role != "evaluator"]
     waits = [each for each in everyone if each.doing is Doing.WAITS and each.surely]
     return bool(waits) and all(each in waits or each.doing in (Doing.STOPPED, Doing.SERVES) for each in everyone)
 
 
-def find_culprit(standings: Mapping[ReplicaId, Standing]) -> Blame:
+def find_culprit(activities: Mapping[ReplicaId, Activity]) -> Blame:
     """Who keeps the others waiting: whoever is stopped, or is elsewhere, or cannot be looked at while they can."""
-    trains = {name: each for name, each in standings.items() if name.role != "evaluator"}
+    trains = {name: each for name, each in activities.items() if name.role != "evaluator"}
     line = {name: each for name, each in trains.items() if each.doing is not Doing.SERVES}
     waits = [name for name, each in line.items() if each.doing is Doing.WAITS]
     for doing in (Doing.STOPPED, Doing.ELSEWHERE, Doing.UNKNOWN):
@@ -113,7 +113,7 @@ def find_culprit(standings: Mapping[ReplicaId, Standing]) -> Blame:
     return Blame(None, _each(list(line), line))  # of equals nobody is to blame more than the others
 
 
-def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapping[ReplicaId, Standing]) -> str:
+def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapping[ReplicaId, Activity]) -> str:
     said = listed([f"{name} {_says(line[name])}" for name in found[:_MOST_NAMED]])
     if not waits:
         return said
@@ -122,24 +122,24 @@ def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapp
     return f"{said}, {others} in {words}"
 
 
-def _each(names: Sequence[ReplicaId], line: Mapping[ReplicaId, Standing]) -> str:
+def _each(names: Sequence[ReplicaId], line: Mapping[ReplicaId, Activity]) -> str:
     if len(names) > 1 and len({line[name] for name in names}) == 1:
         return f"everybody {_says(line[names[0]])}"
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(f"{name} {_says(line[name])}" for name in names[:_MOST_NAMED]) + more
 
 
-def _says(standing: Standing) -> str:
-    place = f" ({standing.place})" if standing.place else ""
-    match standing.doing:
+def _says(activity: Activity) -> str:
+    place = f" ({activity.place})" if activity.place else ""
+    match activity.doing:
         case Doing.STOPPED:
             return f"is stopped{place}"
         case Doing.UNKNOWN:
             return "shows no stack"
         case Doing.WAITS:
-            return f"waits in {standing.word}{place}"
+            return f"waits in {activity.word}{place}"
         case _:
-            return f"is in {standing.word}{place}"
+            return f"is in {activity.word}{place}"
 
 
 def _waits_in(thread: Thread) -> tuple[str, bool]:

@@ -14,7 +14,7 @@ import pytest
 
 from drumline.engine.local.pulse import is_stopped
 from drumline.engine.local.stacks import Target, find_spy, save_stacks
-from drumline.run.culprit import Doing, read_standing
+from drumline.run.culprit import Doing, read_activity
 
 # The other thread says that the first has come to rest: whoever says it of himself is still saying it.
 SCRIPT = """
@@ -75,7 +75,7 @@ def test_py_spy_sees_where_a_process_is_and_leaves_it_alone(target: Target, gent
     text = (target.folder / "stacks").read_text()
     assert "rest (" in text
     assert "other (" in text
-    standing = read_standing(text)
+    standing = read_activity(text)
     assert (standing.doing, standing.place) == (Doing.ELSEWHERE, "rests.py:6")
     assert standing.word == "rest" if gently else standing.word in ("sleep", "rest")
 
@@ -86,7 +86,7 @@ def test_without_py_spy_python_says_it_itself_and_ends_by_that(target: Target) -
     text = (target.folder / "stacks").read_text()
     assert text.startswith("Fatal Python error: Aborted")
     assert "ready" not in text
-    assert read_standing(text)[:3] == (Doing.ELSEWHERE, "rest", "rests.py:6")
+    assert read_activity(text)[:3] == (Doing.ELSEWHERE, "rest", "rests.py:6")
 
 
 def test_without_py_spy_nobody_is_harmed_by_a_gentle_look(target: Target) -> None:
@@ -101,7 +101,7 @@ def test_who_is_stopped_is_seen_and_stays_stopped(target: Target) -> None:
     assert is_stopped(target.pids[0])
     save_stacks([target], spy(), gently=False, seconds=SECONDS)
     assert is_stopped(target.pids[0])
-    assert read_standing((target.folder / "stacks").read_text(), is_stopped=True).place == "rests.py:6"
+    assert read_activity((target.folder / "stacks").read_text(), is_stopped=True).place == "rests.py:6"
 
 
 def test_who_is_stopped_is_not_aborted(target: Target) -> None:
@@ -114,7 +114,7 @@ def test_who_is_stopped_is_not_aborted(target: Target) -> None:
 def test_of_a_shell_the_python_below_it_is_looked_at(target: Target) -> None:
     with subprocess.Popen(["sleep", "1000"]) as shell:
         save_stacks([Target(target.folder, (shell.pid, *target.pids))], spy(), gently=True, seconds=SECONDS)
-        assert read_standing((target.folder / "stacks").read_text()).place == "rests.py:6"
+        assert read_activity((target.folder / "stacks").read_text()).place == "rests.py:6"
         shell.kill()
 
 
@@ -135,4 +135,4 @@ def test_a_closer_look_that_loses_the_python_is_not_kept(target: Target, tmp_pat
     )
     lost.chmod(0o700)
     save_stacks([target], str(lost), gently=False, seconds=SECONDS)
-    assert read_standing((target.folder / "stacks").read_text()).place == "rests.py:6"
+    assert read_activity((target.folder / "stacks").read_text()).place == "rests.py:6"

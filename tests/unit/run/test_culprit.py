@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.culprit import Doing, Standing, all_wait, find_culprit, read_standing
+from drumline.run.culprit import Activity, Doing, all_wait, find_culprit, read_activity
 from drumline.run.stacks import Frame, main_thread, read_threads
 
 STACKS = Path(__file__).with_name("stacks")
@@ -32,8 +32,8 @@ def recorded(scene: str, form: str) -> dict[ReplicaId, str]:
     return {ReplicaId.parse(name): text for each, name, text in texts if each == form}
 
 
-def standings(scene: str, form: str, stopped: frozenset[ReplicaId] = frozenset()) -> dict[ReplicaId, Standing]:
-    return {name: read_standing(text, is_stopped=name in stopped) for name, text in recorded(scene, form).items()}
+def activities(scene: str, form: str, stopped: frozenset[ReplicaId] = frozenset()) -> dict[ReplicaId, Activity]:
+    return {name: read_activity(text, is_stopped=name in stopped) for name, text in recorded(scene, form).items()}
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def standings(scene: str, form: str, stopped: frozenset[ReplicaId] = frozenset()
     ],
 )
 def test_whoever_is_not_where_the_others_wait_is_the_culprit(scene: str, form: str, message: str) -> None:
-    assert find_culprit(standings(scene, form)) == (SECOND, message)
+    assert find_culprit(activities(scene, form)) == (SECOND, message)
 
 
 def test_who_is_stopped_is_the_culprit_wherever_it_was() -> None:
     message = "worker.1 is stopped (torch_line.py:20), worker.0 waits in all_reduce"
-    assert find_culprit(standings("torch-stop", "native", frozenset((SECOND,)))) == (SECOND, message)
+    assert find_culprit(activities("torch-stop", "native", frozenset((SECOND,)))) == (SECOND, message)
 
 
 @pytest.mark.parametrize(
@@ -92,32 +92,32 @@ def test_a_chief_that_waits_for_its_servers_is_not_to_blame(frames: tuple[str, s
   File "{library}/{outer}", line 111 in {call}
   File "/home/you/train.py", line 7 in <module>
 """
-    found = {CHIEF: read_standing(chief), FIRST: Standing(Doing.SERVES, "join")}
+    found = {CHIEF: read_activity(chief), FIRST: Activity(Doing.SERVES, "join")}
     assert found[CHIEF].doing is Doing.WAITS
     assert find_culprit(found).replica is None
 
 
 def test_who_is_stopped_needs_no_stack() -> None:
-    found = {**standings("jax-stop", "native"), SECOND: read_standing("", is_stopped=True)}
+    found = {**activities("jax-stop", "native"), SECOND: read_activity("", is_stopped=True)}
     assert find_culprit(found) == (SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")
 
 
 def test_a_parameter_server_that_never_serves_is_the_culprit_and_who_serves_is_not() -> None:
-    found = standings("tensorflow-ps", "native")
+    found = activities("tensorflow-ps", "native")
     assert found[FIRST].doing is Doing.SERVES
     message = "ps.0 is in sleep (ps_line.py:6), chief.0 waits in ensure_initialized"
     assert find_culprit(found) == (ReplicaId("ps", 0), message)
 
 
-def at(word: str, place: str = "train.py:3") -> Standing:
-    return Standing(Doing.ELSEWHERE, word, place)
+def at(word: str, place: str = "train.py:3") -> Activity:
+    return Activity(Doing.ELSEWHERE, word, place)
 
 
-def waits(word: str, *, surely: bool = True) -> Standing:
-    return Standing(Doing.WAITS, word, "train.py:9", surely)
+def waits(word: str, *, surely: bool = True) -> Activity:
+    return Activity(Doing.WAITS, word, "train.py:9", surely)
 
 
-SERVES, UNKNOWN, STOPPED = Standing(Doing.SERVES, "join"), Standing(Doing.UNKNOWN), Standing(Doing.STOPPED)
+SERVES, UNKNOWN, STOPPED = Activity(Doing.SERVES, "join"), Activity(Doing.UNKNOWN), Activity(Doing.STOPPED)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ SERVES, UNKNOWN, STOPPED = Standing(Doing.SERVES, "join"), Standing(Doing.UNKNOW
     ],
 )
 def test_what_is_said_of_a_line_depends_on_who_waits(
-    found: dict[ReplicaId, Standing], culprit: ReplicaId | None, message: str | None
+    found: dict[ReplicaId, Activity], culprit: ReplicaId | None, message: str | None
 ) -> None:
     blame = find_culprit(found)
     assert blame.replica == culprit
@@ -167,7 +167,7 @@ def test_what_is_said_of_a_line_depends_on_who_waits(
         ({FIRST: STOPPED}, False),
     ],
 )
-def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, Standing], expected: bool) -> None:
+def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, Activity], expected: bool) -> None:
     assert all_wait(found) is expected
 
 
@@ -183,7 +183,7 @@ def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, S
     ],
 )
 def test_what_may_also_be_work_is_no_proof_of_waiting(scene: str, form: str, surely: bool) -> None:
-    found = standings(scene, form)[FIRST]
+    found = activities(scene, form)[FIRST]
     assert (found.doing, found.surely) == (Doing.WAITS, surely)
 
 
@@ -209,4 +209,4 @@ def test_threads_of_both_printers_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "Error: no such process\n", "\x00\x1b[2J", "Thread 7", 'Thread 7 (idle): "x"\n'])
 def test_what_has_no_stacks_says_nothing(text: str) -> None:
-    assert read_standing(text).doing in (Doing.UNKNOWN, Doing.ELSEWHERE)
+    assert read_activity(text).doing in (Doing.UNKNOWN, Doing.ELSEWHERE)
