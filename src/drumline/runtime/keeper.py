@@ -5,6 +5,9 @@ subreaper of everything the replica starts. Its trace is one file that it holds 
 is about to become the replica, a line with how that ended, a last one when nothing of it is alive; only then it
 leaves. Unlocked and without the second line, nobody saw the end; without the last, somebody may be left. The file
 has its full length before anything starts, so that no full disk keeps an end from being written.
+
+It is one file, and imports the standard library only: a warm process loads it by its path, in an environment that need
+not have drumline.
 """
 
 from __future__ import annotations

@@ -27,7 +27,11 @@ def read_clock() -> Moment:
 
 
 def boot_id() -> str:
-    """Which boot of this machine it is; processes of another are gone."""
+    """Which boot of this machine it is; processes of another are gone.
+
+    The keeper has the same function: who only reads runs does not wait for what a keeper imports, and that is one file,
+    since other Pythons load it alone.
+    """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:  # noqa: PTH123
             return stream.read().strip()
