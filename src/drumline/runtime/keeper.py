@@ -283,7 +283,7 @@ def _wait_for(pid: int) -> tuple[int, float]:
 def _wait_leased(pid: int, order: Order) -> tuple[int, float, dict[str, float]]:
     from drumline.runtime import lease  # noqa: PLC0415 - only where somebody else's machine is used
 
-    held = lease.Lease(order.lease, order.lease_seconds)
+    held = lease.Lease(order.lease, order.lease_seconds, now)
     status, cpu_seconds = lease.wait_for(pid, held)
     return status, cpu_seconds, {"lease": order.lease_seconds} if held.is_over else {}
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
-
-from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS, now
 
 GRACE_SECONDS = 10.0
 _LOOKS = 8  # while it lasts
@@ -18,15 +17,16 @@ _PAUSE_SECONDS = 5.0
 
 
 def gone_within(seconds: float) -> float:
-    """How long after the last touch a replica with such a lease is gone at the latest, with all that it has begun."""
+    """How long after the last touch a replica with such a lease is gone at the latest; leftovers get a grace more."""
     looks = 2 * _PAUSE_SECONDS  # one that finds the lease over, and one that finds the grace over
-    return seconds + looks + GRACE_SECONDS + LEFTOVER_GRACE_SECONDS
+    return seconds + looks + GRACE_SECONDS
 
 
 class Lease:
     """How long a replica may live on; by a clock of our own, since those of files may be set."""
 
-    def __init__(self, path: str, seconds: float) -> None:
+    def __init__(self, path: str, seconds: float, now: Callable[[], float]) -> None:
+        self.now = now
         self._path = path
         self._seconds = seconds
         self._touched = self._look()
@@ -42,8 +42,8 @@ class Lease:
         """Whether it is over; once it is, it stays so."""
         touched = self._look()
         if touched != self._touched:
-            self._touched, self._until = touched, now() + self._seconds
-        self.is_over |= now() >= self._until
+            self._touched, self._until = touched, self.now() + self._seconds
+        self.is_over |= self.now() >= self._until
         return self.is_over
 
     def _look(self) -> int:
@@ -68,9 +68,9 @@ def wait_for(pid: int, lease: Lease) -> tuple[int, float]:
             return status, cpu_seconds
         if ended:
             continue
-        if lease.look() and (kill_at is None or now() >= kill_at):
+        if lease.look() and (kill_at is None or lease.now() >= kill_at):
             for number in (signal.SIGTERM if kill_at is None else signal.SIGKILL, signal.SIGCONT):
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, number)
-            kill_at = kill_at or now() + GRACE_SECONDS
+            kill_at = kill_at or lease.now() + GRACE_SECONDS
         signal.sigtimedwait({signal.SIGCHLD}, lease.pause_seconds)

@@ -83,7 +83,7 @@ def holder(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, 
 async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
     """Have such a pod for the block; gives its name. Raise EngineError if the volume is not to be had now."""
     await _require_free(api, plan)
-    await _sweep(api, plan)
+    await _remove_killed(api, plan)
     letters = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
     name = name_of(await api.create(visitor(plan, letters)))
     try:
@@ -106,7 +106,7 @@ async def _beats() -> AsyncIterator[bytes]:
         await asyncio.sleep(_BEAT_SECONDS)
 
 
-async def _sweep(api: Api, plan: Plan) -> None:
+async def _remove_killed(api: Api, plan: Plan) -> None:
     """Remove what is left of visitors that were killed."""
     for each in await api.list("Pod", f"{INSPECTS}={names.base(plan)}"):
         if (each.get("status") or {}).get("phase") in _OVER:

@@ -17,6 +17,7 @@ from drumline.plan.hosts import Hosts
 from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED
+from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS
 from drumline.runtime.lease import gone_within
 from drumline.words import span
 
@@ -112,7 +113,7 @@ class Lookout:
         """
         lease = self._hosts.lease_seconds
         if lease is not None and self.doubtful:
-            until = wall + self._hosts.lost_seconds + gone_within(lease)
+            until = wall + self._hosts.lost_seconds + gone_within(lease) + LEFTOVER_GRACE_SECONDS
             self._file.write_text(doubts_to_text(Doubt(host, until) for host in self.doubtful))
 
     def _doubt(self, hosts: set[str]) -> None:
