@@ -13,6 +13,7 @@ import click
 
 from drumline import __version__
 from drumline.errors import DrumlineError, EngineError, InputError, SeveralError, SpecError
+from drumline.words import printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -151,9 +152,7 @@ def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int
 
 def _about_system(error: OSError) -> EngineError:
     """What the system refused, and of what."""
-    from drumline.cli.frame import clean  # noqa: PLC0415 - hardly ever
-
-    what = f"{clean(str(error.filename))}: " if error.filename is not None else ""
+    what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
     return EngineError(f"{what}{error.strerror or error}")
 
 
