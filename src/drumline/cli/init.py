@@ -75,7 +75,7 @@ def command(framework: str | None, template: str | None, project: str | None, di
         SPEC: template_text(template, SPEC).replace("project: digits", f"project: {quote_name(name)}", 1),
     }
     written = write_files(target, texts)
-    show_next(target, written)
+    show_next(target, written, missing_framework(TEMPLATES[template]))
 
 
 def choose_template(framework: str | None, template: str | None) -> str:
@@ -197,8 +197,15 @@ def show_template(directory: Path, written: list[str]) -> None:
     click.echo(f"  drumline convert {JINJA} > {SPEC}     have drumline do all of it")
 
 
-def show_next(directory: Path, written: list[str]) -> None:
-    """Say what is there now, and what to do with it."""
+def missing_framework(framework: str) -> str | None:
+    """What a script of this framework needs and drumline's own Python does not have, looked up without an import."""
+    from importlib.util import find_spec  # noqa: PLC0415 - only here
+
+    return None if framework == "plain" or find_spec(framework) else framework
+
+
+def show_next(directory: Path, written: list[str], missing: str | None = None) -> None:
+    """Say what is there now, and what to do with it; first of all to install the framework, if it is missing."""
     for name in written:
         click.echo(f"wrote {directory / name}")
     if SCHEMA not in written:
@@ -206,6 +213,10 @@ def show_next(directory: Path, written: list[str]) -> None:
     click.echo("\nNext:")
     if directory.absolute() != Path.cwd():
         click.echo(f"  cd {shlex.quote(str(directory))}")
-    click.echo("  drumline check     name every mistake, or show who would run")
-    click.echo("  drumline train     train with everyone, here")
-    click.echo("  python train.py    train alone, as one process")
+    steps = {f"pip install {missing}": "it is not in the environment that drumline is in"} if missing else {}
+    steps["drumline check"] = "name every mistake, or show who would run"
+    steps["drumline train"] = "train with everyone, here"
+    steps["python train.py"] = "train alone, as one process"
+    width = max(map(len, steps))
+    for step, about in steps.items():
+        click.echo(f"  {step.ljust(width)}    {about}")

@@ -40,6 +40,14 @@ def test_who_left_with_0_has_not_fallen() -> None:
     assert spell_card("4", card(cause=cause), None).startswith("┃ Run 4 failed. First to go: 4.worker.1, ")
 
 
+def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
+    cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", "ModuleNotFoundError: No module named 'keras.layers'")
+    assert spell_card("4", card(cause=cause), None).endswith(
+        "\n┃\n┃ hint: the Python that ran this has no `keras.layers`: install it there, or let the run have a Python"
+        " of its own, with `environment` in the spec"
+    )
+
+
 def test_what_became_of_the_others_is_one_line() -> None:
     followed = (
         Followers((worker(0), worker(2)), "connection reset by peer"),

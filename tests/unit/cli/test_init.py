@@ -249,3 +249,26 @@ def test_a_template_for_kubectl_is_written_alone_with_a_name_that_clusters_take(
 def test_a_template_for_kubectl_is_for_tensorflow(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--template", "kubernetes-jinja", "--framework", "torch", str(tmp_path)]) == 2
     assert "--template kubernetes-jinja is for tensorflow, not for torch" in capfd.readouterr().err
+
+
+def test_who_has_not_the_framework_is_told_to_install_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for each in ("torch", "plain"):
+        (tmp_path / each).mkdir()
+    monkeypatch.chdir(tmp_path / "torch")
+    assert init("--framework", "torch") == 0
+    shown = capsys.readouterr().out.splitlines()
+    after = shown[shown.index("Next:") + 1 :]
+    assert after[0] == "  pip install torch    it is not in the environment that drumline is in"
+    assert after[1] == "  drumline check       name every mistake, or show who would run"
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "torch.py").write_text("raise SystemExit('looked up, never imported')")
+    monkeypatch.syspath_prepend(str(tmp_path / "there"))
+    (tmp_path / "torch" / "train.py").unlink()
+    (tmp_path / "torch" / "drumline.yml").unlink()
+    assert init("--framework", "torch") == 0
+    assert "pip install" not in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path / "plain")
+    assert init("--framework", "plain") == 0
+    assert "pip install" not in capsys.readouterr().out
