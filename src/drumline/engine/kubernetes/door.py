@@ -122,7 +122,9 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
         if path.expanduser().is_file():
             yield path.expanduser()
         elif len(named) == 1:
-            raise EngineError(f"there is no kubeconfig {path}, which KUBECONFIG names")
+            raise EngineError(
+                f"there is no kubeconfig {path}, which KUBECONFIG names", hint="name another, or unset KUBECONFIG"
+            )
 
 
 def _user(user: User) -> User:
