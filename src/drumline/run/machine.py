@@ -130,7 +130,7 @@ def _accepted(plan: Plan, state: RunState) -> Step:
 def _helper_exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
     if state.ending:
         state = state.with_helper(event.replica, judge(state.ending, event))
-        return (state, ()) if state.anyone_left else _wind_up(plan, state)
+        return (state, ()) if state.anyone_helps else _wind_up(plan, state)
     if event.exit.ok:
         state = state.with_helper(event.replica, ended(event, Phase.FINISHED))
         return (state, prepare(state)) if state.anyone_helps else _begin(plan, state)
@@ -218,7 +218,7 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
             return carry_on(plan, state, state._replace(holding=False))
         case "old":
             return state._replace(is_old=True), ()
-        case "run":
+        case "run" if plan.timeouts.run_seconds is not None:
             state = state._replace(out_of_time=True)  # even if it comes while an attempt is being stopped
             if state.ending is None:
                 exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")

@@ -191,8 +191,8 @@ def is_past(state: RunState, event: Event) -> bool:
             replica = state.standing(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
-            if event.replica.is_helper:  # it knows no attempts
-                return False
+            if event.replica.is_helper:  # it knows no attempts, and lives once in each life of the run
+                return event.incarnation > replica.incarnation
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
             return event.attempt != state.attempt
