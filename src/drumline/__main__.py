@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 
 def main() -> None:
-    """Run the command line; a run that is about to begin gets its supervisor before anything else is read."""
+    """Run the command line; who changes his mind while it is still loaded is not shown what was."""
+    try:
+        _main()
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
+def _main() -> None:
+    """Run it; a run that is about to begin gets its supervisor before anything else is read."""
     spare = None
     if sys.argv[1:2] == ["train"] and not {"-h", "--help", "--dry-run"}.intersection(sys.argv):
         from drumline.supervise.detach import Spare  # noqa: PLC0415 - only here
