@@ -16,6 +16,7 @@ from drumline.engine.local.warm.known import Known, known_warm_processes
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
+from drumline.runtime.unix import HEADER, connect
 from integration.local.peers import PRIVATE, end, peers
 from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
 from integration.local.test_limits import find_limits
@@ -248,3 +249,18 @@ def make_environment(folder: Path, **modules: str) -> tuple[Path, Path]:
     for file, text in zip(files, modules.values(), strict=True):
         file.write_text(text)
     return environment / "bin" / "python", files[0]
+
+
+def test_a_warm_process_outlives_whoever_talks_nonsense_to_it(house: House) -> None:
+    run = start(house, "roles: {worker: 1}", up=1)
+    before = only(house)
+    bodies = [b"", b"{", b"[]", b"7", b"{}", b'{"do": "start"}', b'{"do": "hello", "keep": "x"}', b"[" * 99999]
+    bodies += [b'{"do": "start", "order": {"name": 1}, "script": {}}', b'{"do": "start", "order": [], "script": 5}']
+    for length, body in [*((len(body), body) for body in bodies), (2**32 - 1, b"x"), (9, b"half")]:
+        connection = connect(warm_folder(house.home) / before.key / "socket")
+        assert connection
+        with connection:
+            connection.sendall(HEADER.pack(length) + body)
+    assert only(house)._replace(memory_bytes=None) == before._replace(memory_bytes=None)
+    go(house)
+    run.wait_for(Phase.FINISHED)
