@@ -1,0 +1,325 @@
+"""What is on disk: the folder of a run with one of its files damaged, and each kind of file by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from drumline.cli import run
+from drumline.engine.kubernetes.lines import Cursor, Stream
+from drumline.engine.kubernetes.logfile import read_cursor, write_cursor
+from drumline.engine.local.trace import read_trace
+from drumline.engine.notes import read_end, read_notes
+from drumline.errors import DrumlineError
+from drumline.plan.codec import plan_from_json, plan_to_json
+from drumline.run.progress import read_progress
+from drumline.run.scalars import progress_in, read_scalars
+from drumline.run.traces import ERROR, LOG, MARK_FORMAT, MARKS, METRICS, REPORT, STACKS, TRACE
+from drumline.runtime.errors import read_error
+from drumline.runtime.progress import SIZE_BYTES, read_report
+from drumline.store.folder import RunFolder
+from drumline.store.journal import Journal, read_journal
+from drumline.store.launch import write_launch
+from drumline.store.logs import LogReader, read_tail, times_of, written_by
+from drumline.store.metrics import Sample, append_sample, last_sample, read_samples, thin
+from drumline.store.scalars import find_event_files, last_scalars
+from drumline.supervise.reach import read_state
+from fuzz.cases import Trial, case
+from fuzz.mutate import damage, damage_lines, strange, twist
+from stories import Story, Telling, read_stories
+
+TESTS = Path(__file__).parents[1]
+SCALARS = [path.read_bytes() for path in sorted((TESTS / "unit" / "run" / "scalars").iterdir())]
+BARS = [path.read_bytes() for path in sorted((TESTS / "unit" / "run" / "bars").iterdir())]
+LOGS = (
+    *(
+        b"",
+        b"epoch 1 loss: 0.5\n" * 50,
+        b"x" * 3_000_000,
+        b"\r".join([b"1%|# | 1/9 loss=3"] * 5000),
+        b"\x1b[2J\x1b]0;x\x07\n",
+    ),
+    *(b"\xff\xfe\0\n" * 99, b"\n" * 9999, b"Traceback (most recent call last):\n" * 99, "é\u2028\x85😀\n".encode() * 9),
+    *(b"9" * 5000 + b"/" + b"9" * 5000 + b" loss: nan\n", b"step 1e999 loss inf\n", b"loss " * 20_000, *BARS),
+)
+NOON = 1_704_110_400.0
+COMMANDS = (
+    *(
+        ("status",),
+        ("status", "-a", "-o", "json"),
+        ("status", "1"),
+        ("status", "1", "-o", "json"),
+        ("status", "1.worker.0"),
+    ),
+    *(("logs", "1"), ("logs", "1", "--tail", "3"), ("logs", "1", "--since", "1h"), ("events", "1"), ("wait", "1")),
+    *(("events", "1", "-o", "json"), ("monitor", "1", "--history"), ("monitor", "1", "--history", "-o", "json")),
+    *(("stacks", "1"), ("stacks", "1", "-o", "json"), ("cp", "1:output", "copy"), ("rm", "1")),
+)
+
+
+@cache
+def stories() -> list[Story]:
+    return read_stories(TESTS / "unit" / "run" / "stories.txt")
+
+
+def write_folder(home: Path, chance: Random) -> RunFolder:
+    """A run of a story, with everything beside it that such runs leave."""
+    shutil.rmtree(home, ignore_errors=True)
+    story = chance.choice(stories())
+    folder = RunFolder(home / "runs" / "1")
+    folder.path.mkdir(parents=True)
+    write_launch(folder, story.plan, spec=b"project: x\n", directory=home, at=NOON)
+    telling = Telling(story.plan)
+    for _, text in story.lines:
+        words = text.partition("->")[0].partition("::")[0].strip()
+        if words and not words.startswith("="):
+            telling.tell(words)
+    journal = Journal(folder.journal_file, boot="b", wall=lambda: NOON, since_boot=lambda: 500.0)
+    journal.append(telling.events)
+    journal.close()
+    for name in [replica.id for replica in story.plan.replicas][:3]:
+        write_life(folder.path / "attempts" / "0" / str(name), chance)
+    (folder.path / "output" / "train").mkdir(parents=True)
+    written = f"events.out.tfevents.{int(NOON) + 10}.host.{os.getpid()}.0.v2"
+    (folder.path / "output" / "train" / written).write_bytes(chance.choice(SCALARS))
+    return folder
+
+
+def write_life(life: Path, chance: Random) -> None:
+    """The files of a life."""
+    life.mkdir(parents=True)
+    log = chance.choice(LOGS)
+    (life / LOG).write_bytes(log)
+    marks = sorted(chance.randint(0, len(log) + 9) for _ in range(5))
+    (life / MARKS).write_bytes(b"".join(struct.pack(MARK_FORMAT, NOON + at, at) for at in marks))
+    (life / TRACE).write_bytes(trace_bytes(chance))
+    (life / REPORT).write_bytes(report_bytes(chance, wrong=False))
+    (life / ERROR).write_bytes(json.dumps(ERROR_DATA).encode())
+    (life / STACKS).write_bytes(b'{"v": 1}\n')
+    for number in range(5):
+        append_sample(life / METRICS, Sample(NOON + number, 1.0, 0.5, 1 << 20))
+
+
+ERROR_DATA = {"v": 1, "type": "ValueError", "message": "bad row", "traceback": "Traceback…", "at": NOON}
+TRACE_LINES: tuple[dict[str, Any], ...] = (
+    {"keeper": 11, "boot": "b"},
+    {"pid": 12, "ticks": 13, "unlimited": "x", "note": "cold"},
+    {"code": None, "signal": 9, "at": 5.5, "cpu": 1.0, "out_of_memory": ["1", "max"], "lease": 30},
+    {"over": True},
+)
+
+
+def trace_bytes(chance: Random, *, wrong: bool = False) -> bytes:
+    lines = [json.dumps(twist(line, chance) if wrong and chance.random() < 0.5 else line) for line in TRACE_LINES]
+    return "\n".join(lines).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def report_bytes(chance: Random, *, wrong: bool = True) -> bytes:
+    """A report whose checksum is right, whatever stands in it."""
+    value: Any = {"v": 1, "step": 7, "at": NOON, "since": [1, NOON - 9], "values": {"loss": 0.5, "lr": "nan"}}
+    value = twist(value, chance) if wrong else value
+    body = json.dumps(value).encode("utf-8", "surrogatepass").ljust(SIZE_BYTES - 10)[: SIZE_BYTES - 10]
+    return b"%08x " % crc32(body) + body + b"\n"
+
+
+def spoil(path: Path, chance: Random) -> None:
+    """Do to a file what a disk, a hand or another program may have done."""
+    data = path.read_bytes()
+    match chance.randrange(12):
+        case 0:
+            path.unlink()
+        case 1:
+            path.unlink()
+            path.mkdir()
+        case 2:
+            path.write_bytes(data[: chance.randint(0, len(data))])
+        case 3:
+            path.write_bytes(damage_lines(data, chance))
+        case 4:
+            path.write_bytes(chance.randbytes(chance.choice((1, 100, 5000))))
+        case 5 if path.name == REPORT:
+            path.write_bytes(report_bytes(chance))
+        case 6 | 7 | 8 | 9 if path.suffix in (".json", ".jsonl") or path.name in (TRACE, ERROR, STACKS):
+            lines = data.split(b"\n")
+            at = chance.randrange(len(lines))
+            try:
+                lines[at] = json.dumps(twist(json.loads(lines[at]), chance)).encode("utf-8", "surrogatepass")
+            except ValueError:
+                lines.insert(at, json.dumps(strange(chance)).encode("utf-8", "surrogatepass"))
+            path.write_bytes(b"\n".join(lines))
+        case 10:
+            path.chmod(0)
+        case _:
+            path.write_bytes(damage(data, chance))
+
+
+@case
+def folder(trial: Trial) -> None:
+    chance = trial.chance
+    home = trial.folder / "home"
+    found = write_folder(home, chance)
+    os.environ["DRUMLINE_HOME"] = str(home)
+    if chance.random() < 0.5:
+        run(["status", "-a"])  # there is an index
+    files = sorted(path for path in home.rglob("*") if path.is_file() and path.name != ".plan.json")
+    known = [path for path in files if path.name in ("events.jsonl", "plan.json", "launch.json", "index.sqlite")]
+    for _ in range(chance.choice((1, 1, 2))):
+        path = chance.choice(chance.choice((known, files)))
+        if path.is_file():
+            spoil(path, chance)
+    os.chdir(trial.folder)
+    for words in chance.sample(COMMANDS[:-1], 5) + ([COMMANDS[-1]] if chance.random() < 0.1 else []):
+        try:
+            code = run([*words])
+        except SystemExit as left:
+            code = int(str(left.code))
+        assert code in (0, 2, 3, 4) or (code == 1 and words[0] == "wait"), f"{words}: exit code {code}"
+    with contextlib.suppress(DrumlineError):
+        read_state(found)
+
+
+@case
+def journal(trial: Trial) -> None:
+    """A journal that was cut anywhere is read up to there, and goes on from there."""
+    chance = trial.chance
+    found = write_folder(trial.folder / "home", chance)
+    data = found.journal_file.read_bytes()
+    whole = list(read_journal(found.journal_file))
+    cut = data[: chance.randint(0, len(data))]
+    lines = cut.count(b"\n")
+    junk = chance.choice(
+        (b"", b"{", b"\0" * 4096, b'{"v": 2}\n', b"garbage\n\n\n", b'{"v":1,"event":"FromAnotherVersion"}\n')
+    )
+    found.journal_file.write_bytes(cut[: cut.rfind(b"\n") + 1] + junk)
+    assert list(read_journal(found.journal_file)) == whole[:lines]
+    again = Journal(found.journal_file, boot="b", wall=lambda: NOON, since_boot=lambda: 500.0)
+    again.append([record.event for record in whole[lines:]])
+    again.close()
+    assert [record.event for record in read_journal(found.journal_file)] == [record.event for record in whole]
+
+
+@case
+def plan(trial: Trial) -> None:
+    text = plan_to_json(trial.chance.choice(stories()).plan)
+    data = json.loads(text)
+    for _ in range(trial.chance.randint(1, 3)):
+        data = twist(data, trial.chance)
+    for each in (json.dumps(data), damage(text.encode(), trial.chance).decode(errors="replace")):
+        try:
+            plan_from_json(each)
+        except ValueError as error:
+            assert str(error)
+
+
+@case
+def small_files(trial: Trial) -> None:
+    """What a life writes about itself, each read as it is read there."""
+    chance, path = trial.chance, trial.folder / TRACE
+    path.write_bytes(trace_bytes(chance, wrong=True))
+    if chance.random() < 0.3:
+        path.write_bytes(damage(path.read_bytes(), chance))
+    trace = read_trace(path)
+    assert trace.exit is None or isinstance(trace.exit.message, str)
+    assert isinstance(trace.at_seconds, float | int)
+    assert all(value is None or type(value) is int for value in (trace.keeper, trace.pid, trace.ticks))
+    path.write_bytes(report_bytes(chance))
+    if report := read_report(path):
+        assert type(report.step) is int
+        assert report.at_seconds < 1e11
+    path.write_bytes(json.dumps(twist(ERROR_DATA, chance)).encode("utf-8", "surrogatepass"))
+    if error := read_error(path):
+        assert error.at_seconds < 1e11
+    end = {"at": 5.0, "boot": "b", "utc": NOON, "over": True, "exit": {"code": 1}, "started": True, "ordered": True}
+    path.write_bytes(json.dumps(twist(end, chance)).encode("utf-8", "surrogatepass") + b"\n")
+    read_notes(trial.folder)
+    read_end(trial.folder)
+
+
+@case
+def numbers(trial: Trial) -> None:
+    """Samples, marks and cursors: what is packed."""
+    chance, life = trial.chance, trial.folder
+    shutil.rmtree(life, ignore_errors=True)
+    life.mkdir()
+    write_life(life / "life", chance)
+    life = life / "life"
+    for name in (METRICS, MARKS):
+        (life / name).write_bytes(damage((life / name).read_bytes(), chance))
+    samples = read_samples(life / METRICS)
+    thin(samples, 3)
+    last_sample(life / METRICS)
+    append_sample(life / METRICS, Sample(NOON, 1.0, 0.5))
+    times_of(life, (0, 5, 10**9))
+    written_by(life, chance.choice((0, 5, 10**12)))
+    reader = LogReader(life)
+    read, size = b"", chance.choice((7, 4096, 1 << 22)) if len((life / LOG).read_bytes()) < 5000 else 1 << 18
+    while blocks := reader.read(until=NOON, ended=True, size=size):
+        read += b"".join(block.data for block in blocks)
+    assert read == (life / LOG).read_bytes()
+    read_tail(life / LOG, 4096)
+    write_cursor(life / "cursor", Cursor(1, 2, 3, 4, is_open=True))
+    (life / "cursor").write_bytes(damage((life / "cursor").read_bytes(), chance))
+    assert read_cursor(life / "cursor").since in ("", "1970-01-01T00:00:00Z")
+
+
+@case
+def output(trial: Trial) -> None:
+    """What replicas print, and what they write for TensorBoard."""
+    chance = trial.chance
+    read_progress(damage(chance.choice(LOGS)[:200_000], chance), is_cut=chance.random() < 0.5)
+    data = chance.choice(SCALARS)
+    data = _event(chance) + data if chance.random() < 0.5 else damage(data, chance)
+    for scalar in read_scalars(data, is_cut=chance.random() < 0.5):
+        assert isinstance(scalar.value, float)
+    progress_in(read_scalars(data, is_cut=False), by_keras=True)
+    shutil.rmtree(trial.folder)
+    trial.folder.mkdir()
+    at, pid = chance.choice(("1704110400", "٠١٢٣٤٥٦٧٨٩", "1" * 10)), chance.choice(("1", "9" * 100, "٣"))
+    name = f"events.out.tfevents.{at}.h.{pid}.0"
+    path = trial.folder / name
+    making: tuple[Callable[[], object], ...] = (
+        lambda: path.write_bytes(data),
+        lambda: os.mkfifo(path),
+        path.mkdir,
+        lambda: path.symlink_to("/dev/zero"),
+        lambda: path.symlink_to(name),
+    )
+    chance.choice(making)()
+    for file in find_event_files(trial.folder):
+        last_scalars(file)
+
+
+@case
+def lines(trial: Trial) -> None:
+    """A pod's log as it may come: in any pieces, with anything between them."""
+    chance = trial.chance
+    sent = b"".join(b"2026-11-15T21:07:%02d.%09dZ line %d\n" % (at, at, at) for at in range(20))
+    sent = damage(sent, chance)
+    stream = Stream(Cursor(9, chance.choice((0, 1_794_776_826_000_000_001)), 1, 6, is_open=chance.random() < 0.5))
+    while sent:
+        size = chance.choice((1, 9, 100))
+        stream.feed(sent[:size])
+        sent = sent[size:]
+    stream.end()
+
+
+def _event(chance: Random) -> bytes:
+    """A record of TensorBoard's whose checksums are right, whatever it says."""
+    from drumline.run.scalars import _masked_checksum  # noqa: PLC0415 - a forger needs the seal
+
+    at = struct.pack("<d", chance.choice((NOON, float("nan"), float("inf"), -1.0, 1e300)))
+    value = b"\x0a\x04loss" + b"\x15" + struct.pack("<f", chance.choice((0.5, float("nan"), float("inf"))))
+    value = damage(value, chance) if chance.random() < 0.5 else value
+    summary = b"\x0a" + bytes([len(value) & 127]) + value
+    data = b"\x09" + at + b"\x10" + bytes([chance.randrange(256), 1]) + b"\x2a" + bytes([len(summary) & 127]) + summary
+    head = struct.pack("<Q", len(data))
+    return head + struct.pack("<I", _masked_checksum(head)) + data + struct.pack("<I", _masked_checksum(data))

@@ -1,0 +1,150 @@
+"""What happens to a run, and what its journal makes of it: any history, and histories with holes and strange events."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from random import Random
+
+from drumline.plan.types import Plan
+from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
+from drumline.run.codec import event_from_data, event_to_data
+from drumline.run.event import (
+    AttemptPlaced,
+    DelayChosen,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    ResumeRequested,
+    RunAccepted,
+    StacksTaken,
+    SupervisorReturned,
+    TimerFired,
+)
+from drumline.run.machine import fold, step
+from drumline.run.state import RunState
+from fuzz.cases import Trial, case
+from lines import line
+from unit.run.test_machine_properties import check_end, let_it_end, live
+from world import World
+
+LINES = (
+    "worker",
+    "worker*2",
+    "worker*3",
+    "chief",
+    "chief worker",
+    "chief worker*2 ps*2",
+    "worker*2 ps",
+    "chief ps worker",
+)
+BUDGETS = ("crash", "early", "lost", "preempted", "hang", "out_of_memory", "rendezvous")
+
+
+def make_plan(chance: Random) -> Plan:
+    """A small line with any policy and any budgets."""
+    line_up = chance.choice(LINES)
+    policies = [
+        *(["chief"] if "chief" in line_up else []),
+        *(["worker-0", "all-workers"] if "worker" in line_up else []),
+    ]
+    words = [line_up, f"success={chance.choice(policies)}", *(f"{each}={chance.randrange(3)}" for each in BUDGETS)]
+    words += [chance.choice(("", "evaluator")), chance.choice(("", "prepare", "prepare prepare-words"))]
+    words += [chance.choice(("", "run=60")), chance.choice(("", "tensorboard", "tensorboard=true"))]
+    words += [
+        f"backoff_initial_seconds={chance.randrange(2)}",
+        chance.choice(("", "framework=torch", "framework=plain")),
+    ]
+    return line(" ".join(words))
+
+
+@case
+def history(trial: Trial) -> None:
+    """Any run ends once, for the right reason and inside its budgets; what is told later changes nothing."""
+    world = World(make_plan(trial.chance))
+    live(world, trial.chance)
+    let_it_end(world)
+    check_end(world)
+    cut = trial.chance.randint(0, len(world.journal))
+    written = [json.loads(json.dumps(event_to_data(event))) for event in world.journal[:cut]]
+    assert fold(world.plan, map(event_from_data, written)) == fold(world.plan, world.journal[:cut])
+    ended = world.state
+    for event in trial.chance.sample(world.journal, min(20, len(world.journal))):
+        if not isinstance(event, ResumeRequested):
+            state, _ = step(world.plan, ended, event)
+            assert state == ended, f"{event} changed a run that was over"
+
+
+@case
+def shaken(trial: Trial) -> None:
+    """A journal with holes, in another order, with lines twice or of another run: the run can still be ended."""
+    chance = trial.chance
+    plan = make_plan(chance)
+    events: list[Event] = []
+    for each in (plan, make_plan(chance)):
+        world = World(each)
+        live(world, chance)
+        events += world.journal if each is plan else chance.sample(world.journal, min(len(world.journal), 5))
+    for _ in range(chance.randrange(8)):
+        at, other = chance.randrange(len(events)), chance.randrange(len(events))
+        match chance.randrange(3):
+            case 0 if len(events) > 1:
+                del events[at]
+            case 1:
+                events.insert(at, events[other])
+            case _:
+                events[at], events[other] = events[other], events[at]
+    if chance.random() < 0.2:
+        chance.shuffle(events)
+    state = fold(plan, events)
+    for failure, spent in state.restarts.items():
+        assert spent <= getattr(plan.restart, failure)
+    bring_to_its_end(plan, state, chance)
+
+
+def bring_to_its_end(plan: Plan, state: RunState, chance: Random) -> None:
+    """Let a supervisor return, do what it is told, and let everybody end: then the run must end."""
+    first = SupervisorReturned() if state != RunState() else RunAccepted()
+    news: deque[Event] = deque([first])
+    timers: list[Event] = []
+    for _ in range(5000):
+        if not news and timers:
+            news.append(timers.pop(chance.randrange(len(timers))))
+        assert news, f"nothing is to come, and the run is {state.phase}: {state}"
+        state, actions = step(plan, state, news.popleft())
+        for action in actions:
+            if isinstance(action, Finish):
+                assert state.phase.is_final
+                return
+            follow(plan, action, news, timers, chance)
+        if state.phase.is_final and not news:
+            return
+    raise AssertionError(f"the run goes on for ever: {state.phase}")
+
+
+def follow(plan: Plan, action: Action, news: deque[Event], timers: list[Event], chance: Random) -> None:
+    """What an engine tells that does as it is told."""
+    end = chance.choice((Exit(0), Exit(0), Exit(1), Exit(signal=9), Exit()))
+    match action:
+        case Start():
+            news.append(AttemptPlaced(action.attempt, tuple("h:1" for _ in plan.replicas)))
+            for replica in plan.replicas:
+                life = (replica.id, action.attempt, action.incarnations.get(replica.id, 0))
+                news.append(ReplicaStarted(*life))
+                news.append(ReplicaExited(*life, end, 5.0))
+        case Prepare():
+            news.append(ReplicaExited(action.helper, 0, action.incarnation, end, 5.0))
+        case Stop():
+            for name in action.replicas:
+                news.append(ReplicaExited(name, action.attempt, action.incarnations.get(name, 0), Exit(signal=15), 6.0))
+        case TakeStacks():
+            news.append(StacksTaken(action.attempt))
+        case SetTimer():
+            timers.append(TimerFired(action.timer, action.attempt))
+        case ChooseDelay():
+            news.append(DelayChosen(action.attempt, action.about_seconds))
+        case Serve() | Finish():
+            pass
+        case _:
+            raise AssertionError(action)
