@@ -14,7 +14,7 @@ from typing import NamedTuple
 import yaml
 
 from drumline.errors import Problem, SpecError
-from drumline.spec.syntax import ESCAPE, Spot, explain_syntax
+from drumline.spec.syntax import ESCAPE, Position, explain_syntax
 from drumline.words import printable
 
 MAX_BYTES = 1_000_000
@@ -120,8 +120,10 @@ def _build(data: bytes, source: str, *, several: bool) -> _Builder:
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         trouble = " ".join(filter(None, (error.problem, error.context)))
-        noticed, began = _spot(error.problem_mark), _spot(error.context_mark)
-        raise builder.error(*explain_syntax(trouble, noticed=noticed or Spot(0, 0), began=began, text=text)) from None
+        noticed, began = _position(error.problem_mark), _position(error.context_mark)
+        raise builder.error(
+            *explain_syntax(trouble, noticed=noticed or Position(0, 0), began=began, text=text)
+        ) from None
     except (yaml.YAMLError, ValueError) as error:  # the loader without libyaml passes some of Python's own on
         raise builder.error(None, f"not valid YAML: {error}") from None
     return builder
@@ -132,8 +134,8 @@ def is_null(node: Node) -> bool:
     return isinstance(node, Scalar) and node.value is None
 
 
-def _spot(mark: yaml.Mark | None) -> Spot | None:
-    return Spot(mark.line, mark.column) if mark else None
+def _position(mark: yaml.Mark | None) -> Position | None:
+    return Position(mark.line, mark.column) if mark else None
 
 
 def decode(data: bytes, source: str) -> str:

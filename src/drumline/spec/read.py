@@ -24,7 +24,7 @@ from drumline.spec.words import Kind, describe, find_meant, found, members, shor
 from drumline.words import nearest, printable
 
 if TYPE_CHECKING:
-    from drumline.spec.dialect.draft import Spot  # few files are written in a dialect
+    from drumline.spec.spot import Spot  # few files are written in a dialect
 
 # More than anybody mends at once; what it costs to find the rest is not bounded by the patience of a reader.
 MAX_PROBLEMS = 100

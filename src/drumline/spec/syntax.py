@@ -26,14 +26,14 @@ _MEANINGS = (
 )
 
 
-class Spot(NamedTuple):
+class Position(NamedTuple):
     """A place in a text; both numbers begin at 0."""
 
     line: int
     column: int
 
 
-def explain_syntax(trouble: str, *, noticed: Spot, began: Spot | None, text: str) -> tuple[int, str]:
+def explain_syntax(trouble: str, *, noticed: Position, began: Position | None, text: str) -> tuple[int, str]:
     """Say in which line what is wrong, and what to do about it."""
     line, meaning = noticed.line, trouble
     if re.search("cannot start any token|tab character", trouble):

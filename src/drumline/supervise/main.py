@@ -21,7 +21,6 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Journal, read_journal
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
-from drumline.supervise.detach import Acknowledge
 from drumline.supervise.loop import EventLoop
 from drumline.supervise.rounds import Rounds
 from drumline.supervise.site import site_of_run
@@ -41,7 +40,9 @@ RESERVE_BYTES_PER_REPLICA = 1024
 get_ready()
 
 
-def supervise(path: Path, acknowledge: Acknowledge, *, asked: StopRequested | ResumeRequested | None = None) -> None:
+def supervise(
+    path: Path, acknowledge: Callable[[str], object], *, asked: StopRequested | ResumeRequested | None = None
+) -> None:
     """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
 
     `asked` is what whoever calls this wants of it; nothing needs to be written for that. A run that cannot be resumed

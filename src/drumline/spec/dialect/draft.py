@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.errors import Problem
 from drumline.spec import document
 from drumline.spec.document import Entry, Node, Path, Scalar, Sequence
-from drumline.spec.words import spell
-from drumline.words import printable
+from drumline.spec.spot import Spot
 
 # The order in which a person would write them.
 _ORDER = (
     *("project", "name", "framework", "tensorflow", "environment", "roles", "parameters", "run", "resources", "port"),
     *("env", "workdir", "output", "checkpoint", "data", "restart", "timeouts", "success", "tensorboard", "engine"),
 )
-
-
-class Spot(NamedTuple):
-    """A place in a dialect's file: its line, and its path in the words of the dialect."""
-
-    source: str
-    line: int
-    path: Path = ()
-
-    def problem(self, message: str) -> Problem:
-        """Say something about what stands there."""
-        return Problem(self.source, self.line, spell(self.path), printable(message))
 
 
 class Draft:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from drumline.errors import EngineError, InputError, SpecError
 from drumline.spec.dialect.bounds import MEMORY_BYTES, bounded
-from drumline.spec.dialect.draft import Spot
+from drumline.spec.spot import Spot
 from drumline.words import nearest
 
 try:

@@ -8,8 +8,9 @@ from typing import Any
 
 from drumline.errors import SpecError
 from drumline.spec import document
-from drumline.spec.dialect.draft import Spot, plain
+from drumline.spec.dialect.draft import plain
 from drumline.spec.document import Node, Scalar, Sequence
+from drumline.spec.spot import Spot
 from drumline.spec.words import found
 
 _SUFFIXES = {

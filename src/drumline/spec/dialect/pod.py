@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from drumline.spec.dialect.draft import Draft, Spot, node_of, plain
+from drumline.spec.dialect.draft import Draft, node_of, plain
 from drumline.spec.dialect.part import Part
 from drumline.spec.quantity import format_bytes
+from drumline.spec.spot import Spot
 
 MAIN = "tensorflow"
 REPLICA = "replica"  # what our own pods call it

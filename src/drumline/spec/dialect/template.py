@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from drumline.spec.dialect.draft import Draft, Spot
+from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.jinja import Parameter, Template
+from drumline.spec.spot import Spot
 
 # Of the templates' siblings, these became variables of the program.
 _VARIABLES = {

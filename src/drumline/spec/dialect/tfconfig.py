@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from drumline.spec.dialect.draft import Draft, Spot
+from drumline.spec.dialect.draft import Draft
+from drumline.spec.spot import Spot
 
 # As they stand on a host in turn: who computes first.
 _ROLES = ("chief", "worker", "ps", "evaluator")

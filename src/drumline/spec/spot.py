@@ -1,0 +1,22 @@
+"""Where a value of a spec was said, in a file that is written in a dialect."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from drumline.errors import Problem
+from drumline.spec.document import Path
+from drumline.spec.words import spell
+from drumline.words import printable
+
+
+class Spot(NamedTuple):
+    """A place in a dialect's file: its line, and its path in the words of the dialect."""
+
+    source: str
+    line: int
+    path: Path = ()
+
+    def problem(self, message: str) -> Problem:
+        """Say something about what stands there."""
+        return Problem(self.source, self.line, spell(self.path), printable(message))
