@@ -59,7 +59,8 @@ def test_the_wheel_has_the_package_and_nothing_else_and_the_sdist_builds_the_sam
     assert {f"drumline/cli/templates/{name.replace('-', '_')}/train.py" for name in TEMPLATES} <= found.keys()
 
     with tarfile.open(build(ROOT, "sdist", tmp_path / "sdist")) as sdist:
-        sdist.extractall(tmp_path / "unpacked", filter="data")
+        sdist.extraction_filter = getattr(tarfile, "data_filter", None)  # there from 3.11.4 on
+        sdist.extractall(tmp_path / "unpacked")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     assert contents(build(unpacked, "wheel", tmp_path / "again")) == found
 

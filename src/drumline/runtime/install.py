@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import select
@@ -12,6 +11,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from configparser import Error as ConfigError
+from configparser import RawConfigParser
 from contextlib import suppress
 from pathlib import Path
 
@@ -145,14 +146,16 @@ def _installed(packages: Path) -> int:
 
 
 def _settings_for_uv(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Where packages come from, as pip was told; uv reads none of pip's files and variables."""
-    answer = subprocess.run([python, "-m", "pip", "config", "list"], env=environ, capture_output=True, check=False)
-    known: dict[str, str] = {}
-    lines = re.findall(rb"^(global|install|:env:)\.([a-z-]+)=(.*)$", answer.stdout, re.MULTILINE)
-    lines = [[word.decode(errors="replace") for word in line] for line in lines]
-    for _, name, value in sorted(lines, key=lambda line: ("global", "install", ":env:").index(line[0])):
-        with suppress(ValueError, SyntaxError):
-            known[name] = str(ast.literal_eval(value))
+    """Where packages come from, as pip was told; uv reads none of pip's files and variables.
+
+    The files are read here: a Python of a distribution may have no pip that could be asked.
+    """
+    said = RawConfigParser(strict=False)
+    for file in _files_of_pip(python, environ):  # the later ones overrule those before
+        with suppress(OSError, ConfigError, UnicodeDecodeError):
+            said.read(file, encoding="utf-8")
+    parts = filter(said.has_section, ("global", "install"))
+    known = {name.replace("_", "-"): value for part in parts for name, value in said.items(part)}
     for name in _PIP_TO_UV:
         if given := environ.get(f"PIP_{name.upper().replace('-', '_')}"):
             known[name] = given
@@ -161,3 +164,18 @@ def _settings_for_uv(python: str, environ: Mapping[str, str]) -> dict[str, str]:
         uvs: between.get(name, " ").join(known[name].split()) for name, uvs in _PIP_TO_UV.items() if known.get(name)
     }
     return {name: value for name, value in told.items() if name not in environ}
+
+
+def _files_of_pip(python: str, environ: Mapping[str, str]) -> list[str]:
+    home, named = environ.get("HOME", ""), environ.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:
+        return []
+    everybodys = [*reversed(environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"))]
+    ones_own = [f"{home}/.pip/pip.conf", f"{environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/pip/pip.conf"]
+    return [
+        *(f"{folder}/pip/pip.conf" for folder in everybodys),
+        "/etc/pip.conf",
+        *([] if os.path.exists(named) else ones_own),
+        f"{os.path.dirname(os.path.dirname(python))}/pip.conf",
+        *filter(None, [named]),
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from drumline.engine.local.claim import claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
@@ -67,6 +69,7 @@ def test_a_supervisor_that_is_killed_with_a_worker_brings_it_back_when_it_return
     assert (state.attempt, state.restarts) == (0, {"crash": 1})
 
 
+@pytest.mark.usefixtures("private_networks")
 def test_a_worker_returns_to_a_private_network(house: House) -> None:
     house.write(
         "net.py",

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -174,7 +174,8 @@ class ClusterOutput:
 
         def extract() -> None:
             with os.fdopen(reading, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-                archive.extractall(scratch, filter="data")
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)  # there from 3.11.4 on
+                archive.extractall(scratch, members=_inside(archive))
                 while stream.read(1 << 20):  # what stands behind the end of the archive
                     pass
 
@@ -255,6 +256,21 @@ async def _script() -> AsyncIterator[bytes]:
     async for data in keys():
         yield data
     yield b"\nexit\n"
+
+
+def _inside(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
+    """What a pod sends, as long as it is nothing but files, folders and links that stay in the folder they go to."""
+    for member in members:
+        ends = [member.name]
+        if member.islnk():
+            ends.append(member.linkname)
+        elif member.issym():
+            ends.append(posixpath.join(posixpath.dirname(member.name), member.linkname))
+        elif not (member.isfile() or member.isdir()):
+            raise tarfile.TarError(f"{member.name} is neither a file nor a folder")
+        if any(posixpath.isabs(end) or posixpath.normpath(end).split("/")[0] == ".." for end in ends):
+            raise tarfile.TarError(f"{member.name} would lie outside")
+        yield member
 
 
 def _last(said: io.BytesIO) -> str:

@@ -26,7 +26,8 @@ print(len([name for name in sys.modules if name.startswith("drumline")]))
 
 def _unpack(folder: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(package_data())) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # there from 3.11.4 on
+        archive.extractall(folder)
     return folder
 
 
