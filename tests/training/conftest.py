@@ -1,4 +1,4 @@
-"""Houses in which scripts find drumline's runtime."""
+"""Houses in which scripts find drumline's runtime, and what they share: a framework is imported once for all."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from drumline.engine.local.warm.client import warm_folder
+from drumline.engine.local.warm.known import stop_warm_processes
 from integration.local.runs import House
-from training.line import ROOT
+from training.examples import open_house
+
+
+@pytest.fixture(scope="session")
+def warmth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the warm processes of all trainings are found; they end with the last of the tests."""
+    folder = tmp_path_factory.mktemp("warmth")
+    warm_folder(folder).mkdir(mode=0o700)
+    yield folder
+    stop_warm_processes(folder)
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    place = House(tmp_path / "house")
-    place.env["PYTHONPATH"] = str(ROOT / "src")
-    place.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    try:
+def house(tmp_path: Path, warmth: Path) -> Iterator[House]:
+    with open_house(tmp_path, warmth) as place:
         yield place
-        place.leave()
-    finally:
-        place.clear()

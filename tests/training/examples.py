@@ -16,18 +16,21 @@ from training.line import LINE_SECONDS, ROOT, find_python, run
 
 
 @contextmanager
-def open_house(folder: Path) -> Iterator[House]:
-    """A house in which examples find `drumline.runtime`; nothing of them is left in the end."""
-    house = House(folder / "house")
+def open_house(folder: Path, warmth: Path | None = None) -> Iterator[House]:
+    """A house in which scripts find `drumline.runtime`; nothing of them is left in the end."""
+    house = House(folder / "house", warmth=warmth)
     house.env["PYTHONPATH"] = str(ROOT / "src")
-    house.env["TMPDIR"] = str(folder / "tmp")
-    (folder / "tmp").mkdir()
+    house.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    temporary = (warmth or folder) / "tmp"
+    house.env["TMPDIR"] = str(temporary)
+    temporary.mkdir(exist_ok=True)
     try:
         yield house
         house.leave()
-        assert list((folder / "tmp").glob("private-*")) == []
+        assert list(temporary.glob("private-*")) == []
     finally:
         house.clear()
+        shutil.rmtree(temporary)
 
 
 def train(house: House, folder: str, environment: str, *words: str, script: str) -> Run:

@@ -20,12 +20,20 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LINE_SECONDS = 600.0
 
+# As `python train.py` does it.
+_ALONE_AND_THEN = """
+import os, runpy, sys
+sys.argv = ["train.py"]
+runpy.run_path("train.py", run_name="__main__")
+os.environ["OUTPUT_DIR"] = {output!r}
+"""
+
 
 class Project:
-    """What `drumline init` wrote into a folder, and the environment of the framework it is for."""
+    """What `drumline init` wrote into a folder, and the environment of the framework it is for; other files beside."""
 
-    def __init__(self, folder: Path, template: str, environment: str) -> None:
-        self.folder = folder / "project"
+    def __init__(self, project: Path, folder: Path, template: str, environment: str) -> None:
+        self.folder = project
         self.python = find_python(environment)
         self._rest = folder
         # Little more than nothing: no variable of whoever runs the tests reaches a training.
@@ -36,31 +44,27 @@ class Project:
             "PYTHONPATH": str(ROOT / "src"),
         }
         self.output = folder / "home" / "runs" / "0" / "output"
-        self.drumline("init", "--template", template, str(self.folder))
+        self.drumline("init", "--template", template, ".")
 
     def drumline(self, *words: str) -> str:
         """Run a command of drumline with the framework's interpreter and return what it prints."""
-        argv = [str(self.python), "-m", "drumline", *words]
-        return run(argv, self.folder if self.folder.exists() else self._rest, self._env)
+        return run([str(self.python), "-m", "drumline", *words], self.folder, self._env)
 
-    def run_alone(self, *words: str) -> str:
-        """Run the script as one process that was not started by drumline."""
-        return run([str(self.python), "train.py", *words], self.folder, self._env)
-
-    def evaluate(self, code: str) -> str:
-        """Run a few lines of Python beside the script and return what they print."""
-        return run([str(self.python), "-c", code], self.folder, {**self._env, "OUTPUT_DIR": str(self.output)})
+    def run_alone(self, and_then: str = "") -> str:
+        """Run the script in one process that was not started by drumline; then a few lines that see a line's output."""
+        code = _ALONE_AND_THEN.format(output=str(self.output)) + and_then
+        return run([str(self.python), "-c", code], self.folder, self._env)
 
     @contextmanager
-    def line(self, name: str, *parameters: str) -> Iterator[Line]:
+    def line(self, *parameters: str) -> Iterator[Line]:
         """Render the line, with ports that no other test takes, and clear it away in the end."""
         with claimed_ports(8) as port:
             spec = (self.folder / "drumline.yml").read_text()
             (self.folder / "here.yml").write_text(f"{spec}\nport: {port}\n")
             options = [word for parameter in parameters for word in ("-p", parameter)]
-            script = self._rest / f"{name}.sh"
+            script = self._rest / "line.sh"
             script.write_text(self.drumline("render", "here.yml", *options))
-            logs = self._rest / name
+            logs = self._rest / "logs"
             logs.mkdir()
             with Line(script, logs, self._env) as line:
                 yield line
@@ -105,16 +109,6 @@ class Line:
                     os.close(key.fd)
                     if code := self._reap(key.data):
                         pytest.fail(f"{key.data} exited with {code}{self.tails()}")
-
-    def await_text(self, replica: str, text: str) -> None:
-        """Wait until the replica has written a line that begins so."""
-        follow = ["tail", "-n", "+1", "-f", f"--pid={self._processes[replica].pid}", str(self._logs / replica)]
-        with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True, errors="replace") as tail:
-            assert tail.stdout
-            seen = any(written.startswith(text) for written in tail.stdout)
-            tail.kill()
-        if not seen:
-            pytest.fail(f"{replica} ended and never wrote `{text}`{self.tails()}")
 
     def is_running(self, replica: str) -> bool:
         """Whether the replica has not exited."""

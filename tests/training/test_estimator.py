@@ -72,8 +72,8 @@ print("real", example.load_issues(5))
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with open_house(tmp_path) as place:
+def house(tmp_path: Path, warmth: Path) -> Iterator[House]:
+    with open_house(tmp_path, warmth) as place:
         # Where `scripts/environment --example` built it. The runtime comes with the environment, as for a user.
         cache = os.environ.get("DRUMLINE_CACHE") or Path.home() / ".cache" / "drumline-dev"
         place.env["XDG_CACHE_HOME"] = str(Path(cache).absolute())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,6 @@ from drumline.run.state import Phase
 from drumline.runtime.progress import read_report
 from integration.local.runs import House, Run, wait_until
 from summaries import read_scalars
-from training.examples import open_house
 from training.line import LINE_SECONDS, ROOT, accuracies, find_python, losses, run
 
 EXAMPLES = ("keras_mnist", "custom_training_mnist")
@@ -36,6 +33,7 @@ for name, found in ("model", model.predict(images, verbose=0)), ("served", serve
 # An example in which one worker is killed, in the first attempt only, after it reported an epoch and before it saved.
 KILLED = """
 import os, runpy, signal
+import tensorflow  # whoever says so starts warm
 from drumline import runtime
 report = runtime.report
 
@@ -51,6 +49,7 @@ runpy.run_path("{example}.py", run_name="__main__")
 # An example that waits in its last epoch, so that somebody can look at the others.
 WATCHED = """
 import os, runpy, time
+import tensorflow  # whoever says so starts warm
 from drumline import runtime
 report = runtime.report
 
@@ -79,12 +78,6 @@ for batches in (
         seen = [row for rows, _ in data for row in everyone.experimental_local_results(rows)[0].numpy()]
         print("rows", *(hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in seen))
 """
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with open_house(tmp_path) as place:
-        yield place
 
 
 def train(house: House, example: str, *words: str, script: str = "") -> Run:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from drumline.run.traces import STACKS
 from integration.local.runs import COMMAND, House, Run
-from training.examples import open_house
 from training.line import LINE_SECONDS, find_python
 
 TORCH = """
@@ -53,14 +48,6 @@ if task["type"] == "chief":
 else:
     tf.distribute.MultiWorkerMirroredStrategy()
 """
-
-
-@pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """One house for all, so that the second line of a framework starts warm."""
-    with open_house(tmp_path_factory.mktemp("hangs")) as place:
-        place.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
-        yield place
 
 
 def train(house: House, framework: str, script: str, words: str, spec: str) -> Run:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from drumline.engine.local.network import objection
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
-from training.line import LINE_SECONDS, ROOT, claimed_ports, find_python, losses
+from training.line import LINE_SECONDS, claimed_ports, find_python, losses
 
 # Connects to an address and says what came of it, in the namespaces of a process if one is named.
 KNOCK = """
@@ -33,16 +31,10 @@ with socket.socket() as client:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(house: House) -> House:
     if forbidden := objection():
         pytest.skip(forbidden)
-    place = House(tmp_path / "house")
-    place.env["PYTHONPATH"] = str(ROOT / "src")
-    try:
-        yield place
-        place.leave()
-    finally:
-        place.clear()
+    return house
 
 
 def knock(host: str, port: int, inside: int | None = None) -> str:

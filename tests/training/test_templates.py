@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from training.line import Line, Project, accuracies, losses
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+from training.examples import said, train_to_the_end
+from training.line import LINE_SECONDS, Project, accuracies, losses
 from training.scripts import NAME_THREADS
 
 # Each prints how many of the test data the saved model tells right.
 READ_KERAS = """
-import os, keras, numpy as np
+import keras, numpy as np
 from train import make_dataset
 images, labels = next(iter(make_dataset(512, seed=2).batch(512)))
 model = keras.models.load_model(os.environ["OUTPUT_DIR"] + "/model.keras")
@@ -37,20 +43,46 @@ LIST_THREADS = f"""{NAME_THREADS}
 print("threads left:", names_of_threads("gloo"))
 """
 
-MIRRORED = [
-    pytest.param("keras", "tensorflow", READ_KERAS, id="keras"),
-    pytest.param("custom-loop", "tensorflow", READ_KERAS, id="custom-loop"),
-    pytest.param("torch", "torch", READ_TORCH, id="torch"),
-    pytest.param("jax", "jax", READ_JAX, id="jax"),
-]
+WORKERS = ("worker.0", "worker.1")
 
 
-def train(project: Project, name: str, *parameters: str) -> Line:
-    """Train with two workers until both have finished."""
-    with project.line(name, *parameters) as line:
-        line.start("worker.0", "worker.1")
-        line.finish("worker.0", "worker.1")
-    return line
+@pytest.fixture
+def make_project(house: House, tmp_path: Path) -> Callable[[str, str], Project]:
+    """A template's project in the house, and the environment it is for."""
+    return lambda template, environment: Project(house.project, tmp_path, template, environment)
+
+
+def train_by_hand(project: Project, *parameters: str) -> dict[str, str]:
+    """Train with two workers, each started as a person would, until both have finished; return what each said."""
+    with project.line(*parameters) as line:
+        line.start(*WORKERS)
+        line.finish(*WORKERS)
+    return {replica: line.output(replica) for replica in WORKERS}
+
+
+def start(house: House, project: Project, *parameters: str) -> Run:
+    """Begin to train by `drumline train`, which need not import a framework again."""
+    answer = house.run("train", "-d", write_spec(project), *options(parameters))
+    assert answer.code == 0, answer.err
+    return Run(house, answer.out.strip())
+
+
+def train(house: House, project: Project, *parameters: str) -> dict[str, str]:
+    """Train by `drumline train` to the end, where others have trained before; return what each said."""
+    run = train_to_the_end(house, write_spec(project), *options(parameters))
+    return {str(replica): said(run, str(replica)) for replica in run.state.replicas}
+
+
+def options(parameters: tuple[str, ...]) -> list[str]:
+    return [word for parameter in parameters for word in ("-p", parameter)]
+
+
+def write_spec(project: Project) -> str:
+    """Write the template's spec with its framework's Python, and with the folders of a line by hand; name the file."""
+    spec = (project.folder / "drumline.yml").read_text().replace("run: python", f"run: {project.python}")
+    folders = f"output: {project.output}\ncheckpoint: {project.output}/checkpoint\n"
+    (project.folder / "there.yml").write_text(f"{spec}\n{folders}tensorboard: false\n")
+    return "there.yml"
 
 
 def is_falling(values: dict[int, float]) -> bool:
@@ -58,63 +90,84 @@ def is_falling(values: dict[int, float]) -> bool:
     return ordered == sorted(ordered, reverse=True) and ordered[-1] < ordered[0] / 2
 
 
-@pytest.mark.parametrize(("template", "environment", "read_model"), MIRRORED)
+@pytest.mark.parametrize(
+    ("template", "environment", "read_model"),
+    [
+        pytest.param("keras", "tensorflow", READ_KERAS, id="keras"),
+        pytest.param("custom-loop", "tensorflow", READ_KERAS, id="custom-loop"),
+        pytest.param("torch", "torch", READ_TORCH, id="torch"),
+        pytest.param("jax", "jax", READ_JAX, id="jax"),
+    ],
+)
 def test_two_workers_train_as_one_and_go_on_where_they_ended(
-    tmp_path: Path, template: str, environment: str, read_model: str
+    house: House,
+    make_project: Callable[[str, str], Project],
+    tmp_path: Path,
+    template: str,
+    environment: str,
+    read_model: str,
 ) -> None:
-    project = Project(tmp_path, template, environment)
-    alone = project.run_alone()
-
-    line = train(project, "first")
-    first = line.output("worker.0")
+    project = make_project(template, environment)
+    # What is rendered is tried by hand once for each framework.
+    line = train(house, project) if template == "custom-loop" else train_by_hand(project)
+    first = line["worker.0"]
     assert list(losses(first)) == [1, 2, 3, 4]
     assert is_falling(losses(first))
-    assert losses(line.output("worker.1")) == losses(first)
-    assert accuracies(line.output("worker.1")) == accuracies(first)
+    assert losses(line["worker.1"]) == losses(first)
+    assert accuracies(line["worker.1"]) == accuracies(first)
+    # Only worker 0 leaves something behind.
+    everything = (path.name for path in tmp_path.rglob("*") if path.name != "attempts")
+    assert [name for name in everything if "temp" in name or "partial" in name] == []
+    assert "saved" in first
+    assert "saved" not in line["worker.1"]
+
+    alone = project.run_alone(read_model)
     assert losses(first) == pytest.approx(losses(alone), rel=1e-3)
     assert accuracies(first) == pytest.approx(accuracies(alone), abs=0.01)
-    assert float(project.evaluate(read_model)) == pytest.approx(accuracies(first)[4], abs=1e-4)
-    # Only worker 0 leaves something behind.
-    assert [path for path in tmp_path.rglob("*") if "temp" in path.name or "partial" in path.name] == []
-    assert "saved" in first
-    assert "saved" not in line.output("worker.1")
+    assert float(alone.splitlines()[-1]) == pytest.approx(accuracies(first)[4], abs=1e-4)
 
-    line = train(project, "second", "epochs=5")
-    second = losses(line.output("worker.0"))
+    line = train(house, project, "epochs=5")
+    second = losses(line["worker.0"])
     assert list(second) == [5]
-    assert losses(line.output("worker.1")) == second
+    assert losses(line["worker.1"]) == second
     assert second[5] < losses(first)[3]
 
 
-def test_nothing_of_torch_runs_when_its_script_has_ended(tmp_path: Path) -> None:
+def test_nothing_of_torch_runs_when_its_script_has_ended(
+    house: House, make_project: Callable[[str, str], Project]
+) -> None:
     """A thread of gloo that lets go of a tensor while Python ends aborts the process, now and then."""
-    project = Project(tmp_path, "torch", "torch")
+    project = make_project("torch", "torch")
     script = project.folder / "train.py"
     script.write_text(script.read_text() + LIST_THREADS)
-    line = train(project, "first", "epochs=1")
-    for replica in ("worker.0", "worker.1"):
-        assert "gloo" not in line.output(replica).split("threads left: ")[1]
+    for output in train(house, project, "epochs=1").values():
+        assert "gloo" not in output.split("threads left: ")[1]
 
 
-def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(tmp_path: Path) -> None:
-    project = Project(tmp_path, "keras", "tensorflow")
-    with project.line("first", "epochs=10000") as line:
-        line.start("worker.0", "worker.1")
-        line.await_text("worker.0", "epoch 3:")
-        line.kill()
-    done = max(losses(line.output("worker.0")))
+def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(
+    house: House, make_project: Callable[[str, str], Project]
+) -> None:
+    project = make_project("keras", "tensorflow")
+    run = start(house, project, "epochs=10000")
+    wait_until(lambda: run.state.phase.is_final or 3 in losses(said(run, "worker.0")), LINE_SECONDS)
+    for replica in WORKERS:
+        os.kill(run.pid(replica), signal.SIGKILL)
+    run.wait_for(Phase.FAILED, LINE_SECONDS)
+    done = max(losses(said(run, "worker.0")))
 
-    line = train(project, "second", f"epochs={done + 3}")
-    second = losses(line.output("worker.0"))
+    line = train(house, project, f"epochs={done + 3}")
+    second = losses(line["worker.0"])
     # The kill may have come between the saving of an epoch and the printing of its loss.
     assert min(second) in (done + 1, done + 2)
     assert max(second) == done + 3
-    assert losses(line.output("worker.1")) == second
+    assert losses(line["worker.1"]) == second
 
 
-def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_looks_on(tmp_path: Path) -> None:
-    project = Project(tmp_path, "ps", "tensorflow")
-    with project.line("first") as line:
+def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_looks_on_or_alone(
+    house: House, make_project: Callable[[str, str], Project]
+) -> None:
+    project = make_project("ps", "tensorflow")
+    with project.line() as line:
         line.start("ps.0", "worker.0", "worker.1", "evaluator.0", "chief.0")
         line.finish("chief.0", "evaluator.0")
         # They serve until somebody stops them.
@@ -122,35 +175,30 @@ def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_lo
     assert list(losses(line.output("chief.0"))) == [1, 2, 3, 4]
     assert is_falling(losses(line.output("chief.0")))
     seen = accuracies(line.output("evaluator.0"))
-    assert float(project.evaluate(READ_KERAS)) == pytest.approx(seen[4], abs=1e-4)
     assert seen[4] > 0.7
 
-    with project.line("second", "epochs=5") as line:
-        line.start("ps.0", "worker.0", "worker.1", "chief.0")
-        line.finish("chief.0")
-    assert list(losses(line.output("chief.0"))) == [5]
-
-
-def test_the_script_for_parameter_servers_also_trains_alone(tmp_path: Path) -> None:
-    project = Project(tmp_path, "ps", "tensorflow")
-    output = project.run_alone()
-    assert list(losses(output)) == [1, 2, 3, 4]
-    assert is_falling(losses(output))
-    assert accuracies(output)[4] > 0.7
+    alone = project.run_alone(READ_KERAS)
+    assert float(alone.splitlines()[-1]) == pytest.approx(seen[4], abs=1e-4)
+    assert list(losses(alone)) == [1, 2, 3, 4]
+    assert is_falling(losses(alone))
+    assert accuracies(alone)[4] > 0.7
     assert (project.folder / "output" / "model.keras").exists()
 
+    assert list(losses(train(house, project, "epochs=5")["chief.0"])) == [5]
 
-def test_replicas_without_a_framework_know_who_they_are(tmp_path: Path) -> None:
-    project = Project(tmp_path, "plain", "jax")
-    line = train(project, "first")
+
+def test_replicas_without_a_framework_know_who_they_are(
+    house: House, make_project: Callable[[str, str], Project]
+) -> None:
+    project = make_project("plain", "jax")
+    line = train_by_hand(project)
     for index in (0, 1):
-        output = line.output(f"worker.{index}")
+        output = line[f"worker.{index}"]
         assert output.startswith(f"worker.{index} of run 0, attempt 0\n")
         assert list(losses(output)) == [1, 2, 3, 4]
         assert losses(output)[4] < losses(output)[1] / 2
         assert (project.output / f"worker-{index}.json").exists()
-    assert losses(project.run_alone()) == losses(line.output("worker.0"))
-    assert losses(line.output("worker.1")) != losses(line.output("worker.0"))
+    assert losses(project.run_alone()) == losses(line["worker.0"])
+    assert losses(line["worker.1"]) != losses(line["worker.0"])
 
-    line = train(project, "second", "epochs=5")
-    assert list(losses(line.output("worker.1"))) == [5]
+    assert list(losses(train(house, project, "epochs=5")["worker.1"])) == [5]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from drumline.runtime.progress import read_report
 from integration.local.runs import House, Run
-from training.examples import open_house, said, train, train_alone
+from training.examples import said, train, train_alone
 from training.line import accuracies, losses
 from training.scripts import NAME_THREADS
 
@@ -110,12 +108,6 @@ example.step = note
 found = example.predict(dict(np.load("{output}/model.npz")), images)
 """,
 )
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with open_house(tmp_path) as place:
-        yield place
 
 
 @pytest.mark.parametrize("example", [TORCH, JAX], ids=lambda example: example.folder)

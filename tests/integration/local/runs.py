@@ -16,6 +16,7 @@ from typing import IO, NamedTuple, TypeVar
 import pytest
 
 from drumline.engine.local.trace import Trace, read_trace
+from drumline.engine.local.warm.client import warm_folder
 from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
@@ -79,9 +80,12 @@ class Answer(NamedTuple):
 
 
 class House:
-    """A home and a project folder; everything started here is known by its environment, its folder or its files."""
+    """A home and a project folder; everything started here is known by its environment, its folder or its files.
 
-    def __init__(self, path: Path, *, owner: int | None = None) -> None:
+    With `warmth`, a folder that houses share, warm processes are everybody's: they stay when this house is left.
+    """
+
+    def __init__(self, path: Path, *, owner: int | None = None, warmth: Path | None = None) -> None:
         self.path = path
         self.home = path / "home"
         self.project = path / "project"
@@ -99,6 +103,13 @@ class House:
             "DRUMLINE_TENSORBOARD": "/nowhere",  # whoever tests it says where; nobody downloads it
             "HERE": str(self.project),
         }
+        self._warmth = warmth
+        if warmth:
+            self.home.mkdir()
+            warm_folder(self.home).symlink_to(warm_folder(warmth))
+            # Where one variable differs, so does the warm process.
+            self.env |= {"XDG_CACHE_HOME": str(warmth / "cache"), "TMPDIR": str(warmth / "tmp")}
+            del self.env["HERE"]
 
     def write(self, name: str, text: str) -> Path:
         """Write a file of the project."""
@@ -212,7 +223,7 @@ class House:
 
     def leave(self) -> None:
         """Assert that nothing is left, when what may stay for the next run has been told to go; end what is."""
-        stop_warm_processes(self.home)
+        self._cool()
         try:
             wait_until(lambda: not self.processes(), 60)
         except AssertionError:
@@ -227,11 +238,15 @@ class House:
 
     def clear(self) -> None:
         """End everything, however it was left."""
-        stop_warm_processes(self.home)
+        self._cool()
         while left := self.processes():
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+    def _cool(self) -> None:
+        if not self._warmth:
+            stop_warm_processes(self.home)
 
 
 class Run:
