@@ -62,12 +62,17 @@ Found = TypeVar("Found")
 
 
 def wait_until(look: Callable[[], Found | None], seconds: float = PATIENCE_SECONDS) -> Found:
-    """Look again and again until there is something, and return it."""
-    deadline = time.monotonic() + seconds
+    """Look again and again until there is something, and return it.
+
+    Whoever is waited for needs the cores: looks take half of the time at most, and are less often the longer it takes.
+    """
+    began = looked = time.monotonic()
     while not (found := look()):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now - began > seconds:
             raise AssertionError(f"not within {seconds:g} s")
-        time.sleep(0.005)
+        time.sleep(max(0.005, min((now - began) / 50, 0.05), min(now - looked, 0.3)))
+        looked = time.monotonic()
     return found
 
 
