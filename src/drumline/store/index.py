@@ -148,13 +148,12 @@ def clean_text(text: str) -> str:
 
 def _connect(path: str) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite would let everybody read it
-    connection = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)
-    connection.execute("PRAGMA synchronous = OFF")  # what a power loss takes away is made again
-    return connection
+    return sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
     """Begin with an empty table where there is none of this version."""
+    connection.execute("PRAGMA synchronous = OFF")  # what a power loss takes away is made again
     if _version(connection) == VERSION:
         return
     with connection:
