@@ -22,7 +22,7 @@ from fuzz.cases import Trial, case
 from fuzz.mutate import TEXTS, damage, damage_lines, twist
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes-jinja", "myjob.template.jinja").read_bytes()
+SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes_jinja", "myjob.template.jinja").read_bytes()
 SPECS = [
     *(path.read_bytes() for path in sorted(ROOT.glob("examples/*/drumline.yml"))),
     *(path.read_bytes() for path in sorted(ROOT.glob("tests/golden/**/drumline.yml"))),
