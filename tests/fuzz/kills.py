@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,18 +129,28 @@ class Trial:
                 for pid in self.stopped:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGCONT)
-                wait_until(lambda: self.house.runs() or command.poll() is not None)
+                wait_until(lambda: any(self.is_planned(run) for run in self.house.runs()) or command.poll() is not None)
                 if self.is_detached:
                     wait_until(lambda: command.poll() is not None)
                 runs = self.house.runs()
                 for run in runs:
                     self.end(run)
                 _, err = command.communicate(timeout=PATIENCE_SECONDS)
-        assert "Traceback" not in err, err
+        # Whoever is interrupted before Python has read a line of ours is shown what Python shows.
+        is_early = err.endswith("KeyboardInterrupt\n") and "drumline/__main__.py" not in err
+        assert "Traceback" not in err or is_early, err
+        for run in [run for run in runs if not self.is_planned(run)]:
+            shutil.rmtree(run.path)  # never one, and passed over by all that shows runs
+            runs.remove(run)
         for run in runs:
             self.check(run, command.returncode)
         self.house.leave()
         return ", ".join(str(run.state.phase) for run in runs) or "nothing"
+
+    @staticmethod
+    def is_planned(run: Run) -> bool:
+        """Whether it is a run; a folder without a plan was never one."""
+        return run.folder.plan_file.exists()
 
     def wait_for(self, what: str, command: subprocess.Popen[str]) -> None:
         """Wait until there is so much of the run, or nothing more will come of it."""
@@ -189,7 +200,7 @@ class Trial:
 
     def end(self, run: Run) -> None:
         """Have it end, by itself or not; whoever asks for that is hurt now and then as well."""
-        if not run.folder.plan_file.exists():
+        if not self.is_planned(run):
             return
         asks = ["supervise", "kill", "kill --force", "wait"]
         for _ in range(20):
@@ -212,8 +223,6 @@ class Trial:
 
     def check(self, run: Run, code: int) -> None:
         """What must hold of a run that is over."""
-        if not run.folder.plan_file.exists():
-            return
         assert "Traceback" not in run.said(), run.said()
         state, plan, events = run.state, run.folder.plan(), run.events
         ended = {(e.replica, e.attempt, e.incarnation) for e in events if isinstance(e, ReplicaExited)}
