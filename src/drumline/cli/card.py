@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from drumline.cli.frame import BAR
 from drumline.cli.progress import describe, progress_data
+from drumline.cli.remedies import remedy_for
 from drumline.cli.text import span, utc
 from drumline.plan.types import ReplicaId
 from drumline.view.card import Card, Followers
@@ -14,12 +14,13 @@ from drumline.words import printable
 
 _NARROW = 40  # columns; below that lines are left to the terminal
 _NAMES = 4  # are spelled out
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 def spell_card(run: str, card: Card, columns: int | None) -> str:
     """The card as lines behind a bar, none wider than this; None is as wide as it takes."""
-    paragraphs = [[_headline(run, card), _facts(run, card)], list(card.lines), [_followers(run, card)], [_hint(card)]]
+    remedy = remedy_for(card.cause.said)
+    hints = [f"hint: {remedy}"] if remedy else []
+    paragraphs = [[_headline(run, card), _facts(run, card)], list(card.lines), [_followers(run, card)], hints]
     lines: list[str] = []
     for paragraph in paragraphs:
         said = [printable(line) for line in paragraph if line]
@@ -71,16 +72,6 @@ def _facts(run: str, card: Card) -> str:
         of = "" if card.standing_of == card.cause.replica else f"{_spell(run, card.standing_of)} was at "
         facts.append(f"{of}{far}")
     return ", ".join(fact for fact in facts if fact)
-
-
-def _hint(card: Card) -> str:
-    """What to do, where what was said leaves no doubt."""
-    if missing := _NO_MODULE.match(card.cause.said):
-        return (
-            f"hint: the Python that ran this has no `{missing[1]}`: install it there, or let the run have a Python"
-            " of its own, with `environment` in the spec"
-        )
-    return ""
 
 
 def _followers(run: str, card: Card) -> str:

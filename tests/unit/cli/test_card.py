@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from drumline.cli.card import spell_card
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit
@@ -46,6 +48,36 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
         "\n┃\n┃ hint: the Python that ran this has no `keras.layers`: install it there, or let the run have a Python"
         " of its own, with `environment` in the spec"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (
+            "ValueError: Attempt to convert a value (PerReplica:{ 0: <tf.Tensor",
+            "`strategy()` of drumline.runtime.tensorflow",
+        ),
+        (
+            "ValueError: To use this dataset, you need to pass this dataset to ClusterCoordinator.create",
+            "`drumline init --template ps`",
+        ),
+        (
+            "tensorboard.compat.tensorflow_stub.errors.TBNotInstalledError: TensorBoard is not installed, missing",
+            "`pip install tensorboard`",
+        ),
+        ("AttributeError: module 'tensorflow' has no attribute 'estimator'", "`environment` in the spec"),
+    ],
+)
+def test_what_people_meet_again_and_again_is_told_with_what_helps(said: str, remedy: str) -> None:
+    cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", said)
+    hint = spell_card("4", card(cause=cause), None).split("\n")[-1]
+    assert hint.startswith("┃ hint: ")
+    assert remedy in hint
+
+
+def test_an_error_of_ones_own_gets_no_advice() -> None:
+    cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", "ValueError: bad row in shard 7")
+    assert "hint" not in spell_card("4", card(cause=cause), None)
 
 
 def test_what_became_of_the_others_is_one_line() -> None:

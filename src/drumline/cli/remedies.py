@@ -1,0 +1,34 @@
+"""What to do about an error that people meet again and again, and whose words do not say it."""
+
+from __future__ import annotations
+
+import re
+
+_OWN_PYTHON = "let the run have a Python of its own, with `environment` in the spec"
+_REMEDIES = {
+    r"ModuleNotFoundError: No module named '([\w.]+)'": (
+        rf"the Python that ran this has no `\1`: install it there, or {_OWN_PYTHON}"
+    ),
+    r"ValueError: Attempt to convert a value \(PerReplica:": (
+        "Keras 3 cannot `fit` with several workers by itself (keras#20585): with `strategy()` of"
+        " drumline.runtime.tensorflow it can, and so can tf-keras; see docs/runtime.md"
+    ),
+    r"ValueError: To use this dataset, you need to pass this dataset to ClusterCoordinator": (
+        "Keras 3 cannot `fit` with parameter servers: take a loop of your own with a ClusterCoordinator, as"
+        " `drumline init --template ps` writes it, or tf-keras; see docs/runtime.md"
+    ),
+    r"(?:\w+\.)*TBNotInstalledError: ": (
+        "TensorFlow no longer brings TensorBoard, which writes its summaries: `pip install tensorboard`"
+    ),
+    r"AttributeError: module 'tensorflow' has no attribute 'estimator'": (
+        f"Estimator is gone since TensorFlow 2.16: install 2.15, or {_OWN_PYTHON}; see docs/examples.md"
+    ),
+}
+
+
+def remedy_for(said: str) -> str:
+    """What helps against this last word of a replica; nothing where that is in doubt."""
+    for pattern, words in _REMEDIES.items():
+        if found := re.match(pattern, said):
+            return found.expand(words)
+    return ""
