@@ -43,7 +43,8 @@ class Kubectl(NamedTuple):
         """Make it, with what the cluster's controllers put into each a moment later: pods need the account."""
         self("create", "namespace", self.namespace)
         theirs = ("serviceaccount/default", "configmap/kube-root-ca.crt")
-        self("wait", *theirs, "--for=create", f"--timeout={PATIENCE_SECONDS:.0f}s")
+        for each in theirs:  # one by one: kubectl waits for no two that are both missing
+            self("wait", each, "--for=create", f"--timeout={PATIENCE_SECONDS:.0f}s")
 
     def until_said(self, is_all: Callable[[str], bool], *words: str) -> str:
         """Wait until a log says so, and return it: a node writes the end of one a moment after its container's."""
