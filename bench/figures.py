@@ -36,8 +36,7 @@ REASONS = {
     " ([ADR 0013](adr/0013-a-spare-supervisor.md)). honcho reads one line of a Procfile instead.",
     "to disk": "Replicas write into their logs themselves, as they do for the shell. What is more is the start of two"
     " commands, `train -d` and `wait`, and the marks of time that the supervisor sets beside the logs.",
-    "1 worker": "One process that has all cores should be the same both ways, and the machine drifts by a fifth in a"
-    " minute: of seven repetitions each, torch had 0.87 and, five minutes later, 1.03. More of them have to show it.",
+    "1 worker": "One process that has all cores should be the same both ways.",
     "first step on all, first": "Nothing is warm yet: one process imports TensorFlow (most of the time, on one core),"
     " while by hand two processes import it at the same time on two cores. Only with more workers than cores does one"
     " import for all save much ([warm start](warm.md)).",

@@ -2,11 +2,16 @@
 
 Run as `python -m bench.training [cnn] [mlp] [torch]` from the checkout, with the environments of `scripts/environment
 tensorflow torch` built. Each is the same script with the same 256 examples a step, shared among the workers; what is
-shown are examples a second, medians of interleaved repetitions, and drumline's share of what was reached by hand.
+shown are examples a second, medians of blocks of steps from interleaved repetitions, and drumline's share of what was
+reached by hand. One worker alone is a process with all cores both ways, and what sets them apart is less than what the
+machine drifts in a minute: the two train at the same time then, and take turns, block by block. Of the same script in
+the same environment, one process is a tenth faster than the next and stays so, wherever its memory came to lie: many
+pairs of them are started.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -18,9 +23,10 @@ from typing import NamedTuple
 from bench.figures import Figure, note
 from bench.hand import ROOT, environment, typed
 
-REPETITIONS = 3
-SECONDS = 3.0
+REPETITIONS, SECONDS = 3, 3.0
+PAIRS, SECONDS_OF_TURNS = 16, 6.0
 WORKERS = (1, 2, 4)
+EXAMPLES = 5 * 256  # in a block
 GOAL = 0.98
 
 
@@ -48,66 +54,102 @@ def measure(name: str, case: Case) -> None:
     drumline: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         bench = Bench(Path(scratch), name, case)
+        bench.drumline(1, {}).blocks()  # what is warm afterwards was imported beside nobody
+        both = [(by_hand, bench.by_hand), (drumline, bench.drumline)]
+        for repetition in range(PAIRS):
+            order = both[:: 1 if repetition % 2 else -1]  # neither is always the one that comes second
+            pair = [(found, way(1, turns)) for (found, way), turns in zip(order, bench.turns(), strict=True)]
+            for found, line in pair:
+                found[1].extend(line.blocks())
         for repetition in range(REPETITIONS):
-            for workers in WORKERS:
-                ways = [(by_hand, bench.by_hand), (drumline, bench.drumline)]
-                for found, way in ways[:: 1 if repetition % 2 else -1]:  # neither is always the one that comes second
-                    found[workers].append(way(workers))
+            for workers in WORKERS[1:]:
+                for found, way in both[:: 1 if repetition % 2 else -1]:
+                    found[workers].extend(way(workers, {}).blocks())
         bench.close()
-    alone = statistics.median(by_hand[1])
+    alone = _pace(by_hand[1])
     print(f"\n{name}: examples a second, and as a ratio to one process with all cores; goal: {GOAL} of by hand")
     print(f"{'workers':<9}{'by hand':>9}{'ratio':>7}{'drumline':>11}{'ratio':>7}{'drumline / by hand':>21}")
     for workers in WORKERS:
-        hand, ours = statistics.median(by_hand[workers]), statistics.median(drumline[workers])
+        hand, ours = _pace(by_hand[workers]), _pace(drumline[workers])
         print(f"{workers:<9}{hand:>9.0f}{hand / alone:>7.2f}{ours:>11.0f}{ours / alone:>7.2f}{ours / hand:>21.2f}")
         title, command = f"{name}: training, {workers} worker{'s' * (workers > 1)}", f"python -m bench.training {name}"
         note(Figure(title, ours, hand, "by hand", GOAL, command, "examples/s", at_least=True))
+
+
+def _pace(blocks: list[float]) -> float:
+    """Examples a second."""
+    return EXAMPLES / statistics.median(blocks)
+
+
+class Line(NamedTuple):
+    """Processes that train together, and the file in which one of them leaves what it saw."""
+
+    processes: list[subprocess.Popen[bytes]]
+    result: Path
+
+    def blocks(self) -> list[float]:
+        """How many seconds each block of steps took, once all are over."""
+        codes = [process.wait() for process in self.processes]
+        if any(codes):
+            raise SystemExit(f"a worker failed: exit codes {codes}")
+        found: list[float] = json.loads(self.result.read_text())
+        self.result.unlink()
+        return found
 
 
 class Bench:
     """A folder in which a script is run both ways."""
 
     def __init__(self, folder: Path, name: str, case: Case) -> None:
-        self.folder, self.case = folder, case
+        self.folder, self.name, self.case = folder, name, case
+        self.pipes: list[int] = []
         self.python = environment(case.framework) / "bin" / "python"
-        self.result = folder / "result"
-        self.words = [str(ROOT / "bench" / "scripts" / case.script), name, str(SECONDS), str(self.result)]
         self.env = {
             **{each: value for each, value in os.environ.items() if not each.startswith("DRUMLINE_")},
             "DRUMLINE_HOME": str(folder / "home"),
             "PYTHONPATH": str(ROOT / "src"),
         }
 
-    def by_hand(self, workers: int) -> float:
+    def by_hand(self, workers: int, turns: dict[str, str]) -> Line:
         """As people do: one process each, with the variables that it needs."""
-        processes = [self._start([*self.words], each) for each in typed(self.case.framework, workers)]
-        return self._wait(processes)
+        result = self.folder / "by-hand"
+        words = self._words(result, turns)
+        return Line([self._start(words, {**each, **turns}) for each in typed(self.case.framework, workers)], result)
 
-    def drumline(self, workers: int) -> float:
+    def drumline(self, workers: int, turns: dict[str, str]) -> Line:
         """With one command."""
-        spec = self.folder / "drumline.yml"
-        command = " ".join(["python", *self.words])
+        result, spec = self.folder / "drumline", self.folder / "drumline.yml"
+        command = " ".join(["python", *self._words(result, turns)])
         spec.write_text(
             f"project: bench\nframework: {self.case.framework}\nrun: {command}\nroles: {{worker: {workers}}}\n"
+            f"env: {json.dumps(turns)}\n"
         )
-        return self._wait([self._start(["-m", "drumline", "train", "-f", str(spec)], {})])
+        return Line([self._start(["-m", "drumline", "train", "-f", str(spec)], {})], result)
+
+    def turns(self) -> list[dict[str, str]]:
+        """What two that take turns are told: the first of them begins."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        first, second = folder / "first", folder / "second"
+        os.mkfifo(first)
+        os.mkfifo(second)
+        self.pipes.append(os.open(first, os.O_RDWR))  # a pipe that nobody has open forgets what was said
+        os.write(self.pipes[-1], b"x")
+        return [{"BENCH_TURNS": f"{first}:{second}"}, {"BENCH_TURNS": f"{second}:{first}"}]
 
     def close(self) -> None:
-        """Leave nothing warm."""
+        """Leave nothing open, and nothing warm."""
+        for pipe in self.pipes:
+            os.close(pipe)
         self._start(["-m", "drumline", "warm", "stop"], {}).wait()
+
+    def _words(self, result: Path, turns: dict[str, str]) -> list[str]:
+        seconds = SECONDS_OF_TURNS if turns else SECONDS
+        return [str(ROOT / "bench" / "scripts" / self.case.script), self.name, str(seconds), str(result)]
 
     def _start(self, words: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
         quiet = subprocess.DEVNULL
         argv = [str(self.python), *words]
         return subprocess.Popen(argv, cwd=self.folder, env={**self.env, **env}, stdout=quiet, stderr=quiet)
-
-    def _wait(self, processes: list[subprocess.Popen[bytes]]) -> float:
-        codes = [process.wait() for process in processes]
-        if any(codes):
-            raise SystemExit(f"a worker failed: exit codes {codes}")
-        reached = float(self.result.read_text())
-        self.result.unlink()
-        return reached
 
 
 if __name__ == "__main__":
