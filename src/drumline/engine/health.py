@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from drumline.plan.hosts import Hosts
 
 FINE, UNSURE, MISSING = "ok", "note", "missing"
+# By framework: the names under which it is installed.
+PACKAGES = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"),
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "plain": (),
+}
 
 
 class Health(NamedTuple):
@@ -36,6 +43,13 @@ class Patient(NamedTuple):
 
 
 Examine = Callable[[Patient], Iterable[Health]]
+
+
+def lacking(framework: str, words: str, remedy: str) -> Health:
+    """A framework that is not there as it should be."""
+    own = "`tensorflow: {version: …}`" if framework == "tensorflow" else "`environment: [LINES]`"
+    hint = f"{remedy}, or let {own} do it for the run; `framework: plain`, if the script needs none"
+    return Health(framework, MISSING, words, hint)
 
 
 def free_bytes(folder: Path) -> int | None:

@@ -38,6 +38,49 @@ def test_a_spec_that_asks_for_too_much_finds_no_room(home: Path, capsys: Capture
     )
 
 
+def test_a_framework_that_the_python_of_the_line_does_not_have_is_missed(home: Path, capsys: Captured) -> None:
+    Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\n")
+    assert run(["doctor", "-o", "json"]) == 1
+    row = found(capsys)["torch"]
+    assert row["verdict"] == "missing"
+    assert row["words"].startswith("it is not installed for /")
+    assert "`environment: [LINES]`" in row["hint"]
+    assert "`framework: plain`" in row["hint"]
+
+
+def test_a_framework_that_is_there_is_named_with_its_version(
+    home: Path, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch-9.8.dist-info").mkdir()
+    (tmp_path / "torch-9.8.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.8\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\n")
+    assert run(["doctor", "-o", "json"]) == 0
+    assert found(capsys)["torch"]["words"].startswith("torch 9.8, for /")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run: ./python train.py\nframework: torch\n",
+        "run: ./train.sh\nframework: torch\n",
+        "run: python a.py\nframework: plain\n",
+    ],
+)
+def test_where_nobody_can_say_what_the_line_imports_no_framework_is_missed(
+    words: str, home: Path, capsys: Captured
+) -> None:
+    Path("drumline.yml").write_text(f"project: p\n{words}")
+    assert run(["doctor", "-o", "json"]) == 0
+    assert not {"torch", "plain"} & set(found(capsys))
+
+
+def test_what_an_environment_of_the_run_installs_is_not_missed(home: Path, capsys: Captured) -> None:
+    Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\nenvironment: [torch]\n")
+    assert run(["doctor", "-o", "json"]) == 0
+    assert found(capsys)["torch"]["words"].startswith("in an environment of the run: ")
+
+
 def test_without_hosts_nobody_can_be_asked(home: Path, capsys: Captured) -> None:
     assert run(["doctor", "--on", "ssh"]) == 2
     assert capsys.readouterr().err.startswith("error: no hosts are named")

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient, free_bytes
+from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, Patient, free_bytes, lacking
 from drumline.engine.local import make_engine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.network import objection
 from drumline.engine.local.stacks import find_spy
+from drumline.engine.protocol import Site
 from drumline.errors import DrumlineError
+from drumline.plan.types import Plan
 from drumline.words import count, size
 
 _LITTLE_BYTES = 1 << 30
+_ANSWER_SECONDS = 30
+_ASK = """\
+import json, sys
+from importlib import metadata
+named = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+print(json.dumps([f"{name} {named[name]}" for name in sys.argv[1:] if name in named]))
+"""
 
 
 def examine(patient: Patient) -> Iterator[Health]:
@@ -28,6 +41,7 @@ def examine(patient: Patient) -> Iterator[Health]:
     yield _home(site.home)
     if patient.plan:
         yield _room(patient)
+        yield from _framework(patient.plan, site)
     refused = objection()
     needed = bool(patient.plan and patient.plan.private_network)
     if refused:
@@ -65,3 +79,37 @@ def _room(patient: Patient) -> Health:
     if short:
         return Health("room", MISSING, short, "ask for less, or insist with `--oversubscribe`")
     return Health("room", FINE, f"enough for {count(len(plan.replicas), 'replica')}")
+
+
+def _framework(plan: Plan, site: Site) -> Iterator[Health]:
+    """Whether the Python that replicas would find has what they import; nothing of one that is named by its path.
+
+    What a spec names so is started by a run, not by who only looks.
+    """
+    packages = PACKAGES[plan.framework]
+    if packages and plan.environment:
+        yield Health(plan.framework, FINE, f"in an environment of the run: {plan.environment}")
+    elif packages:
+        folders = [*([site.python_dir] if site.python_dir else []), *os.get_exec_path()]
+        names = {each.argv[0] for each in plan.replicas if re.fullmatch(r"python[\d.]*", each.argv[0])}
+        found = {shutil.which(name, path=os.pathsep.join(folders)) for name in names}
+        for python in sorted(filter(None, found)):
+            there = _installed(python, packages)
+            if there is None:
+                yield Health(plan.framework, UNSURE, f"{python} does not say whether it is installed")
+            elif there:
+                yield Health(plan.framework, FINE, f"{', '.join(there)}, for {python}")
+            else:
+                yield lacking(plan.framework, f"it is not installed for {python}", "install it there")
+
+
+def _installed(python: str, packages: Sequence[str]) -> list[str] | None:
+    """Those of these packages that this Python has, with their versions; None if it does not say."""
+    try:
+        answer = subprocess.run(
+            [python, "-c", _ASK, *packages], capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
+        )
+        found: list[str] = json.loads(answer.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
+    return found

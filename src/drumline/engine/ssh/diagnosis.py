@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from drumline.engine.health import FINE, MISSING, UNSURE, Health
+from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, lacking
 from drumline.errors import InputError
 from drumline.plan.assign import Room, assign, room_of
 from drumline.plan.hosts import Host, Hosts
@@ -14,13 +14,6 @@ from drumline.plan.types import Plan
 from drumline.words import count, listed, size, span
 
 OLDEST = (3, 11)
-# By framework: the names under which it is installed.
-PACKAGES = {
-    "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"),
-    "torch": ("torch",),
-    "jax": ("jax",),
-    "plain": (),
-}
 _LITTLE_BYTES = 1 << 30
 _TOO_LITTLE_BYTES = 16 << 20
 _SKEW_SECONDS = 1.0
@@ -80,15 +73,12 @@ def judge_packages(hosts: Sequence[Found], plan: Plan) -> Health | None:
     if plan.environment:
         return Health(plan.framework, FINE, f"in an environment of the run: {plan.environment}")
     without = [each.name for each in hosts if not each.packages]
-    own = "`tensorflow: {version: …}`" if plan.framework == "tensorflow" else "`environment: [LINES]`"
     if without:
-        words = f"it is not installed for the Python of {_some(without)}"
-        return Health(plan.framework, MISSING, words, f"install it there, or let {own} do it for the run")
+        return lacking(plan.framework, f"it is not installed for the Python of {_some(without)}", "install it there")
     by_version = _grouped({each.name: ", ".join(each.packages.values()) for each in hosts})
     if len(by_version) == 1:
         return Health(plan.framework, FINE, f"{next(iter(by_version))} on every host")
-    words = f"not the same everywhere: {_told(by_version)}"
-    return Health(plan.framework, MISSING, words, f"install one version, or let {own} do it for the run")
+    return lacking(plan.framework, f"not the same everywhere: {_told(by_version)}", "install one version")
 
 
 def judge_clocks(hosts: Sequence[Found]) -> Health:

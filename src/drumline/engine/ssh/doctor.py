@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from drumline.engine.health import UNSURE, Health, Patient
+from drumline.engine.health import PACKAGES, UNSURE, Health, Patient
 from drumline.engine.ssh import diagnosis
-from drumline.engine.ssh.diagnosis import PACKAGES, Found
+from drumline.engine.ssh.diagnosis import Found
 from drumline.engine.ssh.shell import Shell, Talk, connect, last_words
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.assign import Room, assign, room_of
