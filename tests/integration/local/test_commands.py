@@ -87,6 +87,7 @@ def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_th
     assert words[6:] == ours
 
 
+@pytest.mark.cold("whoever started a warm replica is not the supervisor")
 def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(house: House) -> None:
     # The first replica kills the supervisor; the others become replicas when nobody hears them any more.
     house.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
