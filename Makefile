@@ -53,6 +53,7 @@ test-ways: $(READY) ## The tests of the local engine once more with warm replica
 
 test-pythons: $(READY) ## The tests that need no framework, under every other Python that drumline is for and that is here
 	scripts/environment tensorboard
+	scripts/pythons --wheels
 	scripts/pythons --test
 
 matrix: $(READY) ## Let everybody of a line come to harm in every way, and write down what came of it
