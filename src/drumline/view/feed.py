@@ -24,7 +24,7 @@ from drumline.words import bulk, count
 
 
 class Lines(NamedTuple):
-    """Whole lines of one replica's log that were written by one moment."""
+    """Whole lines of one replica's log that were written by one moment; or what drumline says of the run itself."""
 
     at: float
     id: str
@@ -32,6 +32,7 @@ class Lines(NamedTuple):
     attempt: int = 0
     exact: bool = True
     life: int = 0  # in this attempt
+    is_from_log: bool = True
 
 
 class Change(NamedTuple):
@@ -90,8 +91,12 @@ class _Log:
 
 
 def _order(item: Item) -> tuple[float, int, int, int]:
-    """By time; at the same moment who starts comes before its lines, those before its end, that before its return."""
-    rank = 1 if isinstance(item, Lines) else 2 if item.phase.is_final or item.exit else 0
+    """By time; at the same moment who starts comes before its lines, those before its end, that before its return.
+
+    What the journal has of one moment stays in its order: clocks of hosts are not ours, and what they say was earlier
+    than the record before it happened at that record's moment.
+    """
+    rank = int(item.is_from_log) if isinstance(item, Lines) else 2 if item.phase.is_final or item.exit else 0
     return item.at, item.attempt, item.life, rank
 
 
@@ -205,15 +210,13 @@ class Feed:
         for each in after.revivals[len(before.revivals) :]:  # behind the life of whoever fell
             fell = before.standing(each.cause.replica) if each.cause.replica else None
             life = fell.incarnation + 1 if fell else 0
-            items.append(Lines(at, self._folder.id, f"{describe_revival(each)}\n".encode(), after.attempt, life=life))
+            items.append(self._remark(at, describe_revival(each), after, life))
         said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]]
         if isinstance(event, ProjectCarried):
             said += [_synced(event)]
-        items += [Lines(at, self._folder.id, f"{each}\n".encode(), after.attempt) for each in said]
         if after.tensorboard_address not in ("", before.tensorboard_address):
-            items.append(
-                Lines(at, self._folder.id, f"TensorBoard: {after.tensorboard_address}\n".encode(), after.attempt)
-            )
+            said += [f"TensorBoard: {after.tensorboard_address}"]
+        items += [self._remark(at, each, after) for each in said]
         return items if after.attempt >= self._since else []
 
     def _replica_change(
@@ -249,6 +252,10 @@ class Feed:
     def _wanted(self, replica: ReplicaId) -> bool:
         """Whether it was asked for; TensorBoard is, by its own name."""
         return replica != TENSORBOARD if self._replicas is None else replica in self._replicas
+
+    def _remark(self, at: float, words: str, state: RunState, life: int = 0) -> Lines:
+        """What drumline itself says of the run."""
+        return Lines(at, self._folder.id, f"{words}\n".encode(), state.attempt, life=life, is_from_log=False)
 
     def _restarting(self, at: float, state: RunState) -> Change:
         cause = state.causes[-1]

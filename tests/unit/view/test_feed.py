@@ -1,0 +1,26 @@
+"""What happens to a run, in its order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drumline.run.event import AttemptPlaced, Event, ProjectCarried, ReplicaStarted, RunAccepted
+from drumline.store.clock import Moment
+from drumline.view.feed import Feed, Lines
+from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, moments, write_run
+
+
+def test_what_the_journal_has_stays_in_its_order_though_a_host_says_that_it_was_earlier(tmp_path: Path) -> None:
+    accepted, started, *_ = moments()
+    before = Moment(NOON + 9, started.since_boot - 1, started.boot)  # by the clock of the host
+    history: list[tuple[Moment, Event]] = [
+        (accepted, RunAccepted()),
+        (accepted, AttemptPlaced(0, ("h1:20000", "h2:20001"))),
+        (started, ProjectCarried(3, 4096, 2)),
+        (before, ReplicaStarted(WORKER, 0)),
+        (before, ReplicaStarted(SECOND, 0)),
+    ]
+    items = Feed(write_run(tmp_path, 4, history, spec=TWO_WORKERS)).poll(NOW.at)
+    said = [item.data.decode().split(" (")[0] if isinstance(item, Lines) else str(item.phase) for item in items]
+    assert said[-4:] == ["Syncing project", "RUNNING", "RUNNING", "RUNNING"]
+    assert {item.at for item in items[-4:]} == {NOON + 10}
