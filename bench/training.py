@@ -5,8 +5,8 @@ tensorflow torch` built. Each is the same script with the same 256 examples a st
 shown are examples a second, medians of blocks of steps from interleaved repetitions, and drumline's share of what was
 reached by hand. One worker alone is a process with all cores both ways, and what sets them apart is less than what the
 machine drifts in a minute: the two train at the same time then, and take turns, block by block. Of the same script in
-the same environment, one process is a tenth faster than the next and stays so, wherever its memory came to lie: many
-pairs of them are started.
+the same environment, one process is a tenth faster than the next and stays so, we do not know why: many pairs of them
+are started.
 """
 
 from __future__ import annotations

@@ -48,15 +48,26 @@ def test_a_framework_that_the_python_of_the_line_does_not_have_is_missed(home: P
     assert "`framework: plain`" in row["hint"]
 
 
-def test_a_framework_that_is_there_is_named_with_its_version(
-    home: Path, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("framework", "package", "spelt"),
+    [("torch", "torch", "torch"), ("tensorflow", "tensorflow-cpu", "tensorflow_cpu")],
+)
+def test_a_framework_that_is_there_is_named_with_its_version_however_its_wheel_is_spelt(
+    framework: str,
+    package: str,
+    spelt: str,
+    home: Path,
+    capsys: Captured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "torch-9.8.dist-info").mkdir()
-    (tmp_path / "torch-9.8.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.8\n")
+    info = tmp_path / f"{spelt}-9.8.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {spelt}\nVersion: 9.8\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\n")
+    Path("drumline.yml").write_text(f"project: p\nrun: python train.py\nframework: {framework}\n")
     assert run(["doctor", "-o", "json"]) == 0
-    assert found(capsys)["torch"]["words"].startswith("torch 9.8, for /")
+    assert found(capsys)[framework]["words"].startswith(f"{package} 9.8, for /")
 
 
 @pytest.mark.parametrize(

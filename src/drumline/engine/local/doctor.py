@@ -23,11 +23,17 @@ from drumline.words import count, size
 
 _LITTLE_BYTES = 1 << 30
 _ANSWER_SECONDS = 30
+# By the name that pip is told: a wheel may spell it otherwise, as tensorflow_cpu does.
 _ASK = """\
 import json, sys
 from importlib import metadata
-named = {each.metadata["Name"]: each.version for each in metadata.distributions()}
-print(json.dumps([f"{name} {named[name]}" for name in sys.argv[1:] if name in named]))
+found = []
+for name in sys.argv[1:]:
+    try:
+        found.append(f"{name} {metadata.version(name)}")
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
 """
 
 
