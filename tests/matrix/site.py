@@ -23,8 +23,9 @@ from training.line import find_python
 
 SCRIPT = Path(__file__).with_name("training.py")
 HARMS = {"KILL": Harm.KILL, "STOP": Harm.PAUSE, "network cut": Harm.CUT}
-# Longer than a slow start on a busy machine is quiet, and shorter than TensorFlow bears a peer that does not answer.
-PROGRESS_SECONDS = 5
+# Longer than a slow start on a busy machine is quiet or a harm from outside takes, and much shorter than the line bears
+# a peer that does not answer.
+PROGRESS_SECONDS = 10
 # Longer than who waits for a harm may have to: who has come to harm is quiet, and not only late for the others.
 MEETING_SECONDS = 30
 GRACE_SECONDS = 2

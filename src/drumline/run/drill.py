@@ -85,6 +85,8 @@ def verdict(outcome: Outcome, victim: ReplicaId, harm: Harm) -> str:
     cause = outcome.cause
     if cause is None:
         return f"nobody is named, and it was {victim}"
+    if harm is Harm.CUT and cause.reason == "Unreachable" and cause.replica is None:
+        return ""  # in a line of two that lost each other, nobody can say which was cut off
     if cause.replica != victim:
         return f"{cause.replica or 'nobody'} is named, and it was {victim}"
     wanted = {

@@ -15,6 +15,7 @@ from drumline.run.failure import failure_class, fell_with_its_machine, gave_up, 
 from drumline.run.state import Cause, Phase, ReplicaState, RunState
 from drumline.run.success import counts
 from drumline.run.verdict import own_words
+from drumline.words import listed
 
 # So long an interpreter may take from an exception to its end, while peers have already noticed that it has gone.
 _ENDING_SECONDS = 10.0
@@ -113,6 +114,8 @@ def _who_is_missed(plan: Plan, state: RunState, witness: ReplicaId, first: Repli
     there = [name for name, each in state.replicas.items() if name == witness or each.at_seconds > first.at_seconds]
     votes = Counter(name for each in state.replicas.values() for name in _blamed(each) if name in there)
     suspects = [name for name, count in votes.items() if count == max(votes.values())]
+    if _have_only_each_other(plan, state, suspects):
+        return _parted(state, suspects, witness, first)
     if len(suspects) > 1:  # all depend on the chief, and so miss it first, whoever is missing
         suspects = [name for name in suspects if name != plan.chief]
     if len(suspects) > 1:
@@ -125,6 +128,20 @@ def _who_is_missed(plan: Plan, state: RunState, witness: ReplicaId, first: Repli
 def _blamed(replica: ReplicaState) -> tuple[ReplicaId, ...]:
     """Whom it missed; a connection that is gone may be so since its peer has gone as well, and for the same reason."""
     return replica.evidence.blames if replica.evidence and replica.evidence.reports != "gone" else ()
+
+
+def _have_only_each_other(plan: Plan, state: RunState, names: Sequence[ReplicaId]) -> bool:
+    """Whether two miss each other, and no third could say which of them has gone."""
+    if len(names) != 2 or any(counts(each.id) and each.id not in names for each in plan.replicas):
+        return False
+    one, other = names
+    return other in _blamed(state.replicas[one]) and one in _blamed(state.replicas[other])
+
+
+def _parted(state: RunState, names: Sequence[ReplicaId], witness: ReplicaId, first: ReplicaState) -> Cause:
+    """What two come to that lost each other: nobody knows which of them was cut off, if not both."""
+    lost = f"{listed(list(map(str, sorted(names))))} lost each other; {_quote(witness, first.evidence)}"
+    return Cause(None, state.attempt, Exit(message=lost), "lost", "Unreachable")
 
 
 def _left_over(state: RunState, witness: ReplicaId, there: Sequence[ReplicaId]) -> list[ReplicaId]:

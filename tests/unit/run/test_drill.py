@@ -91,6 +91,12 @@ def test_the_cause_has_to_be_what_was_done(harm: Harm, exit_: Exit, failure: str
     assert (verdict(Outcome(cause=cause), WORKER, harm) == "") is is_right
 
 
+@pytest.mark.parametrize("harm", list(Harm))
+def test_of_two_that_lost_each_other_none_has_to_be_named(harm: Harm) -> None:
+    cause = Cause(None, 0, Exit(message="chief.0 and worker.0 lost each other"), "lost", "Unreachable")
+    assert (verdict(Outcome(cause=cause), WORKER, harm) == "") is (harm is Harm.CUT)
+
+
 @pytest.mark.parametrize(
     ("text", "victim"),
     [

@@ -68,10 +68,21 @@ def test_whom_most_of_the_others_name_is_meant() -> None:
     assert cause_of(*ends, workers=4).replica == worker(3)
 
 
-def test_of_two_that_miss_each_other_it_is_not_the_chief() -> None:
+def test_of_two_that_have_only_each_other_and_miss_each_other_nobody_is_named() -> None:
     for first, other in ((0, 1), (1, 0)):
         ends = end(first, 10.0, blaming(SILENT, other), code=1), end(other, 11.0, blaming(SILENT, first), code=1)
         cause = cause_of(*ends)
+        assert (cause.replica, cause.failure, cause.reason) == (None, "lost", "Unreachable")
+        said = f"worker.0 and worker.1 lost each other; worker.{first} left first: timed out in a collective"
+        assert cause.exit.message == said
+        standing = state_after(*ends).replicas.values()
+        assert [f"{each.phase} {each.reason}" for each in standing] == ["FAILED Consequence"] * 2
+
+
+def test_of_two_that_miss_each_other_it_is_not_the_chief_if_a_third_does_not_miss_that() -> None:
+    for first, other in ((0, 1), (1, 0)):
+        ends = end(first, 10.0, blaming(SILENT, other), code=1), end(other, 11.0, blaming(SILENT, first), code=1)
+        cause = cause_of(*ends, end(2, 11.5, GONE, code=1), workers=3)
         assert (cause.replica, cause.failure, cause.reason) == (worker(1), "lost", "Unreachable")
 
 
