@@ -42,6 +42,8 @@ if runtime.index() == 1:
     + MODEL
     + """
 everyone = strategy()
+from tensorflow.python.eager import context
+print("heartbeats", context.context().coordination_service.heartbeat_timeout_in_ms)
 refused(make_model(steps_per_execution=2).fit, make_data(64), verbose=0)
 model = make_model()
 for rows in 64, 9, 1:  # the last batches are uneven, and in the end there are less rows than workers
@@ -217,7 +219,7 @@ def test_keras_3_fits_evaluates_and_predicts_on_several_workers(house: House) ->
     assert not [line for line in numbers if "nan" in line]
     assert [line.split()[1:3] for line in first if line.startswith("rows")] == [[n, n] for n in ("64", "9", "1")]
     for lines in (first, second):
-        assert {"built True", "SIGTERM ends it"} <= set(lines)
+        assert {"built True", "SIGTERM ends it", "heartbeats 30000"} <= set(lines)
         assert "warning: the workers have different versions of TensorFlow: 2.20.1, 2.21.0" in lines
         assert len([line for line in lines if line.startswith("warning: if the last batch has less rows than")]) == 1
         sentence, unshared = refusals(lines)

@@ -18,6 +18,9 @@ from drumline.runtime.peers import named_while_waiting
 from drumline.runtime.refused import Refused
 from drumline.runtime.tfconfig import Config, read_config
 
+# TensorFlow gives a peer up that has sent nothing for ten seconds, which is little on a machine that others use, too.
+_HEARTBEAT_SECONDS = 30
+
 _MASTER = "TF_CONFIG calls its chief `master`, which tf.distribute refuses: write `chief`"
 
 
@@ -91,6 +94,7 @@ def _alone() -> Any:
 
 def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
     _check_own_host(config)
+    _bear_silence(config)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with named_while_waiting(_others(config)):
@@ -106,6 +110,28 @@ def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
         mend_fit()
     _compare_versions(made)
     return made
+
+
+def _bear_silence(config: Config) -> None:
+    """Give heartbeats more time than TensorFlow does, where drumline sees for itself who falls.
+
+    Not where the script has said something of its own, and only in versions that can be told.
+    """
+    if "DRUMLINE_RUN" not in os.environ:
+        return
+    with suppress(ImportError, AttributeError, TypeError):
+        from tensorflow.python.eager import context
+
+        asked = context.context()
+        if asked.coordination_service is not None:
+            return
+        job = context.coordination_config_pb2.CoordinatedJob
+        asked.configure_coordination_service(
+            service_type="standalone",
+            service_leader=f"/job:{'chief' if 'chief' in config.cluster else 'worker'}/task:0",
+            heartbeat_timeout_in_ms=_HEARTBEAT_SECONDS * 1000,
+            coordinated_jobs=[job(name=role, num_tasks=len(each)) for role, each in config.cluster.items()],
+        )
 
 
 def _coordinator(config: Config, *, patch_keras: bool) -> Any:
