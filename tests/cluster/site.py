@@ -130,7 +130,11 @@ class KubernetesSite:
             jobs=self._jobs,
             data={each.variable: volume for each in plan.preparations},
         )
-        self._plan = plan._replace(engine=self._kind, cluster=cluster)
+        # Whoever is told of its peers waits for their names, and for ever if one has ended before it looked: workers
+        # that end when they like need nobody.
+        apart = {each.id.role for each in plan.replicas} == {"worker"}
+        framework = "plain" if apart else plan.framework
+        self._plan = plan._replace(engine=self._kind, cluster=cluster, framework=framework)
         return self._plan
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
@@ -171,6 +175,11 @@ class KubernetesSite:
     def left(self) -> list[str]:
         found = self._look() if self._plan else []
         return [each["metadata"]["name"] for each in found if not _is_over(each)]
+
+    def describe(self) -> str:
+        """What the cluster says of the pods that are left, for whoever wonders why."""
+        said = [self._ground.kubectl("describe", "pod", name, check=False) for name in self.left()]
+        return "\n".join(["not all pods have ended", *said])
 
     def close(self) -> None:
         for engine in reversed(self._engines):

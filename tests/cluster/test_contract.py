@@ -91,7 +91,10 @@ def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iter
     place = KubernetesSite(tmp_path, ground)
     try:
         yield place
-        wait_until(lambda: not place.left())
+        try:
+            wait_until(lambda: not place.left())
+        except AssertionError:
+            raise AssertionError(place.describe()) from None
     finally:
         place.close()
 
