@@ -130,11 +130,7 @@ class KubernetesSite:
             jobs=self._jobs,
             data={each.variable: volume for each in plan.preparations},
         )
-        # Whoever is told of its peers waits for their names, and for ever if one has ended before it looked: workers
-        # that end when they like need nobody.
-        apart = {each.id.role for each in plan.replicas} == {"worker"}
-        framework = "plain" if apart else plan.framework
-        self._plan = plan._replace(engine=self._kind, cluster=cluster, framework=framework)
+        self._plan = plan._replace(engine=self._kind, cluster=cluster)
         return self._plan
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pytest
 from cluster.breaker import Breaker
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.names import Life, life_of
+from drumline.engine.kubernetes.place import PARTS, PORT, PROJECT, RUNTIME
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.state import Phase
@@ -172,6 +173,44 @@ def test_a_worker_that_fails_once_has_the_line_start_again(house: House, kubectl
     assert state.attempt == 1
     assert [(str(cause.replica), cause.exit.code) for cause in state.causes] == [("worker.1", 3)]
     assert [run.log("worker.1", attempt) for attempt in (0, 1)] == [b"attempt 0\n", b"attempt 1\n"]
+
+
+# Begins to make a second worker ready only when the first one, which it meets, is gone and its name is, too.
+_READY = f"""
+first=${{DRUMLINE_PEERS%%,*}}
+try() {{ python3 -c "import socket; socket.$1" 2> /dev/null; }}
+read -r own < /proc/sys/kernel/hostname
+if [ "${{own%-1}}" != "$own" ]; then
+  until try "create_connection(('$first', {PORT}))"; do sleep 0.2; done
+  while try "getaddrinfo('$first', None)"; do sleep 0.2; done
+fi
+sh {PARTS}/ready.sh {PARTS} {PROJECT} {RUNTIME}
+"""
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])  # in a container of drumline's own, and in the replica's
+def test_nobody_waits_for_the_name_of_somebody_who_has_ended(house: House, kubectl: Kubectl, kind: str) -> None:
+    house.write("meet.py", f"import socket; socket.create_server(('', {PORT})).accept()")
+    ready = {"name": "drumline", "command": ["/bin/sh", "-c", _READY]}
+    inside = {"name": "replica", "command": ["/bin/sh", "-c", f'{_READY}exec "$@"', "sh"]}
+    patch = {"containers": [inside]} if kind == "tfjob" else {"initContainers": [ready]}
+    house.write_spec(
+        spec(
+            kubectl.namespace,
+            f"""
+            framework: tensorflow
+            run: '[ $DRUMLINE_INDEX = 1 ] || exec python3 meet.py'
+            roles: {{worker: {{replicas: 2, pod: {json.dumps(patch)}}}}}
+            """,
+            kind,
+        )
+    )
+    house.run("train", "--detach", "--on", kind)
+    (run,) = house.runs()
+    wait_until(lambda: _over(kubectl) == 1)
+    kubectl("label", "service", "--all", "looked=again")  # as when another pod comes up: whose pod has ended goes
+    state = run.wait_for(Phase.FINISHED)
+    assert [each.exit and each.exit.code for each in state.replicas.values()] == [0, 0]
 
 
 def test_two_users_run_the_same_under_the_same_number(house: House, kubectl: Kubectl, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _NAMES = 4  # are spelled out
 
 def spell_card(run: str, card: Card, columns: int | None) -> str:
     """The card as lines behind a bar, none wider than this; None is as wide as it takes."""
-    remedy = remedy_for(card.cause.said)
+    remedy = remedy_for(card.cause)
     hints = [f"hint: {remedy}"] if remedy else []
     paragraphs = [[_headline(run, card), _facts(run, card)], list(card.lines), [_followers(run, card)], hints]
     lines: list[str] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from drumline.run.state import Cause
+
 _OWN_PYTHON = "let the run have a Python of its own, with `environment` in the spec"
 _REMEDIES = {
     r"ModuleNotFoundError: No module named '([\w.]+)'": (
@@ -24,11 +26,15 @@ _REMEDIES = {
         f"Estimator is gone since TensorFlow 2.16: install 2.15, or {_OWN_PYTHON}; see docs/examples.md"
     ),
 }
+_UNREACHABLE = (
+    "look at the network between them, and whether a machine was too busy to answer; with `restart: {lost: 1}` in the"
+    " spec such a line starts again, from its last checkpoint"
+)
 
 
-def remedy_for(said: str) -> str:
-    """What helps against this last word of a replica; nothing where that is in doubt."""
+def remedy_for(cause: Cause) -> str:
+    """What helps against a replica's last word, or against this kind of end; nothing where that is in doubt."""
     for pattern, words in _REMEDIES.items():
-        if found := re.match(pattern, said):
+        if found := re.match(pattern, cause.said):
             return found.expand(words)
-    return ""
+    return _UNREACHABLE if cause.reason == "Unreachable" else ""

@@ -1,7 +1,8 @@
 """Runs in a pod before its replica: `ready.py PARTS PROJECT RUNTIME` unpacks what drumline carried there.
 
-Then it waits until every name in DRUMLINE_PEERS is known, since a replica that starts earlier may die of that. It runs
-alone, by whatever Python from 3.6 on an image has; `ready.sh` does the same where there is none, or one without zlib.
+Then it waits until every name in DRUMLINE_PEERS is known, since a replica that starts earlier may die of that; or until
+somebody has ended, whose name is gone for good: PARTS/begun says that. It runs alone, by whatever Python from 3.6 on an
+image has; `ready.sh` does the same where there is none, or one without zlib.
 """
 
 import glob
@@ -64,16 +65,17 @@ def is_known(name: str) -> bool:
 
 def wait_for(
     names: "Iterable[str]",
+    has_begun: "Callable[[], bool]",
     known: "Callable[[str], bool]" = is_known,
     now: "Callable[[], float]" = time.monotonic,
     sleep: "Callable[[float], None]" = time.sleep,
 ) -> None:
-    """Wait until all names are known; say every few seconds which are not."""
+    """Wait until all names were known once, or the line has begun without us; say every few seconds which were not."""
     began = told = now()
     missing = list(names)
     while True:
         missing = [name for name in missing if not known(name)]
-        if not missing:
+        if not missing or has_begun():
             return
         if now() - told >= SAY_SECONDS:
             told = now()
@@ -101,7 +103,8 @@ def main(parts: str, project: str, runtime: str) -> int:
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         say(f"cannot unpack what was carried here: {error}")
         return 1
-    wait_for([name for name in os.environ.get("DRUMLINE_PEERS", "").split(",") if name])
+    begun = os.path.join(parts, "begun")
+    wait_for([name for name in os.environ.get("DRUMLINE_PEERS", "").split(",") if name], lambda: os.path.exists(begun))
     return 0
 
 

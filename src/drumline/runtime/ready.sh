@@ -1,5 +1,6 @@
 # Runs in a pod before its replica: `sh ready.sh PARTS PROJECT RUNTIME` unpacks what drumline carried there, then waits
-# until every name in DRUMLINE_PEERS is known. Python does that, where the image has one: it needs neither tar nor gzip.
+# until every name in DRUMLINE_PEERS is known, or the line has begun without us (PARTS/begun). Python does that, where the
+# image has one: it needs neither tar nor gzip.
 set -eu
 parts=$1 project=$2 runtime=$3
 trap 'exit 143' TERM INT
@@ -47,7 +48,7 @@ known() {
 began=$(date +%s)
 told=$began
 for name in $(printf '%s' "${DRUMLINE_PEERS:-}" | tr ',' ' '); do
-  until known "$name"; do
+  until known "$name" || [ -e "$parts/begun" ]; do
     now=$(date +%s)
     if [ $((now - told)) -ge 5 ]; then
       told=$now

@@ -56,19 +56,23 @@ def make_card(
     cause = state.ending.cause if state.ending and state.phase is Phase.FAILED else None
     if cause is None:
         return None
-    card = Card(cause, describe_exit(cause.exit), _moment(records, state, cause))
     name = cause.replica
+    far = next((each for each in (name, chief) if each and standings.get(each, Standing()).at is not None), None)
+    card = Card(
+        cause,
+        describe_exit(cause.exit),
+        _moment(records, state, cause),
+        standing=standings[far] if far else Standing(),
+        standing_of=far,
+    )
     if name is None:
         return card
     own = state.standing(name)
     traces = folder.path / trace_dir(name, cause.attempt, own.incarnation if own else 0)
     lines, is_traceback = _excerpt(traces, has_failed=cause.exit.seen or bool(cause.said))
     followed, stopped = _others(state, name)
-    far = next((each for each in (name, chief) if each and standings.get(each, Standing()).at is not None), None)
     return card._replace(
         started_at=_started(records, cause, name),
-        standing=standings[far] if far else Standing(),
-        standing_of=far,
         lines=lines,
         is_traceback=is_traceback,
         followed=followed,

@@ -9,8 +9,10 @@ import pytest
 from drumline.cli.card import spell_card
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit
+from drumline.run.progress import Progress
 from drumline.run.state import Cause
 from drumline.view.card import Card, Followers
+from drumline.view.standing import Standing
 
 NOON = 1704110400.0
 
@@ -73,6 +75,14 @@ def test_what_people_meet_again_and_again_is_told_with_what_helps(said: str, rem
     hint = spell_card("4", card(cause=cause), None).split("\n")[-1]
     assert hint.startswith("┃ hint: ")
     assert remedy in hint
+
+
+def test_two_that_lost_each_other_are_told_how_far_they_were_and_what_helps() -> None:
+    cause = Cause(None, 0, Exit(message="worker.0 and worker.1 lost each other"), "lost", "Unreachable")
+    far = Standing(Progress(step=137), at=NOON)
+    _, facts, *_, hint = spell_card("4", card(cause=cause, standing=far, standing_of=worker(0)), None).split("\n")
+    assert facts.endswith("attempt 0, 4.worker.0 was at step 137")
+    assert "`restart: {lost: 1}`" in hint
 
 
 def test_an_error_of_ones_own_gets_no_advice() -> None:

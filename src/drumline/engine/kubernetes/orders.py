@@ -13,6 +13,7 @@ from typing import NamedTuple
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
+from drumline.engine.kubernetes.place import BEGUN
 from drumline.engine.kubernetes.pods import is_silent, is_to_go
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.plan.types import Plan
@@ -102,6 +103,11 @@ class Orders:
         for failed in done:
             if isinstance(failed, BaseException):
                 raise failed
+
+    async def mark_begun(self, *, has_begun: bool) -> None:
+        """Say on the owner, which pods have among their parts, whether somebody of the line has ended already."""
+        mark = {"data": {BEGUN: "somebody has ended" if has_begun else None}}
+        await self._api.patch("ConfigMap", names.base(self._plan), mark)
 
     async def existing(self, kind: str) -> set[str]:
         """The names of all objects of a kind that the run has."""

@@ -18,6 +18,7 @@ RUNTIME = "/drumline/runtime"
 OUTPUT = "/drumline/output"
 DATA = "/drumline/data"
 PREPARED = "prepared"  # the folder on a volume that a preparation makes
+BEGUN = "begun"  # what the run's own object says, and a file among the parts then: nobody's name is waited for any more
 
 
 def place(plan: Plan, *, attempt: int = 0) -> Placement:
@@ -99,6 +100,11 @@ def _require_volumes(plan: Plan) -> None:
                 f"`prepare` makes `{each.path}` in a pod of its own, and no other pod would see it",
                 hint="give the data a `volume`, such as `volume: {size: 10GiB, access: ReadWriteMany}`",
             )
+
+
+def awaits_names(plan: Plan) -> bool:
+    """Whether replicas wait until they know each other's names: not where no framework is told of any address."""
+    return plan.framework != "plain" and len(plan.replicas) > 1
 
 
 def hosts(plan: Plan, attempt: int) -> dict[ReplicaId, str]:

@@ -18,6 +18,7 @@ from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.orders import OPERATED
+from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
@@ -59,6 +60,7 @@ class ClusterRun:
         )
         self._tally = Tally(loop.now, time.time, boot_id())
         self._attempt = 0  # that was started last
+        self._has_begun = False  # as the cluster was told: somebody of this attempt has ended
         self._launched: set[Life] = set()  # by us
         self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
         self._warnings: set[str] = set()
@@ -76,8 +78,11 @@ class ClusterRun:
         for each in kept:
             each.makers = self._makers(plan, each.life)
         if wanted:
-            errand = self._there.start(plan, wanted, _secrets, self._unwanted, self._carried)
+            has_begun = self._somebody_ended()
+            errand = self._there.start(plan, wanted, _secrets, self._unwanted, self._carried, has_begun=has_begun)
             self._courier.send(self._submit(errand, [life_of(each) for each in wanted]))
+        self._has_begun = False
+        self._let_late_go()
 
     def prepare(self, plan: Plan, helper: ReplicaId, incarnation: int) -> None:
         """Start the Job of a helper, if nobody did."""
@@ -131,6 +136,24 @@ class ClusterRun:
     def call_soon(self, call: Callable[[], object]) -> None:
         """Have this called by the supervisor's loop."""
         self._loop.call_later(0.0, call)
+
+    def _let_late_go(self) -> None:
+        """Let nobody wait for the name of somebody who has ended: all names were known, or that one had not begun."""
+        if awaits_names(self._plan) and not self._has_begun and self._somebody_waits() and self._somebody_ended():
+            self._has_begun = True
+            self._courier.send(self._there.let_go())
+
+    def _somebody_waits(self) -> bool:
+        """Whether somebody of this attempt may still look for names: in a TFJob, that looks as if it ran."""
+        looks_up = self._plan.engine == "tfjob"
+        return any(not each.end and (looks_up or not each.told_start) for each in self._of_attempt())
+
+    def _somebody_ended(self) -> bool:
+        """Whether somebody of this attempt has done its work and is gone; of who fails, the line is told otherwise."""
+        return any(each.end and each.end.exit.ok for each in self._of_attempt())
+
+    def _of_attempt(self) -> Iterator[Kept]:
+        return (each for each in self._lives if each.life.attempt == self._attempt and not each.life.replica.is_helper)
 
     def _makers(self, plan: Plan, life: Life) -> tuple[str, ...]:
         """What should make the pod of a life, by name, the nearest first: events about that are about it."""
@@ -224,6 +247,7 @@ class ClusterRun:
 
     def _see(self, change: Change) -> None:
         self._lives.see(change)
+        self._let_late_go()
         for pod in change.objects:
             if is_silent(pod) and not is_to_go(pod):
                 lost = span(names.cluster(self._plan).lost_seconds)

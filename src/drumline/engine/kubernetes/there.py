@@ -17,7 +17,7 @@ from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.operators import Operator
 from drumline.engine.kubernetes.orders import OPERATED, Orders, Shared
 from drumline.engine.kubernetes.pause import Pause
-from drumline.engine.kubernetes.refusal import AwayError
+from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
 
@@ -64,14 +64,21 @@ class There:
         secrets: Callable[[Plan], Mapping[str, str]],
         unwanted: set[str],
         carried: Callable[[Code], None],
+        *,
+        has_begun: bool,
     ) -> None:
-        """Submit these, but for what is there and for what nobody wants any more when its turn comes."""
+        """Submit these, but for what is there and for what nobody wants any more when its turn comes.
+
+        `has_begun` says that somebody of their line has ended already, for whom none of them should wait.
+        """
         if self._operator is None:
             there = await self._orders.existing("Job")
             launches = [each for each in launches if names.job(plan, *life_of(each)) not in there]
         if not launches:
             return
         parts = await self._share(plan, secrets, carried)
+        if has_begun or launches[0].attempt:
+            await self._orders.mark_begun(has_begun=has_begun)
         made = manifests.attempt_objects(plan, launches, _Parts(parts))
         if self._operator is None:
             await self._orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
@@ -90,6 +97,14 @@ class There:
         parts = await self._share(plan, secrets, carried)
         job = manifests.preparation(plan, life.replica, _Parts(parts), incarnation=life.incarnation)
         await self._orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
+
+    async def let_go(self) -> None:
+        """Have nobody of the line wait for a name any more: a kubelet brings that into its pods, within a minute or so.
+
+        Who may not say so has them wait, as long as starting may take.
+        """
+        with suppress(RefusedError):
+            await self._orders.mark_begun(has_begun=True)
 
     async def insist(self, errand: Callable[[], Awaitable[object]]) -> None:
         """Do this until it is done, since whoever asked for it waits for what comes of it."""

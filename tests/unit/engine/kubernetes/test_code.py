@@ -253,8 +253,24 @@ def test_everybody_is_waited_for_and_nobody_twice() -> None:
     def sleep(seconds: float) -> None:
         clock[0] += seconds
 
-    wait_for(["a", "b"], known, lambda: clock[0], sleep)
+    wait_for(["a", "b"], lambda: False, known, lambda: clock[0], sleep)
     assert asked == ["a", "b", "b", "b"]
+
+
+@pytest.mark.parametrize("has_python", [True, False])
+def test_nobody_is_waited_for_once_somebody_has_ended(tmp_path: Path, bare: str, *, has_python: bool) -> None:
+    parts = carry(pack(None), tmp_path)
+    command = ["sh", str(parts / "ready.sh"), str(parts), str(tmp_path / "project"), str(tmp_path / "runtime")]
+    env = {
+        "PATH": os.environ["PATH"] if has_python else bare,
+        "DRUMLINE_PEERS": "worker-1.never.invalid,worker-2.invalid",
+    }
+    shell = shutil.which("sh") or "sh"
+    with subprocess.Popen([shell, *command[1:]], env=env, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout
+        assert "waiting for worker-1.never.invalid" in waiting.stdout.readline()
+        (parts / "begun").write_text("somebody has ended")
+    assert waiting.returncode == 0
 
 
 def test_now_and_then_it_says_for_whom_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,7 +279,9 @@ def test_now_and_then_it_says_for_whom_it_waits(capsys: pytest.CaptureFixture[st
     def sleep(seconds: float) -> None:
         clock[0] += seconds
 
-    wait_for([f"worker-{number}" for number in range(6)], lambda _: clock[0] >= 11, lambda: clock[0], sleep)
+    wait_for(
+        [f"worker-{number}" for number in range(6)], lambda: False, lambda _: clock[0] >= 11, lambda: clock[0], sleep
+    )
     names = "worker-0, worker-1, worker-2, worker-3 and 2 more"
     assert capsys.readouterr().out.splitlines() == [
         f"drumline: waiting for {names} to be known, for {seconds} s so far" for seconds in (5, 10)

@@ -8,7 +8,7 @@ from typing import Any
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests import pod, volumes
 from drumline.engine.kubernetes.manifests.variables import Counting, variables
-from drumline.engine.kubernetes.place import hosts
+from drumline.engine.kubernetes.place import awaits_names, hosts
 from drumline.plan.types import Launch, Plan
 
 Json = dict[str, Any]
@@ -80,12 +80,8 @@ class Line:
 
 
 def _peers(plan: Plan, attempt: int) -> list[str]:
-    """Whose names everybody waits for: all who train, also where only one of them starts again.
-
-    Nobody waits for an evaluator, nor where no framework is told of any address: who needs nobody may be gone before
-    others have looked for it.
-    """
-    if plan.framework == "plain" or len(plan.replicas) == 1:
+    """Whose names everybody waits for: all who train, also where only one of them starts again, and no evaluator."""
+    if not awaits_names(plan):
         return []
     return [host for replica, host in hosts(plan, attempt).items() if replica.role != "evaluator"]
 

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.place import (
+    BEGUN,
     PARTS,
     PROJECT,
     RUNTIME,
+    awaits_names,
     data_mount,
     output_mount,
     place_helper,
@@ -42,7 +44,7 @@ def claims(plan: Plan) -> Iterator[Json]:
 
 def mounts(plan: Plan, replica: ReplicaId, code: int) -> Mounts:
     """What a replica's pod mounts: its output and data, /dev/shm, and this many parts of what is carried."""
-    return _mounts([*_output(plan, replica), *_data(plan), *_shm(plan), *_carried(plan, code)])
+    return _mounts([*_output(plan, replica), *_data(plan), *_shm(plan), *_carried(plan, code, *_begun(plan))])
 
 
 def mounts_of_preparation(plan: Plan, variable: str, code: int) -> Mounts:
@@ -91,10 +93,17 @@ def _shm(plan: Plan) -> Iterator[_Volume]:
         yield "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": quantity(size)}}, [{"mountPath": "/dev/shm"}]
 
 
-def _carried(plan: Plan, code: int) -> Iterator[_Volume]:
+def _begun(plan: Plan) -> Iterator[Json]:
+    """What appears among the parts as soon as somebody of the line has ended, whose name nobody will find any more."""
+    if awaits_names(plan):
+        items = [{"key": BEGUN, "path": BEGUN}]
+        yield {"configMap": {"name": names.base(plan), "items": items, "optional": True}}
+
+
+def _carried(plan: Plan, code: int, *others: Json) -> Iterator[_Volume]:
     if code:
         parts = [{"configMap": {"name": names.code(plan, number)}} for number in range(code)]
-        yield "parts", {"projected": {"sources": parts}}, [{"mountPath": PARTS, "readOnly": True}]
+        yield "parts", {"projected": {"sources": [*parts, *others]}}, [{"mountPath": PARTS, "readOnly": True}]
         several = [{"mountPath": PROJECT, "subPath": "project"}, {"mountPath": RUNTIME, "subPath": "runtime"}]
         yield "code", {"emptyDir": {}}, several
 
