@@ -64,21 +64,21 @@ def command(framework: str | None, template: str | None, project: str | None, di
     target = Path(directory)
     name = name_project(target) if project is None else check_project(project)
     if template == KUBERNETES_JINJA and framework in (None, "tensorflow"):
-        text = template_text(template, JINJA).replace('name = "digits"', f'name = "{label(name)}"', 1)
-        show_template(target, write_files(target, {JINJA: text}, in_the_way=(JINJA,)))
+        text = _template_text(template, JINJA).replace('name = "digits"', f'name = "{label(name)}"', 1)
+        _show_template(target, _write_files(target, {JINJA: text}, in_the_way=(JINJA,)))
         return
-    template = choose_template(framework, template)
+    template = _choose_template(framework, template)
     texts = {
         SCHEMA: shipped_schema(),
-        SCRIPT: template_text(template, SCRIPT),
+        SCRIPT: _template_text(template, SCRIPT),
         # Last, so that where a spec is, there is also what it runs.
-        SPEC: template_text(template, SPEC).replace("project: digits", f"project: {quote_name(name)}", 1),
+        SPEC: _template_text(template, SPEC).replace("project: digits", f"project: {_quote_name(name)}", 1),
     }
-    written = write_files(target, texts)
-    show_next(target, written, missing_framework(TEMPLATES[template]))
+    written = _write_files(target, texts)
+    _show_next(target, written, _missing_framework(TEMPLATES[template]))
 
 
-def choose_template(framework: str | None, template: str | None) -> str:
+def _choose_template(framework: str | None, template: str | None) -> str:
     """The template that two options, either of them left out, agree upon."""
     if template is None:
         return next(name for name, its in TEMPLATES.items() if its == (framework or "tensorflow"))
@@ -92,7 +92,7 @@ def choose_template(framework: str | None, template: str | None) -> str:
     return template
 
 
-def template_text(template: str, name: str) -> str:
+def _template_text(template: str, name: str) -> str:
     """A file of a template, as it is shipped."""
     # Folders below a package are named as packages are: whoever checks the wheel takes the scripts for modules.
     return files("drumline.cli").joinpath("templates", template.replace("-", "_"), name).read_text("utf-8")
@@ -118,7 +118,7 @@ def check_project(project: str) -> str:
     return project
 
 
-def quote_name(name: str) -> str:
+def _quote_name(name: str) -> str:
     """The name as YAML reads it back: text, whatever it looks like."""
     return f'"{name}"' if _NOT_TEXT.fullmatch(name) else name
 
@@ -129,15 +129,15 @@ def label(name: str) -> str:
     return plain if plain[:1].isalpha() else f"job-{plain}"
 
 
-def write_files(directory: Path, texts: Mapping[str, str], in_the_way: Sequence[str] = _IN_THE_WAY) -> list[str]:
+def _write_files(directory: Path, texts: Mapping[str, str], in_the_way: Sequence[str] = _IN_THE_WAY) -> list[str]:
     """Write every file or none; return the names of those written. An old schema is left as it is."""
     try:
-        refuse_existing(directory, in_the_way)
-        with undone_on_failure() as made:
+        _refuse_existing(directory, in_the_way)
+        with _undone_on_failure() as made:
             written = []
             for name, text in texts.items():
                 path = directory / name
-                make_directory(path.parent, made)
+                _make_directory(path.parent, made)
                 if name == SCHEMA and path.exists():
                     continue
                 with path.open("x", encoding="utf-8") as file:
@@ -151,7 +151,7 @@ def write_files(directory: Path, texts: Mapping[str, str], in_the_way: Sequence[
         raise InputError(f"{error.filename or directory}: cannot be written: {error.strerror}") from None
 
 
-def refuse_existing(directory: Path, in_the_way: Sequence[str] = _IN_THE_WAY) -> None:
+def _refuse_existing(directory: Path, in_the_way: Sequence[str] = _IN_THE_WAY) -> None:
     """Raise InputError if there is anything that would be overwritten or hidden."""
     there = [name for name in in_the_way if os.path.lexists(directory / name)]
     if there:
@@ -162,16 +162,16 @@ def refuse_existing(directory: Path, in_the_way: Sequence[str] = _IN_THE_WAY) ->
         )
 
 
-def make_directory(path: Path, made: list[Path]) -> None:
+def _make_directory(path: Path, made: list[Path]) -> None:
     """Make a directory and those above it that are missing, and note each of them."""
     if not path.is_dir():
-        make_directory(path.parent, made)
+        _make_directory(path.parent, made)
         path.mkdir()
         made.append(path)
 
 
 @contextmanager
-def undone_on_failure() -> Iterator[list[Path]]:
+def _undone_on_failure() -> Iterator[list[Path]]:
     """Give a list of what was made; if the block fails, remove all of it again, the last first."""
     made: list[Path] = []
     try:
@@ -183,7 +183,7 @@ def undone_on_failure() -> Iterator[list[Path]]:
         raise
 
 
-def show_template(directory: Path, written: list[str]) -> None:
+def _show_template(directory: Path, written: list[str]) -> None:
     """Say what is there now, and what to do with it."""
     for name in written:
         click.echo(f"wrote {directory / name}")
@@ -197,14 +197,14 @@ def show_template(directory: Path, written: list[str]) -> None:
     click.echo(f"  drumline convert {JINJA} > {SPEC}     have drumline do all of it")
 
 
-def missing_framework(framework: str) -> str | None:
+def _missing_framework(framework: str) -> str | None:
     """What a script of this framework needs and drumline's own Python does not have, looked up without an import."""
     from importlib.util import find_spec  # noqa: PLC0415 - only here
 
     return None if framework == "plain" or find_spec(framework) else framework
 
 
-def show_next(directory: Path, written: list[str], missing: str | None = None) -> None:
+def _show_next(directory: Path, written: list[str], missing: str | None = None) -> None:
     """Say what is there now, and what to do with it; first of all to install the framework, if it is missing."""
     for name in written:
         click.echo(f"wrote {directory / name}")

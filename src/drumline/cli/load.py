@@ -15,6 +15,7 @@ from drumline.cli.script import remarks
 from drumline.cli.text import warn
 from drumline.engine.protocol import Site
 from drumline.errors import InputError, Problem, SpecError
+from drumline.plan.engines import ENGINES
 from drumline.plan.make import make_plan
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
@@ -230,7 +231,7 @@ PARAMETER_OPTION = click.option(
 )
 ON_OPTION = click.option(
     "--on",
-    type=click.Choice(["local", "ssh", "kubernetes", "jobset", "tfjob"]),
+    type=click.Choice(ENGINES),
     help="The engine, instead of the spec's.",
 )
 CONTEXT_OPTION = click.option("--context", metavar="NAME", help="The kubeconfig's context, instead of the spec's.")

@@ -24,7 +24,7 @@ from drumline.runtime.keeper import end_with_parent
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
 from drumline.store.home import cache_of, home_of
-from drumline.store.summaries import has_summaries
+from drumline.store.tfevents import has_summaries
 from drumline.view.run import RunDetails, run_details
 from drumline.words import listed
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from drumline.engine.protocol import Engine, Site
 from drumline.errors import EngineError
+from drumline.plan.engines import ENGINES, ON_CLUSTERS
 
 if TYPE_CHECKING:
     from drumline.engine.health import Examine
     from drumline.engine.output import Output, Written
 
-MODULES = {
+_MODULES = {
     "local": "drumline.engine.local",
     "fake": "drumline.engine.fake",
     "ssh": "drumline.engine.ssh",
-    **dict.fromkeys(("kubernetes", "jobset", "tfjob"), "drumline.engine.kubernetes"),
+    **dict.fromkeys(ON_CLUSTERS, "drumline.engine.kubernetes"),
 }
-OFFERED = tuple(name for name in MODULES if name != "fake")  # nobody trains on that; a plan made by hand may name it
 
 
 def find_doctor(name: str) -> Examine:
@@ -33,27 +33,32 @@ def open_output(written: Written) -> Output:
 
 def _part(name: str, part: str) -> Any:
     """A module of an engine that only few commands need."""
-    package = {"jobset": "kubernetes", "tfjob": "kubernetes"}.get(name, name)
+    package = _package(name)
     try:
-        return import_module(f"drumline.engine.{package}.{part}")
+        return import_module(f"{package}.{part}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("drumline"):
             raise EngineError(f"`{name}` has nothing of the kind yet") from None
         raise EngineError(
-            f"`{name}` needs {error.name}, which is not installed", hint=f"`pip install 'drumline[{package}]'`"
+            f"`{name}` needs {error.name}, which is not installed",
+            hint=f"`pip install 'drumline[{package.rpartition('.')[2]}]'`",
         ) from None
 
 
 def get_ready() -> None:
     """Import what most runs need."""
-    import_module(MODULES["local"]).get_ready()
+    import_module(_MODULES["local"]).get_ready()
 
 
 def open_engine(name: str, site: Site) -> Engine:
     """Return the engine of this name."""
-    if name not in MODULES:
+    return cast("Engine", import_module(_package(name)).make_engine(site))
+
+
+def _package(name: str) -> str:
+    if name not in _MODULES:
         raise EngineError(
             f"this version of drumline cannot run on `{name}`",
-            hint=f"it can run on: {', '.join(OFFERED)}",
+            hint=f"it can run on: {', '.join(ENGINES)}",
         )
-    return cast("Engine", import_module(MODULES[name]).make_engine(site))
+    return _MODULES[name]

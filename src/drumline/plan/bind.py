@@ -136,11 +136,11 @@ def _contract(plan: Plan, replica: Replica, place: Place, attempt: int) -> Mappi
         **({"DRUMLINE_CHIEF": str(plan.chief)} if plan.chief else {}),
         "OUTPUT_DIR": place.output_dir,
         "CHECKPOINT_DIR": place.checkpoint_dir,
-        **data_variables(plan, place),
+        **_data_variables(plan, place),
     }
 
 
-def data_variables(plan: Plan, place: Place) -> dict[str, str]:
+def _data_variables(plan: Plan, place: Place) -> dict[str, str]:
     """The folders of the data, by variable; the first is also DATA_DIR."""
     named = {data.variable: path for data, path in zip(plan.data, place.data_dirs, strict=True)}
     return {"DATA_DIR": place.data_dirs[0], **named} if named else {}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from drumline.plan.engines import ON_CLUSTERS
 from drumline.plan.parameters import variable_name
 from drumline.spec import cluster as blocks
 from drumline.spec import types
@@ -13,8 +14,6 @@ from drumline.spec.types import Spec
 
 Path = tuple[str | int, ...]
 
-# Options of these are alike; those of the first stand in where the other two have none of their own.
-NAMES = ("kubernetes", "jobset", "tfjob")
 _OPERATED = ("jobset", "tfjob")
 
 
@@ -136,7 +135,7 @@ def complaints(spec: Spec) -> Iterator[tuple[Path, str]]:
     for path, data in _data(spec):
         if data.volume:
             yield from _about_volume((*path, "volume"), data.volume)
-    for name in NAMES:
+    for name in ON_CLUSTERS:
         options: blocks.KubernetesOptions | None = getattr(spec.engine, name)
         if options is None:
             continue

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from drumline.plan import types
 from drumline.plan.command import make_argv
+from drumline.plan.engines import ENGINES, ON_CLUSTERS
 from drumline.plan.environment import environment_of
 from drumline.plan.name import replica_name
 from drumline.plan.parameters import fill, variable_name
@@ -29,7 +30,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
     name = spec.name or spec.project
     directories = {**values, "run": run}
     data = data_of(spec)
-    engine = engine or default_engine(spec.engine)
+    engine = engine or _default_engine(spec.engine)
     return Plan(
         run=run,
         project=spec.project,
@@ -87,14 +88,14 @@ def data_of(spec: Spec) -> dict[str, Data]:
     return {f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR": data for data in several}
 
 
-def default_engine(engine: Engine) -> str:
+def _default_engine(engine: Engine) -> str:
     """The engine that a spec asks for: its default, else the only one it has options for, else this machine."""
-    options = [name for name in ("local", "ssh", "kubernetes", "jobset", "tfjob") if getattr(engine, name) is not None]
+    options = [name for name in ENGINES if getattr(engine, name) is not None]
     return engine.default or (options[0] if len(options) == 1 else "local")
 
 
 def _cluster(spec: Spec, engine: str) -> Cluster | None:
-    if engine in ("local", "ssh", "fake"):
+    if engine not in ON_CLUSTERS:
         return None
     from drumline.plan.cluster import cluster_of  # noqa: PLC0415 - only where it is asked for
 

@@ -65,7 +65,7 @@ class Raised(NamedTuple):
     @property
     def sentence(self) -> str:
         """Type and what was wrong, in one line: `ValueError: bad row`."""
-        kept = essence(self.message)
+        kept = _essence(self.message)
         kind, colon, said = (kept[0] if kept else "").partition(": ")
         return f"{kind.rpartition('.')[2]}{colon}{said}"
 
@@ -149,7 +149,7 @@ def _message(lines: Sequence[str]) -> Iterator[str]:
         yield line
 
 
-def essence(message: Iterable[str]) -> list[str]:
+def _essence(message: Iterable[str]) -> list[str]:
     """A message without what surrounds it: graphs of operations, and where they were made."""
     kept = []
     for number, line in enumerate(message):
@@ -175,7 +175,7 @@ def trim(chain: Chain) -> list[str]:
         if number:
             shown += ["", "which led to", ""]
         shown += _trim_frames(raised.frames)
-        kept = essence(raised.message)
+        kept = _essence(raised.message)
         shown += [_clip(line) for line in kept[:_MOST_LINES]]
         if len(kept) > _MOST_LINES:
             shown.append("…")

@@ -83,17 +83,17 @@ def carry_on(plan: Plan, before: RunState, state: RunState) -> tuple[RunState, t
     }
     forgiven = tuple(name for name in state.forgiven if name not in state.reviving)
     state = state.with_replicas(begun)._replace(reviving=(), forgiven=forgiven, delay_seconds=None)
-    return state, (*orders, Start(state.attempt, state.incarnations), expect_return(plan, state))
+    return state, (*orders, Start(state.attempt, state.incarnations), _expect_return(plan, state))
 
 
 def wait_on(plan: Plan, state: RunState) -> tuple[Action, ...]:
     """What must be under way for those who are to return, or have and are not heard of yet."""
     if state.reviving:
         return tuple(_under_way(plan, state))
-    return (expect_return(plan, state),) if state.waiting and state.revivals else ()
+    return (_expect_return(plan, state),) if state.waiting and state.revivals else ()
 
 
-def expect_return(plan: Plan, state: RunState) -> Action:
+def _expect_return(plan: Plan, state: RunState) -> Action:
     """Give those who return so long to start."""
     return SetTimer(f"return {len(state.revivals)}", state.attempt, plan.timeouts.start_seconds)
 

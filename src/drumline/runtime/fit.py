@@ -37,11 +37,11 @@ def warm_up(framework: str, modules: Sequence[str]) -> None:
             importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 - whatever a package may raise
         raise Unfit(f"{type(error).__name__}: {error}"[:200]) from None
-    check_threads(len(os.listdir("/proc/self/task")), os.cpu_count() or 1)  # noqa: PTH208
+    _check_threads(len(os.listdir("/proc/self/task")), os.cpu_count() or 1)  # noqa: PTH208
     check_origins(sys.modules)
 
 
-def check_threads(found: int, cores: int) -> None:
+def _check_threads(found: int, cores: int) -> None:
     """Refuse more threads than are known to be left: nobody knows what the others hold."""
     known = 1 + _POOLS * (cores - 1)
     if found > known:

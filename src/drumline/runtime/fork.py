@@ -33,11 +33,11 @@ def settle(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
-    show_as(argv, env)
+    _show_as(argv, env)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
-    forget_the_past()
+    _forget_the_past()
     sys.orig_argv = list(argv)
     sys.argv = ["-m", *argv[argv.index("-m") + 2 :]] if script.module else list(argv[argv.index(script.path) :])
     if not getattr(sys.flags, "safe_path", False):
@@ -46,7 +46,7 @@ def settle(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
     gc.enable()
 
 
-def forget_the_past() -> None:
+def _forget_the_past() -> None:
     """Have what modules noted when they were imported be as if that were now: chance, time and place."""
     random = sys.modules.get("numpy.random")
     if random is not None:
@@ -60,7 +60,7 @@ def forget_the_past() -> None:
         logging.__dict__["_startTime"] = time.time()
 
 
-def show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
+def _show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Let `ps`, and whoever else looks, see this command and environment, where the system allows that."""
     import ctypes  # noqa: PLC0415
 

@@ -71,7 +71,7 @@ def mend_fit() -> None:
         return
     trainer.mended_by_drumline = True
     build, reduce = model._maybe_symbolic_build, trainer.reduce_per_replica  # noqa: SLF001
-    known = fingerprint(build, reduce) == _KNOWN
+    known = _fingerprint(build, reduce) == _KNOWN
     spans_workers = trainer._collective_all_reduce_multi_worker  # noqa: SLF001
 
     @functools.wraps(build)
@@ -110,7 +110,7 @@ def refuse_fit() -> None:
     model.fit = _refusing(model.fit)
 
 
-def fingerprint(*functions: Any) -> str:
+def _fingerprint(*functions: Any) -> str:
     """What functions are known by: a hash of their source."""
     return hashlib.sha256("".join(map(inspect.getsource, functions)).encode()).hexdigest()[:32]
 

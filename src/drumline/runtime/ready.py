@@ -45,7 +45,7 @@ def unpack(archive: bytes, folder: str) -> None:
                 os.chmod(path, member.mode)
 
 
-def read_parts(folder: str) -> bytes:
+def _read_parts(folder: str) -> bytes:
     """The project's archive, put together again; nothing if none was carried."""
     whole = b""
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "project-*"))):
@@ -97,7 +97,7 @@ def main(parts: str, project: str, runtime: str) -> int:
     try:
         with open(os.path.join(parts, "runtime.tar.gz"), "rb") as file:
             unpack(file.read(), runtime)
-        carried = read_parts(parts)
+        carried = _read_parts(parts)
         if carried:
             unpack(carried, project)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:

@@ -77,14 +77,14 @@ class RunFolder(NamedTuple):
             raise EngineError(f"the plan of run {self.id} cannot be read: {error}") from None
 
 
-def runs_dir(home: Path) -> Path:
+def _runs_dir(home: Path) -> Path:
     """Where the runs are."""
     return home / RUNS
 
 
 def create_folder(home: Path) -> RunFolder:
     """Make a folder for the next run; its number is this user's next, however many launch at once."""
-    runs = runs_dir(home)
+    runs = _runs_dir(home)
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         runs.mkdir(exist_ok=True, mode=0o700)
@@ -113,7 +113,7 @@ def _counter(home: Path) -> Iterator[int]:
 
 def find_folder(home: Path, run: str) -> RunFolder:
     """The folder of a run; raise NotFoundError, saying which runs there are."""
-    folder = RunFolder(runs_dir(home) / run)
+    folder = RunFolder(_runs_dir(home) / run)
     if os.path.exists(folder.plan_file):  # noqa: PTH110 - Path raises where a folder may not be looked into
         return folder
     known = sorted(numbers(home))

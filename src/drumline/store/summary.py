@@ -78,7 +78,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         phase=state.phase.value,
         is_final=state.phase.is_final,
         reason=ending.reason if ending else "",
-        message=clean_text(describe_ending(folder.id, ending) if ending else describe_waits(state)),
+        message=clean_text(_describe_ending(folder.id, ending) if ending else describe_waits(state)),
         created_at=float(facts.get("at") or (records[0].at if records else 0.0)),
         started_at=started.at if started else None,
         started_since_boot=started.since_boot if started else None,
@@ -93,7 +93,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
     )
 
 
-def describe_ending(run: str, ending: Ending) -> str:
+def _describe_ending(run: str, ending: Ending) -> str:
     """Why a run is over, and how to go on with it where that was nobody's wish; nothing if there is nothing to say."""
     why = describe_cause(run, ending.cause) if ending.cause else ""
     if ending.reason != PREEMPTED:

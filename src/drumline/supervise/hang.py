@@ -108,7 +108,7 @@ class HangWatch:
         self._looks_closely = False
         if look.attempt != self._attempt:
             return
-        self._waits = self._waits + 1 if all_wait(read_activities(self._run_dir, look, _stopped(quiet))) else 0
+        self._waits = self._waits + 1 if all_wait(_read_activities(self._run_dir, look, _stopped(quiet))) else 0
         if self._waits >= _LOOKS:
             silent = span(self._clock() - quiet.silent_since)
             self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
@@ -151,7 +151,7 @@ def take_stacks(
     stopped = {pulse.replica for pulse in engine.pulses() if pulse.is_stopped and pulse.attempt == action.attempt}
 
     def conclude() -> None:
-        found = read_activities(run_dir, action, stopped)
+        found = _read_activities(run_dir, action, stopped)
         # Who has given up on the others before anybody could look at it shows no stack either, and is not to blame.
         seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
         tell(StacksTaken(action.attempt, *find_culprit(seen)))
@@ -159,7 +159,7 @@ def take_stacks(
     engine.stacks(action.replicas, action.attempt, gently=False, then=conclude, incarnations=action.incarnations)
 
 
-def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:
+def _read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:
     """What everybody does by the stacks that were saved."""
     found = {}
     for name in look.replicas:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from drumline.engine.protocol import Loop, Tell
 from drumline.run.event import SummariesFound
-from drumline.store.summaries import has_summaries
+from drumline.store.tfevents import has_summaries
 
 # Who writes summaries does so after the first steps or the first epoch: the longer there were none, the longer the
 # next look can wait. A folder with much in it is looked at less often.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from typing import get_args
 
 import pytest
 
 from drumline.plan.cluster import Cluster, Image, Toleration, Volume
+from drumline.plan.engines import ENGINES
 from drumline.plan.make import make_plan
 from drumline.plan.types import (
     Data,
@@ -20,6 +22,7 @@ from drumline.plan.types import (
     Secret,
     Timeouts,
 )
+from drumline.spec.types import EngineName
 from plans import plan_of, spec_of
 
 GIB = 1024**3
@@ -289,3 +292,7 @@ def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
     assert make_plan(spec, engine="local").cluster is None
     bare = make_plan(spec_of("project: digits\nrun: x"), engine="kubernetes").cluster
     assert bare == Cluster()
+
+
+def test_a_spec_may_name_every_engine_that_is_offered() -> None:
+    assert get_args(EngineName) == ENGINES

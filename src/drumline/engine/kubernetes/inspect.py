@@ -34,7 +34,7 @@ _WAIT = ("sh", "-c", f"trap 'exit 0' TERM INT; sleep {_LONGEST_SECONDS} & wait")
 _STAY = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -1")
 
 
-def visitor(plan: Plan, unique: str) -> Object:
+def _visitor(plan: Plan, unique: str) -> Object:
     """The pod; it carries no label of the run's, so that nobody waits for it or counts it."""
     chief = plan.chief or plan.replicas[0].id
     place = place_helper(plan)
@@ -85,7 +85,7 @@ async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
     await _require_free(api, plan)
     await _remove_killed(api, plan)
     letters = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
-    name = name_of(await api.create(visitor(plan, letters)))
+    name = name_of(await api.create(_visitor(plan, letters)))
     try:
         await _await_running(api, name)
         staying = asyncio.ensure_future(

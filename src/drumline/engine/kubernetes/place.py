@@ -23,7 +23,7 @@ BEGUN = "begun"  # what the run's own object says, and a file among the parts th
 
 def place(plan: Plan, *, attempt: int = 0) -> Placement:
     """Say where each replica will be reached: by a name that it has before it has an address."""
-    require_image(plan)
+    _require_image(plan)
     _require_volumes(plan)
     here = place_helper(plan)
     known = hosts(plan, attempt)
@@ -82,7 +82,7 @@ def data_mount(variable: str, path: str) -> str:
     return posixpath.normpath(path) if posixpath.isabs(path) else posixpath.join(DATA, name)
 
 
-def require_image(plan: Plan) -> None:
+def _require_image(plan: Plan) -> None:
     """Refuse a plan whose pods would have no image."""
     image = names.cluster(plan).image
     if image.name is None and not image.is_built:

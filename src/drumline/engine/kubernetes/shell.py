@@ -99,10 +99,10 @@ async def _listen(session: AsyncWebSocketSession, stdout: Write, stderr: Write) 
         elif channel == bytes([_STDERR]) and rest:
             await stderr(rest)
         elif channel == bytes([_STATUS]) and rest:
-            return read_status(_json(rest))
+            return _read_status(_json(rest))
 
 
-def read_status(status: dict[str, Any]) -> int:
+def _read_status(status: dict[str, Any]) -> int:
     """The exit code that a command's last message tells; raise EngineError if it never ran."""
     if status.get("status") == "Success":
         return 0

@@ -151,7 +151,7 @@ class Link:
         self._let_in_at = now()
         self._hear_from(await open_hand(self.shell, self._hosts))
         folder = self._hosts.folder or FOLDER
-        runtime = f"{agents_folder(self._hosts)}/{package_name()}/runtime"
+        runtime = f"{_agents_folder(self._hosts)}/{package_name()}/runtime"
         greeting: dict[str, Any] = {
             "do": "hello",
             "run": self._hosts.unique,
@@ -229,14 +229,14 @@ class Link:
         self._talk = self.shell = None
 
 
-def agents_folder(hosts: Hosts) -> str:
+def _agents_folder(hosts: Hosts) -> str:
     """Where hands are kept on a host."""
     return f"{hosts.folder}/hosts" if hosts.folder else _AGENTS
 
 
 async def open_hand(shell: Shell, hosts: Hosts) -> Talk:
     """Have a hand on a host: carried there if it is not; raise EngineError if there is no Python for it, or no room."""
-    talk = await shell.talk([hosts.python, "-I", "-c", BOOT, agents_folder(hosts), package_name()])
+    talk = await shell.talk([hosts.python, "-I", "-c", BOOT, _agents_folder(hosts), package_name()])
     try:
         word = await asyncio.wait_for(_first_word(talk), _FIRST_WORD_SECONDS)
         if word and "wants" in word:

@@ -61,7 +61,7 @@ def _mounts(pairs: list[_Volume]) -> Mounts:
     )
 
 
-def has_output(plan: Plan, replica: ReplicaId) -> bool:
+def _has_output(plan: Plan, replica: ReplicaId) -> bool:
     """Whether this replica writes to the run's volume: everybody if it can be shared, else the chief alone."""
     volume = names.cluster(plan).output
     return volume is not None and (volume.is_shared or replica == plan.chief)
@@ -74,7 +74,7 @@ def _output(plan: Plan, replica: ReplicaId) -> Iterator[_Volume]:
     checkpoint = place_helper(plan).checkpoint_dir
     if posixpath.commonpath([where, checkpoint]) != where:
         several.append({"mountPath": checkpoint, "subPath": "checkpoint"})
-    yield "output", source if has_output(plan, replica) else {"emptyDir": {}}, several
+    yield "output", source if _has_output(plan, replica) else {"emptyDir": {}}, several
 
 
 def _data(plan: Plan) -> Iterator[_Volume]:

@@ -39,7 +39,7 @@ def list_all(base: str, name: str, young_seconds: float) -> Iterator[list[object
                 yield [path, "file", known.st_size, known.st_mtime_ns, executable, "", young]
 
 
-def read_part(path: str, offset: int, length: int, size: int, mtime_ns: int, may_grow: bool) -> bytes | None:
+def _read_part(path: str, offset: int, length: int, size: int, mtime_ns: int, may_grow: bool) -> bytes | None:
     """A piece of a file; None if it is another by now. With a length below 0 so much at most, whatever it is."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -60,7 +60,7 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, object], list[bytes]]:
     path = os.path.normpath(os.path.join(os.path.expanduser(request["folder"]), request["path"]))
     base, name = (path, "") if request["path"] in ("", ".") else os.path.split(path)
     if "parts" in request:
-        found = [read_part(os.path.join(base, part[0]), *part[1:]) for part in request["parts"]]
+        found = [_read_part(os.path.join(base, part[0]), *part[1:]) for part in request["parts"]]
         lengths = [-1 if data is None else len(data) for data in found]
         return {"lengths": lengths}, [data for data in found if data]
     if not os.path.lexists(path):

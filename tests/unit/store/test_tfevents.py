@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.store.summaries import has_summaries
+from drumline.store.tfevents import has_summaries
 from summaries import write_scalars
 
 
