@@ -3,8 +3,9 @@
 Run as `python -m bench.start [tensorflow-2] [tensorflow-4] [torch-2]` from the checkout, with the environments of
 `scripts/environment tensorflow torch` built. By hand is one process per worker with nothing but the variables that it
 needs; for torch it is torchrun. The command line's own start is included. `first` finds nothing warm, `following` finds
-what the run before it left; the numbers are medians of interleaved repetitions. Memory is that of everybody when all
-have taken their step, shared pages counted once, keepers and the warm process included.
+what the run before it left; the numbers are medians of interleaved repetitions. `one alone` is a single worker by hand:
+where that takes nearly as long as all of them do, cores do not fight, and who imports once has little to gain. Memory
+is that of everybody when all have taken their step, shared pages counted once, keepers and the warm process included.
 """
 
 from __future__ import annotations
@@ -106,11 +107,12 @@ def main() -> None:
 
 def measure(name: str, case: Case) -> None:
     python = environment(case.framework) / "bin" / "python"
-    found: dict[str, list[Figures]] = {"by hand": [], "cold": [], "first": [], "following": []}
+    found: dict[str, list[Figures]] = {"by hand": [], "one alone": [], "cold": [], "first": [], "following": []}
     for _ in range(REPETITIONS):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             bench = Bench(Path(scratch), python, case)
-            found["by hand"].append(bench.by_hand())
+            found["by hand"].append(bench.by_hand(case.workers))
+            found["one alone"].append(bench.by_hand(1))
             found["cold"].append(bench.drumline("--no-warm"))
             found["first"].append(bench.drumline())
             found["following"].append(bench.drumline())
@@ -157,17 +159,18 @@ class Bench:
             f"project: bench\nframework: {case.framework}\nrun: python train.py\nroles: {{worker: {case.workers}}}\n"
         )
 
-    def by_hand(self) -> Figures:
+    def by_hand(self, workers: int) -> Figures:
         """As people do: one process each with TF_CONFIG, or torchrun."""
         if self.case.framework == "torch":
-            torchrun = [str(self.python.with_name("torchrun")), "--standalone", f"--nproc-per-node={self.case.workers}"]
-            return self._measure(lambda: [self._start([*torchrun, "train.py"], {})])
-        words = typed(self.case.framework, self.case.workers)
-        return self._measure(lambda: [self._start([str(self.python), "train.py"], each) for each in words])
+            torchrun = [str(self.python.with_name("torchrun")), "--standalone", f"--nproc-per-node={workers}"]
+            return self._measure(workers, lambda: [self._start([*torchrun, "train.py"], {})])
+        words = typed(self.case.framework, workers)
+        return self._measure(workers, lambda: [self._start([str(self.python), "train.py"], each) for each in words])
 
     def drumline(self, *words: str) -> Figures:
         """With one command."""
-        return self._measure(lambda: [self._start([str(self.python), "-m", "drumline", "train", *words], {})])
+        command = [str(self.python), "-m", "drumline", "train", *words]
+        return self._measure(self.case.workers, lambda: [self._start(command, {})])
 
     def close(self) -> None:
         """Leave nothing warm."""
@@ -177,13 +180,13 @@ class Bench:
         quiet = subprocess.DEVNULL
         return subprocess.Popen(argv, cwd=self.folder, env={**self.env, **env}, stdout=quiet, stderr=quiet)
 
-    def _measure(self, begin: Callable[[], list[subprocess.Popen[bytes]]]) -> Figures:
+    def _measure(self, workers: int, begin: Callable[[], list[subprocess.Popen[bytes]]]) -> Figures:
         shutil.rmtree(self.marks, ignore_errors=True)
         self.go.unlink(missing_ok=True)
         self.marks.mkdir()
         began = time.monotonic()
         processes = begin()
-        while sum(each.name.isdecimal() for each in self.marks.iterdir()) < self.case.workers:
+        while sum(each.name.isdecimal() for each in self.marks.iterdir()) < workers:
             if time.monotonic() - began > 300 or any(process.poll() for process in processes):
                 raise SystemExit(f"the workers did not come up: see {self.folder}")
             time.sleep(0.01)

@@ -58,12 +58,15 @@ def check_origins(modules: Mapping[str, ModuleType]) -> None:
         file = getattr(module, "__file__", None)
         if module is modules.get("__main__") or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
             continue
-        # That of a distribution stands in Python's own library, if only as a link.
-        theirs = os.path.dirname(file) == library or os.path.realpath(file).startswith(own)  # noqa: PTH120
-        if name in ("sitecustomize", "usercustomize") and not theirs:
+        # That of a distribution stands in Python's own library, if only as a link. To ask that of all takes 0.2 s.
+        if name in ("sitecustomize", "usercustomize") and not _stands_in(library, own, file):
             raise Unfit(f"there is a {name}, {file}")
         if not file.startswith(homes) and not os.path.realpath(file).startswith(homes):
             raise Unfit(f"{name} would be imported from {file}, which is not the environment's")
+
+
+def _stands_in(library: str, own: str, file: str) -> bool:
+    return os.path.dirname(file) == library or os.path.realpath(file).startswith(own)  # noqa: PTH120
 
 
 def _site_folders() -> list[str]:
