@@ -14,6 +14,7 @@ from drumline.words import printable
 
 _NARROW = 40  # columns; below that lines are left to the terminal
 _NAMES = 4  # are spelled out
+_TOLD_LATE_SECONDS = 1.0  # a start, when its replica may have fallen already; what is more is a clock that was set back
 
 
 def spell_card(run: str, card: Card, columns: int | None) -> str:
@@ -65,8 +66,9 @@ def _headline(run: str, card: Card) -> str:
 def _facts(run: str, card: Card) -> str:
     """`2026-11-15T07:23:46Z, 12s after its start, attempt 1, step 137/500, loss 0.31`."""
     facts = [utc(card.at) or ""]
-    if card.at is not None and card.started_at is not None and card.at >= card.started_at:
-        facts.append(f"{span(card.at - card.started_at)} after its start")
+    lasted = None if card.at is None or card.started_at is None else card.at - card.started_at
+    if lasted is not None and lasted > -_TOLD_LATE_SECONDS:
+        facts.append(f"{span(max(0.0, lasted))} after its start")
     facts.append(f"attempt {card.cause.attempt}")
     if far := describe(card.standing):
         of = "" if card.standing_of == card.cause.replica else f"{_spell(run, card.standing_of)} was at "

@@ -33,6 +33,13 @@ def test_facts_that_nobody_knows_are_left_out() -> None:
     ]
 
 
+def test_who_fell_before_its_start_was_told_fell_at_once() -> None:
+    assert (
+        spell_card("4", card(started_at=NOON + 0.01), None).split("\n")[1].endswith("Z, 0s after its start, attempt 2")
+    )
+    assert "after" not in spell_card("4", card(started_at=NOON + 3600), None)  # a clock that was set back
+
+
 def test_a_failure_of_nobody_is_a_sentence() -> None:
     cause = Cause(None, 0, Exit(message="the run's time limit of 60 s is over"), "time", "TimeLimit")
     spelled = spell_card("4", card(cause=cause, words=cause.exit.message), None)
