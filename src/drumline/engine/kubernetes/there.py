@@ -17,6 +17,7 @@ from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.operators import Operator
 from drumline.engine.kubernetes.orders import OPERATED, Orders, Shared
 from drumline.engine.kubernetes.pause import Pause
+from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
@@ -77,7 +78,7 @@ class There:
         if not launches:
             return
         parts = await self._share(plan, secrets, carried)
-        if has_begun or launches[0].attempt:
+        if awaits_names(plan) and (has_begun or launches[0].attempt):
             await self._orders.mark_begun(has_begun=has_begun)
         made = manifests.attempt_objects(plan, launches, _Parts(parts))
         if self._operator is None:
