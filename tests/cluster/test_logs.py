@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -173,17 +174,18 @@ def test_who_returns_goes_on_where_it_was_killed(kubectl: Kubectl, breaker: Brea
     for number in range(6):
         asyncio.run(some(number))
     asyncio.run(until_over(kubectl, "steady"))
+    asked, before = time.time(), len(log.read_bytes())
     assert asyncio.run(rest()) == ""
+    assert len(log.read_bytes()) > before
     lines = log.read_text().splitlines()
     assert [line for line in lines if line.startswith("line")] == STEADY_SAYS
     blocks = LogReader(tmp_path).read(until=0.0, ended=True)
     (pod,) = kubectl.items("pods")
-    lived = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-    began, ended = (seconds_of(lived[name]) for name in ("startedAt", "finishedAt"))
+    began = seconds_of(pod["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"])
     assert began
-    assert ended
-    # As it was written, not as it was fetched: a container's own times are whole seconds, a moment later than it is.
-    assert began - 2 < blocks[0].at < began + 3 < ended - 3 < blocks[-1].at < ended + 2
+    # As it was written, not as it was fetched: what was fetched last was written before anybody asked for it.
+    # A container's own times are whole seconds, a moment later than it is.
+    assert began - 2 < blocks[0].at < blocks[-1].at < asked
 
 
 def test_a_pod_that_is_deleted_leaves_its_log(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
