@@ -99,10 +99,8 @@ def find_meant(key: str, kind: inspect.StructType) -> Path | None:
     """Guess the path that an unknown key of a block was meant to be: here, or in a block of this one."""
     here: dict[str, Path] = {field.encode_name: (field.encode_name,) for field in kind.fields}
     below: dict[str, Path] = {}
-    for field in kind.fields:
-        for block in _blocks(field.type):
-            for inner in block.fields:
-                below.setdefault(inner.encode_name, (field.encode_name, inner.encode_name))
+    for path in _paths_below(kind):
+        below.setdefault(cast("str", path[-1]), path)
     usual = _ELSEWHERE.get(key.lower().replace("-", "_"), key)
     if usual in here or usual in below:
         return here.get(usual) or below[usual]
@@ -110,6 +108,20 @@ def find_meant(key: str, kind: inspect.StructType) -> Path | None:
         return here[near]
     near = nearest(key, below, alike=0.8)
     return below[near] if near else None
+
+
+def _paths_below(kind: inspect.StructType) -> Iterator[Path]:
+    """Every key of the blocks within a block: the least deep first, and of roles that of whom most have."""
+    level: list[tuple[Path, inspect.StructType]] = [((), kind)]
+    while level:
+        level = [
+            ((*path, field.encode_name), inner)
+            for path, block in level
+            for field in block.fields
+            for inner in _blocks(field.type)
+        ]
+        for path, block in sorted(level, key=lambda each: "worker" not in each[0]):
+            yield from ((*path, field.encode_name) for field in block.fields)
 
 
 def spell(path: Path) -> str:
