@@ -57,7 +57,8 @@ class _Source:
             await asyncio.sleep(seconds)
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.over.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.over.wait()
             self.rest()
 
 

@@ -110,8 +110,10 @@ class Link:
                 self.trouble = AwayError(f"{self.host.name} says what nobody understands: {error!r}")
             finally:
                 self._close()
+            # `wait_for` of Python 3.11 forgets that it was cancelled if what it waits for comes at the same moment.
             with suppress(TimeoutError):  # who waits for it has it tried again at once
-                await asyncio.wait_for(self._wanted.wait(), _PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)])
+                async with asyncio.timeout(_PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)]):
+                    await self._wanted.wait()
             self._wanted.clear()
             tries += 1
 
@@ -189,7 +191,8 @@ class Link:
 
     async def _within(self, asked: Any, seconds: float) -> dict[str, Any]:
         try:
-            return dict(await asyncio.wait_for(asked, seconds))
+            async with asyncio.timeout(seconds):
+                return dict(await asked)
         except TimeoutError:
             raise AwayError(f"{self.host.name} does not answer") from None
 

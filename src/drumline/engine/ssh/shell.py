@@ -183,8 +183,8 @@ async def connect(
         ) from None
     known_hosts = _known_hosts(known.known_hosts)
     try:
-        connection = await asyncio.wait_for(
-            asyncssh.connect(
+        async with asyncio.timeout(seconds):  # `wait_for` would leave it unbegun, and say so, if given up at once
+            connection = await asyncssh.connect(
                 place,
                 **given,
                 known_hosts=known_hosts,
@@ -194,9 +194,7 @@ async def connect(
                 password_auth=False,
                 kbdint_auth=False,
                 compression_algs=None,
-            ),
-            seconds,
-        )
+            )
     except asyncssh.HostKeyNotVerifiable:
         raise _untrusted(host, known, known_hosts) from None
     except asyncssh.PermissionDenied:
