@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.compiled import compile_drumline
 from bench.figures import Figure, note
 
 PYTHON = sys.executable
@@ -62,6 +63,7 @@ class Goal(NamedTuple):
 
 
 def main() -> None:
+    compile_drumline()
     names = sys.argv[1:] or ["up", "lines", "fall", "many", "status", "weight"]
     for name in names:
         {"up": up, "lines": lines, "fall": fall, "many": many, "status": status, "weight": weight}[name]()

@@ -26,7 +26,7 @@ from bench.hand import ROOT, environment, typed
 from drumline.engine.local.warm.known import known_warm_processes
 from drumline.runtime.keeper import descendants
 
-REPETITIONS = 3
+REPETITIONS = 5
 
 TENSORFLOW = """
 import os, time

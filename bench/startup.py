@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.compiled import compile_drumline
 from bench.figures import Figure, note
 from bench.plan import SPEC
 
@@ -28,6 +29,7 @@ COMMANDS = {
 
 
 def main() -> None:
+    compile_drumline()
     repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "drumline.yml").write_text(SPEC % 3)

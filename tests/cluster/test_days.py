@@ -19,7 +19,7 @@ from integration.local.runs import House, Run, wait_until
 
 IMAGE = "python:local"
 LINES = 120
-LONG_SECONDS = 180.0
+LONG_SECONDS = 900.0
 SCRIPT = f"""
 import time
 for number in range({LINES}):

@@ -43,9 +43,9 @@ def test_the_three_passes_of_the_template_go_through_kubectl(kubectl: Kubectl, t
     assert make(*claim, *inspector, "-p", "deploy=true") == [
         *("service/mnist-worker-0", "job.batch/mnist-worker-0", "service/mnist-worker-1", "job.batch/mnist-worker-1")
     ]
-    kubectl("wait", "job", "-l", "name=mnist", "--for=condition=Complete", "--timeout=180s")
+    kubectl("wait", "job", "-l", "name=mnist", "--for=condition=Complete", "--timeout=600s")
     assert make(*claim) == ["pod/mnist-inspector"]
-    kubectl("wait", "pod", "mnist-inspector", "--for=condition=Ready", "--timeout=180s")
+    kubectl("wait", "pod", "mnist-inspector", "--for=condition=Ready", "--timeout=600s")
     assert kubectl("exec", "mnist-inspector", "--", "cat", "/pvcmnt/model") == "0\n"
 
 

@@ -14,7 +14,7 @@ from integration.local.runs import wait_until
 
 IMAGE = "python:local"
 SOURCE = Path(__file__).parents[2] / "src"
-LONG_SECONDS = 180.0
+LONG_SECONDS = 900.0
 SPEC = """
 project: inside
 framework: plain
@@ -65,7 +65,11 @@ def test_a_line_is_launched_by_a_pod_in_its_own_namespace(kubectl: Kubectl) -> N
         found = kubectl("get", "pod", "launcher", "-o", "jsonpath={.status.phase}")
         return found if found in ("Succeeded", "Failed") else ""
 
-    ended = wait_until(phase, LONG_SECONDS)
+    try:
+        ended = wait_until(phase, LONG_SECONDS)
+    except AssertionError as error:
+        there = kubectl("get", "pods", "-o", "wide") + kubectl("logs", "launcher", check=False)
+        raise AssertionError(f"{error}\n{there}") from None
     assert ended == "Succeeded", kubectl("logs", "launcher")
     said = kubectl.until_said(lambda said: "--> FINISHED" in said, "launcher")
     for index in (0, 1):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +21,10 @@ from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.logs import Collector
 from drumline.engine.kubernetes.pods import seconds_of
 from drumline.store.logs import LogReader
+from integration.local.runs import wait_until
 
 PYTHON = "python:local"
-LONG_SECONDS = 180.0
+LONG_SECONDS = 900.0
 
 STEADY = """
 import sys, time
@@ -102,6 +105,30 @@ async def until(comes: Callable[[], bool]) -> None:
     async with asyncio.timeout(LONG_SECONDS):
         while not comes():
             await asyncio.sleep(0.02)
+
+
+def go_on(kubectl: Kubectl, name: str) -> None:
+    """Let a pod go on that waits to be told."""
+    kubectl("exec", name, "--", "python3", "-c", "import os, signal; os.kill(1, signal.SIGUSR1)")
+
+
+def begins_with(kubectl: Kubectl, name: str, begin: str) -> bool:
+    """Whether the last file of a log does, which is all that is shown to whoever does not follow it."""
+    return kubectl("logs", name, "--limit-bytes=8").startswith(begin)
+
+
+def wait_for_new_file(kubectl: Kubectl, name: str, begin: str) -> None:
+    """Wait until it no longer begins so, for it is another."""
+    wait_until(lambda: not begins_with(kubectl, name, begin), LONG_SECONDS)
+
+
+def ends_with(log: Path, end: str) -> bool:
+    """Whether a log that may be long does."""
+    if not log.exists() or log.stat().st_size < len(end):
+        return False
+    with log.open("rb") as file:
+        file.seek(-len(end), os.SEEK_END)
+        return file.read() == end.encode()
 
 
 def is_log(request: Request) -> bool:
@@ -257,21 +284,99 @@ def test_many_pods_share_few_connections(kubectl: Kubectl, breaker: Breaker, tmp
 
 def test_a_log_that_the_kubelet_begins_anew_is_whole(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     """The kubelet looks every ten seconds for logs of more than 10 MiB, and begins a new file for them."""
-    script = """
-import time
-for number in range(30):
-    print("\\n".join(f"{number:03d} {line:05d} " + "x" * 90 for line in range(8000)), flush=True)
-    time.sleep(0.6)
+    parts, lines, log = 3, 120_000, tmp_path / "log"
+    script = f"""
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print("begun", flush=True)
+for part in range({parts}):
+    signal.sigwait([signal.SIGUSR1])
+    print("\\n".join(f"{{part}} {{line:06d}} " + "x" * 90 for line in range({lines})), flush=True)
 """
 
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
             collector = Collector(api)
-            collector.follow("large", "replica", tmp_path / "log")
+            collector.follow("large", "replica", log)
+            await until(lambda: ends_with(log, "begun\n"))
+            for part in range(parts):
+                await asyncio.to_thread(go_on, kubectl, "large")
+                if part < parts - 1:
+                    await until(partial(ends_with, log, f"{part} {lines - 1:06d} {'x' * 90}\n"))
+                    begin = f"{part} 000000" if part else "begun"
+                    await asyncio.to_thread(wait_for_new_file, kubectl, "large", begin)
             await until_over(kubectl, "large")
-            return await collector.finish("large", "replica", tmp_path / "log", LONG_SECONDS)
+            return await collector.finish("large", "replica", log, LONG_SECONDS)
 
     start(kubectl, "large", script)
     assert asyncio.run(run()) == ""
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert [line[:9] for line in lines] == [f"{n:03d} {line:05d}" for n in range(30) for line in range(8000)]
+    written = [f"{part} {line:06d}" for part in range(parts) for line in range(lines)]
+    assert [line[:8] for line in log.read_text().splitlines()] == ["begun", *written]
+
+
+def test_a_new_file_that_is_begun_while_the_old_one_is_read_is_found(
+    kubectl: Kubectl, breaker: Breaker, tmp_path: Path
+) -> None:
+    """The kubelet would stay with the old one for as long as the new one grows."""
+    lines = 400_000
+    script = f"""
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print("\\n".join(f"{{line:06d}} " + "x" * 90 for line in range({lines})), flush=True)
+open("/tmp/written", "w").write("all")
+for last in ("new\\n", ""):
+    signal.sigwait([signal.SIGUSR1])
+    print(last, end="", flush=True)
+"""
+
+    class Holding(Counting):
+        """Reads no further than its first bytes, so that the kubelet cannot go on either, until it may."""
+
+        def __init__(self, api: Api) -> None:
+            super().__init__(api)
+            self.may_read = asyncio.Event()
+
+        @asynccontextmanager
+        async def pod_log(self, *words: str, **options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+            async with super().pod_log(*words, **options) as chunks:
+                yield self._held(chunks)
+
+        async def _held(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+            async for chunk in chunks:
+                yield chunk
+                await self.may_read.wait()
+
+    async def follow(name: str) -> str | None:
+        """What is said at its end; nothing if the kubelet, which looks every ten seconds, began it too early."""
+        log = tmp_path / name
+        async with api_through(breaker, kubectl, tmp_path) as api:
+            server = Holding(api)
+            collector = Collector(cast("Api", server))
+            collector.follow(name, "replica", log)
+            await until(lambda: log.exists() and log.stat().st_size > 0)
+            if not await asyncio.to_thread(begins_with, kubectl, name, "000000"):
+                return None
+            await asyncio.to_thread(wait_for_new_file, kubectl, name, "000000")
+            server.may_read.set()
+            await asyncio.to_thread(go_on, kubectl, name)
+            await until(lambda: ends_with(log, "\nnew\n"))
+            await asyncio.to_thread(go_on, kubectl, name)
+            await until_over(kubectl, name)
+            return await collector.finish(name, "replica", log, LONG_SECONDS)
+
+    def is_written(name: str) -> bool:
+        return kubectl("exec", name, "--", "cat", "/tmp/written", check=False) == "all"
+
+    for name in (f"behind-{attempt}" for attempt in range(20)):
+        start(kubectl, name, script)
+        kubectl("wait", f"pod/{name}", "--for=condition=Ready", f"--timeout={LONG_SECONDS:.0f}s")
+        wait_until(partial(is_written, name), LONG_SECONDS)
+        said = asyncio.run(follow(name))
+        if said is not None:
+            break
+        kubectl("delete", "pod", name)
+    assert said == ""
+    assert [line[:6] for line in (tmp_path / name).read_text().splitlines()] == [
+        *(f"{n:06d}" for n in range(lines)),
+        "new",
+    ]

@@ -110,8 +110,8 @@ engine:
     kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind))
     kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind, "--run-id", "7"))  # two at once do not meet
     for selector in ("drumline.dev/role=chief,drumline.dev/number=0", "drumline.dev/role=chief,drumline.dev/number=7"):
-        kubectl("wait", "pod", "-l", selector, "--for=create", "--timeout=180s")
-        ended = ("--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+        kubectl("wait", "pod", "-l", selector, "--for=create", "--timeout=600s")
+        ended = ("--for=jsonpath={.status.phase}=Succeeded", "--timeout=600s")
         try:
             kubectl("wait", "pod", "-l", selector, *ended)
         except AssertionError as error:
@@ -162,12 +162,12 @@ engine:
 """)
     kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
     wait_until(lambda: len(kubectl.items("pods", "drumline.dev/role=worker")) == 2)  # whoever makes them, one by one
-    kubectl("wait", "job", "--all", "--for=condition=complete", "--timeout=180s")
+    kubectl("wait", "job", "--all", "--for=condition=complete", "--timeout=600s")
     pods = kubectl.items("pods", "drumline.dev/role=worker")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     kubectl("delete", "jobset,job,cm,service", "-l", "drumline.dev/run=digits-1")
     kubectl("create", "-f", "-", given=LOOK.format(image=IMAGE))
-    kubectl("wait", "pod/look", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+    kubectl("wait", "pod/look", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=600s")
     kubectl.until_said(lambda said: set(said.split()) == kept, "look")
 
 
@@ -207,11 +207,11 @@ engine:
   {kind}: {{image: "{IMAGE}", output: {{size: 10MiB, class: shared, access: ReadWriteMany}}}}
 """)
     kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
-    kubectl("wait", f"{kind}/digits-1", DONE[kind].format(ENDS[kind][finishes]), "--timeout=180s")
+    kubectl("wait", f"{kind}/digits-1", DONE[kind].format(ENDS[kind][finishes]), "--timeout=600s")
     if finishes and kind == "jobset":
         last = ("-l", "drumline.dev/role=worker", "--tail=-1")
         kubectl.until_said(lambda said: f"attempt {falls}\n" in said, *last)
-    kubectl("wait", "pod", "-l", "drumline.dev/role=ps", "--for=delete", "--timeout=180s")
+    kubectl("wait", "pod", "-l", "drumline.dev/role=ps", "--for=delete", "--timeout=600s")
 
 
 @pytest.mark.parametrize("user", [None, 1000])
@@ -223,12 +223,11 @@ def test_pods_are_taken_where_only_restricted_ones_are(kubectl: Kubectl, tmp_pat
         f'project: digits\nframework: plain\nrun: id\nengine: {{kubernetes: {{image: "{IMAGE}"{said}}}}}\n'
     )
     kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
-    kubectl("wait", "job/digits-1-worker-0", "--for=condition=complete", "--timeout=180s")
+    kubectl("wait", "job/digits-1-worker-0", "--for=condition=complete", "--timeout=600s")
     kubectl.until_said(lambda said: f"uid={user or 0}" in said, "job/digits-1-worker-0")
 
 
 @pytest.mark.large
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "options"), [*((kind, "") for kind in KINDS), ("kubernetes", "jobs: indexed,")])
 def test_a_thousand_replicas_are_taken(kubectl: Kubectl, tmp_path: Path, kind: str, options: str) -> None:
     (tmp_path / "drumline.yml").write_text(f"""

@@ -14,7 +14,7 @@ from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until
 
 IMAGE = "python:local"
-LONG_SECONDS = 180.0
+LONG_SECONDS = 900.0
 
 
 class Case(NamedTuple):

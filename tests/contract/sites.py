@@ -30,7 +30,7 @@ from drumline.runtime.lock import is_locked
 from drumline.supervise.loop import EventLoop
 
 NEVER = 9  # a gate that nobody opens
-PATIENCE_SECONDS = 180.0  # a waiting that ends early costs nothing
+PATIENCE_SECONDS = 600.0  # a waiting that ends early costs nothing
 
 
 class Deed(NamedTuple):

@@ -18,7 +18,7 @@ from drumline.supervise.reach import read_state
 from integration.local.runs import wait_until
 from training.line import find_python
 
-COMMAND_SECONDS = 180  # a waiting that ends early costs nothing
+COMMAND_SECONDS = 1500  # a waiting that ends early costs nothing
 SOURCES = Path(__file__).parents[2] / "src"
 
 # What differs from one time to the next, and what stands for it while texts are compared.

@@ -17,7 +17,6 @@ from drumline.cli import COMMANDS, group
 MOST_NOT_RUN = 4
 
 
-@pytest.mark.timeout(900)  # some pages train more than once
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     with closing(Terminal(tmp_path, framework_of(page))) as terminal:

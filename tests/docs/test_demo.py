@@ -10,7 +10,7 @@ from pathlib import Path
 from docs.pages import ROOT, read_blocks
 from docs.terminal import differences, read_commands
 
-DEMO_SECONDS = 600
+DEMO_SECONDS = 1500
 
 
 def test_the_demo_trains_a_model_and_prints_what_readme_shows(tmp_path: Path) -> None:

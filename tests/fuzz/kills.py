@@ -28,7 +28,7 @@ from drumline.run.state import Phase, RunState
 from drumline.run.traces import GROUP
 from integration.local.runs import House, Run, wait_until
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 SIGNALS = ("KILL", "KILL", "KILL", "TERM", "INT", "HUP", "QUIT", "SEGV", "ABRT", "USR1", "STOP")
 # What a replica does; all of them end sooner or later by themselves, some only after having been asked in vain.
 SCRIPTS = (

@@ -15,7 +15,7 @@ from drumline.runtime.keeper import now
 from hosts.world import SHARED, World
 from integration.local.runs import House, wait_until
 
-LONG_SECONDS = 120.0
+LONG_SECONDS = 900.0
 AHEAD_SECONDS = 7200
 FALLING = f"""
 import os, sys, time

@@ -8,7 +8,7 @@ from drumline.run.traces import UNREACHED
 from hosts.world import World
 from integration.local.runs import House, Run, wait_until
 
-LONG_SECONDS = 120.0
+LONG_SECONDS = 900.0
 SPEC = """
 run: python3 forever.py
 roles: {worker: 3}

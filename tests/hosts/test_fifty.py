@@ -10,7 +10,7 @@ from drumline.run.state import Phase
 from hosts.world import World
 from integration.local.runs import House, Run, wait_until
 
-LONG_SECONDS = 180.0
+LONG_SECONDS = 900.0
 NUMBER = 50
 
 

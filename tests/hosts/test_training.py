@@ -12,8 +12,8 @@ from hosts.world import SHARED, World
 from integration.local.runs import House, Run, wait_until
 from training.line import ROOT, accuracies, find_python, losses
 
-LONG_SECONDS = 480.0
-pytestmark = pytest.mark.timeout(1200)  # an epoch takes many seconds where others use the cores too
+LONG_SECONDS = 900.0
+pytestmark = pytest.mark.timeout(2400)  # an epoch takes many seconds where others use the cores too
 
 
 def bring(house: House, workers: int, engine: str) -> None:

@@ -22,10 +22,10 @@ from hosts.site import SshSite
 from hosts.world import HOME, World
 from integration.local.runs import House, wait_until
 
-LONG_SECONDS = 120.0
+LONG_SECONDS = 900.0
 HELPER = ReplicaId("prepare", 0)
 PORT = 12345
-SERVER = f"import socket, time; s = socket.create_server(('', {PORT})); print('serves', flush=True); time.sleep(600)"
+SERVER = f"import signal, socket; s = socket.create_server(('', {PORT})); print('serves', flush=True); signal.pause()"
 HOSTS = f"[{{host: h1, cpus: 1, port: {PORT}}}, {{host: h2, cpus: 1, port: {PORT}}}]"
 ENGINE = f"engine: {{ssh: {{hosts: {HOSTS}}}}}\n"
 WAITING = f"run: python3 serve.py\nroles: {{worker: 2}}\nresources: {{cpus: 1}}\n{ENGINE}"
@@ -89,7 +89,8 @@ def test_a_line_that_waits_for_a_host_can_be_killed_meanwhile(house: House, worl
     world.kill_sshd("h2")
     try:
         assert house.run("supervise", second.id).code == 0  # which asks for places anew
-        wait_until(lambda: second.state.waits.startswith("waits for h2 to answer (h2 cannot be reached: "))
+        # A slow h1 may not have let us in either, when the line is told to wait.
+        wait_until(lambda: second.state.waits.partition(" (")[2].startswith("h2 cannot be reached: "))
         answer = house.run("kill", second.id)
     finally:
         world.start_sshd("h2")

@@ -27,7 +27,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.index import Index, use_index
 from drumline.store.summary import summarise
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 ENDLESS = "sh -c 'while :; do sleep 1000; done'"
 
 

@@ -19,6 +19,7 @@ from drumline.supervise.site import site_of
 from integration.local.runs import COMMAND, House, Run, kill_and_wait, mounted, pids, wait_until
 from integration.local.test_limits import find_limits
 from matrix.cells import LINES, SUPERVISOR_KILL, Cell
+from matrix.oracle import expect
 from training.line import find_python
 
 SCRIPT = Path(__file__).with_name("training.py")
@@ -28,6 +29,8 @@ HARMS = {"KILL": Harm.KILL, "STOP": Harm.PAUSE, "network cut": Harm.CUT}
 PROGRESS_SECONDS = 10
 # Longer than who waits for a harm may have to: who has come to harm is quiet, and not only late for the others.
 MEETING_SECONDS = 30
+# Where nobody has to notice a silence: there it is the machine that is away for a while.
+PATIENT_SECONDS = 300
 GRACE_SECONDS = 2
 LIMIT = "900MiB"
 DISK = "16m"
@@ -120,6 +123,8 @@ class LocalSite:
             stack.enter_context(mounted(folder / "disk", DISK))
             more.append("checkpoint: disk")
         listed = ", ".join(f"{role}: {text}" for role, text in roles.items())
+        silent = {"hang", "rendezvous"}.intersection(expect(cell).failures)
+        progress, meeting = (PROGRESS_SECONDS, MEETING_SECONDS) if silent else (PATIENT_SECONDS, PATIENT_SECONDS)
         return "\n".join(
             (
                 "project: matrix",
@@ -128,7 +133,7 @@ class LocalSite:
                 f"run: {self.python} training.py",
                 f"roles: {{{listed}}}",
                 "restart: 1",
-                f"timeouts: {{grace: {GRACE_SECONDS}s, progress: {PROGRESS_SECONDS}s, rendezvous: {MEETING_SECONDS}s}}",
+                f"timeouts: {{grace: {GRACE_SECONDS}s, progress: {progress}s, rendezvous: {meeting}s}}",
                 f"parameters: {{victim: {cell.victim}, phase: {cell.phase}, fault: {cell.fault}}}",
                 *more,
                 "",

@@ -18,7 +18,7 @@ from typing import Self
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINE_SECONDS = 600.0
+LINE_SECONDS = 1500.0
 
 # As `python train.py` does it.
 _ALONE_AND_THEN = """

@@ -34,9 +34,9 @@ sys.exit(int((here / "go").read_text()))
 WARM = f"run: {sys.executable} wait.py\nwarm: true\ntimeouts: {{grace: 1}}\n"
 
 
-def start(house: House, spec: str = "roles: {worker: 2}", *, up: int = 2) -> Run:
+def start(house: House, spec: str = "roles: {worker: 2}", *, up: int = 2, warm: str = "true") -> Run:
     house.write("wait.py", SCRIPT)
-    run = house.train(WARM + spec)
+    run = house.train(WARM.replace("true", warm) + spec)
     run.wait_started()
     house.wait_numbers("up", up)
     assert notes(run) == {"warm"}
@@ -164,11 +164,14 @@ def test_a_warm_process_that_is_not_kept_ends_with_its_run(house: House) -> None
 
 
 def test_the_command_shows_and_ends_what_is_warm(house: House) -> None:
-    run = start(house)
+    run = start(house, warm="{import: [wave]}")
     (shown,) = json.loads(house.run("warm", "-o", "json").out)
-    assert (shown["framework"], shown["replicas"], shown["runs"]) == ("plain", 2, 1)
+    assert (shown["framework"], shown["modules"], shown["replicas"], shown["runs"]) == ("plain", ["wave"], 2, 1)
     assert shown["memory_bytes"] > 1 << 20
-    assert "in use by 1 run" in house.run("warm").out
+    head, row = house.run("warm").out.splitlines()
+    assert head.split()[:2] == ["KEY", "IMPORTED"]
+    assert row.startswith(f"{shown['key'][:8]}  plain, wave  ")
+    assert row.endswith("in use by 1 run")
     assert house.run("warm", "stop", "nobody").code == 4
     assert house.run("warm", "stop", shown["key"][:6]).out == "ended 1 warm process\n"
     assert not lives(shown["pid"])

@@ -23,8 +23,8 @@ from drumline.errors import EngineError, SpecError
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
 from drumline.spec.quantity import format_bytes, format_seconds
-from drumline.view.line import LineRow, line_rows, role_counts
-from drumline.words import count, listed, printable
+from drumline.view.line import LineRow, headcount, line_rows
+from drumline.words import printable
 
 
 @click.command()
@@ -84,11 +84,6 @@ def show_plan(loaded: Loaded) -> None:
         click.echo(line)
     if opinion.objections:
         raise EngineError("; ".join(opinion.objections))
-
-
-def headcount(plan: Plan) -> str:
-    """`1 chief, 3 workers and 2 ps`."""
-    return listed([count(number, role) for role, number in role_counts(plan)])
 
 
 class _Opinion(NamedTuple):

@@ -143,7 +143,7 @@ def leave(folder: RunFolder, *, kill: bool) -> None:
 
 
 def _say_who(plan: Plan) -> None:
-    from drumline.cli.check import headcount  # noqa: PLC0415
+    from drumline.view.line import headcount  # noqa: PLC0415
 
     click.echo(f"drumline: run {plan.run} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
 

@@ -37,7 +37,7 @@ def command(ctx: click.Context, form: str) -> None:
     rows = [
         (
             each.key[:8],
-            each.framework,
+            ", ".join((each.framework, *each.modules)),
             each.python,
             "-" if each.memory_bytes is None else size(each.memory_bytes),
             span(max(0.0, time.time() - each.began)),
@@ -46,7 +46,7 @@ def command(ctx: click.Context, form: str) -> None:
         )
         for each in found
     ]
-    click.echo(table(("KEY", "FRAMEWORK", "ENVIRONMENT", "MEMORY", "AGE", "REPLICAS", "NOW"), rows))
+    click.echo(table(("KEY", "IMPORTED", "ENVIRONMENT", "MEMORY", "AGE", "REPLICAS", "NOW"), rows))
 
 
 @command.command()

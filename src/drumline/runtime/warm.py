@@ -61,10 +61,19 @@ _NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, 
 class WarmProcess:
     """Serves whoever connects; owns the listening socket and every connection."""
 
-    def __init__(self, folder: str, listener: socket.socket, framework: str, unfit: str, chatter: bytes) -> None:
+    def __init__(
+        self,
+        folder: str,
+        listener: socket.socket,
+        framework: str,
+        modules: Sequence[str],
+        unfit: str,
+        chatter: bytes,
+    ) -> None:
         self._folder = folder
         self._listener = listener
         self._framework = framework
+        self._modules = modules
         self._unfit = unfit
         self._chatter = chatter
         self._files = fit.Files()
@@ -162,6 +171,7 @@ class WarmProcess:
         return {
             "pid": os.getpid(),
             "framework": self._framework,
+            "modules": self._modules,
             "python": sys.executable,
             "unfit": self._unfit,
             "began": self._began,
@@ -233,7 +243,7 @@ def start(folder: str, framework: str, modules: Sequence[str]) -> fork.Script:
     sys.stderr.flush()
     gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
     fit.let_go_of_code()
-    return WarmProcess(folder, listener, framework, unfit, _chatter()).serve()
+    return WarmProcess(folder, listener, framework, modules, unfit, _chatter()).serve()
 
 
 def _chatter() -> bytes:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from drumline.plan.command import format_argv
 from drumline.plan.types import ROLES, Plan, Replica
+from drumline.words import count, listed
 
 
 class LineRow(NamedTuple):
@@ -30,12 +31,12 @@ def line_rows(plan: Plan) -> list[LineRow]:
     return [_row(group) for group in groups]
 
 
-def role_counts(plan: Plan) -> list[tuple[str, int]]:
-    """How many replicas each role has, in the order of the line."""
-    counts = dict.fromkeys(ROLES, 0)
+def headcount(plan: Plan) -> str:
+    """`1 chief, 3 workers and 2 ps`."""
+    numbers = dict.fromkeys(ROLES, 0)
     for replica in plan.replicas:
-        counts[replica.id.role] += 1
-    return [(role, count) for role, count in counts.items() if count]
+        numbers[replica.id.role] += 1
+    return listed([count(number, role) for role, number in numbers.items() if number])
 
 
 def _alike(one: Replica, other: Replica) -> bool:

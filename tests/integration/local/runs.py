@@ -27,7 +27,7 @@ from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_journal
 
-PATIENCE_SECONDS = 180.0  # for what comes sooner or later; a busy machine takes its time
+PATIENCE_SECONDS = 600.0  # for what comes sooner or later; a busy machine takes its time
 # `make test-ways` has every replica forked from a warm process, else those are cold whose spec says nothing of it; and
 # those of trainings cold, which are warm else.
 COLDLY = bool(os.environ.get("DRUMLINE_TEST_COLD"))

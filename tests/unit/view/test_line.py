@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.view.line import LineRow, line_rows, role_counts
+from drumline.view.line import LineRow, headcount, line_rows
 from plans import plan_of
 
 
@@ -26,5 +26,5 @@ def test_a_first_that_differs_has_a_row_of_its_own() -> None:
 
 def test_roles_are_counted_in_the_order_of_the_line() -> None:
     plan = plan_of("roles: {evaluator: 1, ps: 2, worker: 3, master: 1}")
-    assert role_counts(plan) == [("chief", 1), ("worker", 3), ("ps", 2), ("evaluator", 1)]
-    assert role_counts(plan_of("")) == [("worker", 1)]
+    assert headcount(plan) == "1 chief, 3 workers, 2 ps and 1 evaluator"
+    assert headcount(plan_of("")) == "1 worker"

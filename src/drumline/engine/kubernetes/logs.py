@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +21,13 @@ MOST_FOLLOWED = 256
 _MOST_ASKED = 16
 _NOT_NOW = 400  # of a container that has not begun, or a kubelet that has just begun itself
 _LONGEST_ASKED_SECONDS = 30.0  # by a server that has too much to do
+_IS_REMOVED = "rpc error: code = NotFound"  # the container, since who follows its log has read all there was
 _MOST_COMPLAINTS = 6  # of a kubelet that may only be busy, before it is believed
+_BACKLOG_BYTES = 1 << 20  # unless told otherwise, a kubelet begins a new file at ten times as much
 
 
 class Tempo(NamedTuple):
-    """How long to wait: before the next try, first and at most, and until somebody who is not followed is asked."""
+    """How long to wait: before the next try, first and at most, and until whoever brings nothing by itself is asked."""
 
     first_seconds: float = 0.2
     longest_seconds: float = 4.0
@@ -122,12 +125,13 @@ class Collector:
                 source.trouble = complaint
                 # A runtime writes the last lines a moment after a container has ended, and a server that is cut off
                 # behind itself ends without a word: the end is where two reads end.
-                is_end = not complaint and source.file.cursor == ended_at
-                ended_at = None if complaint else source.file.cursor
-                # Who has followed it to where it ended has all of it, even if it is gone when it is looked at again.
-                source.is_whole = not complaint if is_followed else is_last and (source.is_whole or not complaint)
+                is_same = source.file.cursor == ended_at
+                ended_at = ended_at if complaint else source.file.cursor
+                # Who has followed it to where it ended has all of it, though it may be gone when it is looked at again.
+                has_ended = not complaint and (is_followed or is_last)
+                source.is_whole = has_ended or (source.is_whole and is_same)
                 complaints += is_last and bool(complaint)
-                if is_last and (is_end or complaints >= _MOST_COMPLAINTS):
+                if is_last and ((is_same and not complaint) or complaints >= _MOST_COMPLAINTS):
                     return
                 # Cut off by who does not say so, or ended, which will be heard in a moment.
                 await source.pause(at_least=0.0 if self._free or is_last else self._tempo.ask_seconds)
@@ -141,9 +145,11 @@ class Collector:
 
     async def _read(self, source: _Source, *, follow: bool) -> str:
         """Read on until the kubelet has no more; return what it had to complain of."""
-        file, stream = source.file, Stream(source.file.cursor)
-        async with self._api.pod_log(source.pod, source.container, since=file.cursor.since, follow=follow) as chunks:
-            async for chunk in chunks:
+        file, begun_at = source.file, source.file.cursor
+        stream = Stream(begun_at)
+        async with self._api.pod_log(source.pod, source.container, since=begun_at.since, follow=follow) as sent:
+            followed = _until_silence(sent, self._tempo.ask_seconds, lambda: file.cursor != begun_at)
+            async for chunk in followed if follow else sent:
                 pieces = stream.feed(chunk)
                 file.append(pieces, has_gap=stream.has_gap)
                 if pieces:
@@ -151,4 +157,25 @@ class Collector:
                     source.rest()
         pieces = stream.end()
         file.append(pieces, has_gap=stream.has_gap)
-        return stream.remark
+        return "" if follow and stream.remark.startswith(_IS_REMOVED) else stream.remark
+
+
+async def _until_silence(
+    chunks: AsyncIterator[bytes], seconds: float, is_ahead: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """All of these; but raise AwayError at a silence for so long, if much came before it, and not all known already.
+
+    A kubelet that begins a new file while it still sends the old one stays with the old one, until it begins yet
+    another: what is written meanwhile would never be seen. Whoever asks again is given the new one.
+    """
+    brought = 0
+    while True:
+        try:
+            async with asyncio.timeout(seconds if brought >= _BACKLOG_BYTES and is_ahead() else None):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise AwayError("it is asked again, for a new file may have been begun") from None
+        brought += len(chunk)
+        yield chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from drumline.engine.kubernetes import logs
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.logs import Collector, Tempo
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
@@ -210,6 +212,36 @@ def test_who_was_followed_to_the_end_is_whole_though_it_is_gone_when_it_is_looke
     assert asyncio.run(run(35, *[AwayError("restarting")] * 1000)) == "no such pod"
 
 
+@pytest.mark.parametrize("end", [b"", b'rpc error: code = NotFound desc = when try to find container "a1": not found'])
+def test_who_was_followed_to_the_end_is_whole_though_it_is_taken_away_meanwhile(tmp_path: Path, end: bytes) -> None:
+    path = tmp_path / "log"
+
+    class TakenAway(Server):
+        complained = asyncio.Event()
+
+        async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
+            if self.is_over.is_set():
+                yield b"unable to retrieve container logs"
+                self.troubles = [RefusedError("no such pod", status=404)] * 1000
+                self.complained.set()
+                return
+            async for chunk in super()._chunks(since, follow=follow, cut=cut):
+                yield chunk
+            yield end
+
+    async def run() -> str:
+        server = TakenAway()
+        server.write(b"one")
+        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector.follow("pod", "replica", path)
+        await until(path, b"one\n")
+        server.is_over.set()
+        await server.complained.wait()
+        return await collector.finish("pod", "replica", path, LONG_SECONDS)
+
+    assert asyncio.run(run()) == ""
+
+
 def test_a_kubelet_that_has_just_begun_is_asked_again_for_the_end(tmp_path: Path) -> None:
     async def run() -> tuple[str, str]:
         server = Server()
@@ -299,8 +331,31 @@ def test_a_last_line_that_is_written_a_moment_after_the_end_is_there(tmp_path: P
     assert path.read_bytes() == b"one\nsaved\n"
 
 
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """A loop of its own time, which passes only when everybody waits, and then at once: no machine is too slow."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        selector = selectors.DefaultSelector()
+        super().__init__(selector)
+        look = selector.select
+
+        def leap(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            found = look(timeout if timeout is None else 0)
+            self._now += 0 if found else timeout or 0
+            return found
+
+        selector.select = leap  # type: ignore[method-assign]
+
+    def time(self) -> float:
+        return self._now
+
+
+AN_HOUR = 3600.0  # of such a loop, in which everything has happened that happens by itself
+
+
 def test_a_long_rest_is_waited_for_as_long_as_it_comes(tmp_path: Path) -> None:
-    path, patience_seconds = tmp_path / "log", 0.2
+    path, patience_seconds = tmp_path / "log", 10.0
 
     class Slow(Server):
         async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
@@ -316,7 +371,8 @@ def test_a_long_rest_is_waited_for_as_long_as_it_comes(tmp_path: Path) -> None:
         server.is_over.set()
         return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", path, patience_seconds)
 
-    assert asyncio.run(run()) == ""
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        assert runner.run(run()) == ""
     assert path.read_bytes() == b"".join(b"line %d\n" % number for number in range(12))
 
 
@@ -335,3 +391,61 @@ def test_a_server_that_ends_in_the_middle_without_a_word_is_asked_for_the_rest(t
     assert missing == ""
     assert path.read_bytes() == b"".join(b"line %d\n" % number for number in range(20))
     assert not server.silent_cuts
+
+
+@pytest.mark.parametrize("backlog_bytes", [500, 5000])
+def test_a_new_file_that_is_begun_while_a_long_one_is_read_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backlog_bytes: int
+) -> None:
+    monkeypatch.setattr(logs, "_BACKLOG_BYTES", 1000)
+    path = tmp_path / "log"
+
+    class Forgetful(Server):
+        """Goes on with the old file, as a kubelet does that has not come to its end yet when it begins a new one."""
+
+        async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
+            if len(self.asked) > 1:
+                async for chunk in super()._chunks(since, follow=follow, cut=cut):
+                    yield chunk
+                return
+            yield self.kubelet.send(since)
+            self.kubelet.rotate()
+            self.kubelet.write(BEGAN_NS + 10**12, b"new")
+            await self.is_over.wait()
+
+    async def run() -> tuple[bool, str]:
+        server = Forgetful()
+        for _ in range(backlog_bytes // 40):
+            server.write(b"old 456789")  # behind a time of thirty bytes
+        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector.follow("pod", "replica", path)
+        await asyncio.sleep(AN_HOUR)
+        is_found = path.read_bytes().endswith(b"new\n")
+        server.is_over.set()
+        return is_found, await collector.finish("pod", "replica", path, LONG_SECONDS)
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        assert runner.run(run()) == (backlog_bytes > 1000, "")
+    assert path.read_bytes() == b"old 456789\n" * (backlog_bytes // 40) + b"new\n"
+
+
+def test_much_that_was_written_at_once_is_not_read_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_BACKLOG_BYTES", 1000)
+
+    async def run() -> list[tuple[str, bool]]:
+        server = Server()
+        for number in range(100):
+            server.kubelet.write(BEGAN_NS + number, b"burst")  # all in one second, which is what can be asked for
+        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector.follow("pod", "replica", tmp_path / "log")
+        await asyncio.sleep(AN_HOUR)
+        followed = [*server.asked]
+        server.is_over.set()
+        assert not await collector.finish("pod", "replica", tmp_path / "log", LONG_SECONDS)
+        return followed
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        assert [follow for _, follow in runner.run(run())] == [True, True]
+    assert (tmp_path / "log").read_bytes() == b"burst\n" * 100

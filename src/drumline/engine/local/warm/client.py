@@ -38,6 +38,7 @@ class Wish(NamedTuple):
     key: str
     command: Command
     env: Mapping[str, str]  # of the warm process itself
+    modules: tuple[str, ...]  # that it has imported, besides the framework
     workdir: str
 
 
@@ -53,9 +54,10 @@ class Kind(NamedTuple):
 def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Wish:
     """Say what to fork a replica from; raise NotWarm if it has to be started by itself."""
     command = read_command(argv, env, workdir)
-    sets = study(command, kind.framework, workdir)
-    shared = {**shared_environment(env, kind.own), **sets}
-    return Wish(make_key(command, kind.framework, kind.modules, shared, WARM_FILE), command, shared, workdir)
+    studied = study(command, kind.framework, workdir)
+    shared = {**shared_environment(env, kind.own), **studied.sets}
+    modules = (*kind.modules, *studied.modules)
+    return Wish(make_key(command, kind.framework, modules, shared, WARM_FILE), command, shared, modules, workdir)
 
 
 def warm_folder(home: Path) -> Path:
@@ -183,8 +185,8 @@ class _WarmProcess:
 
     def _spawn(self, listener: socket.socket) -> int:
         """Begin it; by fork, since posix_spawn has the C library ignore its own signals, which a script could see."""
-        command, kind = self._wish.command, self._kind
-        words = [str(self._folder), kind.framework, *kind.modules]
+        command = self._wish.command
+        words = [str(self._folder), self._kind.framework, *self._wish.modules]
         argv = [command.interpreter, *command.options, WARM_FILE, *words]
         if pid := os.fork():
             return pid
@@ -254,7 +256,7 @@ class _WarmProcess:
         if self._connection is None or self._names is None:
             return "the warm process has ended"
         try:
-            check_shadows(wish.command, wish.workdir, self._names)
+            check_shadows(wish.command, self._kind.framework, wish.workdir, self._names)
         except NotWarm as reason:
             return str(reason)
         return ""

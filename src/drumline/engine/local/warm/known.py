@@ -25,6 +25,7 @@ class Known(NamedTuple):
     key: str
     pid: int
     framework: str
+    modules: tuple[str, ...]  # besides the framework
     python: str
     began: float  # seconds since 1970
     replicas: int  # that were forked from it
@@ -44,6 +45,7 @@ def known_warm_processes(home: Path) -> Iterator[Known]:
                     folder.name,
                     said["pid"],
                     said["framework"],
+                    tuple(said.get("modules", ())),  # one that an older drumline began does not say
                     said["python"],
                     said["began"],
                     said["replicas"],

@@ -1,0 +1,48 @@
+"""What a warm process has of TensorFlow itself, for whom."""
+
+from __future__ import annotations
+
+from drumline.run.event import ReplicaStarted
+from integration.local.runs import House
+from training.examples import said, train_to_the_end
+from training.line import find_python
+
+# It must neither name who is imported for a few, nor where Python keeps what is loaded: both are looked for before.
+SCRIPT = """
+import sys
+import keras, tensorflow
+rare, loaded = "sk" "learn", vars(sys)["mod" "ules"]
+print("begun")
+print("loaded", rare in loaded)
+print(type(keras.wrappers), keras.wrappers is tensorflow.keras.wrappers, type(keras.wrappers.__loader__))
+model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(tensorflow.ones((4, 3)), tensorflow.ones((4, 1)), verbose=0)
+print("trained", rare in loaded)
+print(dir(keras.wrappers), getattr(keras.wrappers, "SK" "LearnClassifier").__mro__)
+print("used", rare in loaded)
+"""
+
+
+def test_what_takes_long_and_few_use_is_executed_for_who_uses_it(house: House) -> None:
+    cold, cold_said = run(house, SCRIPT, "--no-warm")
+    quick, quick_said = run(house, SCRIPT)
+    known, known_said = run(house, f"{SCRIPT}# uses SKLearnClassifier\n")
+    assert (cold, quick, known) == ("", "warm", "warm")
+    assert known_said == cold_said
+    for line in ("loaded", "trained", "used"):
+        assert f"{line} True\n" in cold_said
+    cold_said = cold_said.replace("loaded True", "loaded False").replace("trained True", "trained False")
+    assert quick_said == cold_said
+
+
+def run(house: House, script: str, *words: str) -> tuple[str, str]:
+    """How a script was started, and what it said."""
+    house.write("train.py", script)
+    house.write(
+        "drumline.yml",
+        f"project: few\nframework: tensorflow\nrun: {find_python('tensorflow')} train.py\nroles: {{worker: 1}}\n",
+    )
+    trained = train_to_the_end(house, *words)
+    (note,) = {event.note for event in trained.events if isinstance(event, ReplicaStarted)}
+    return note, said(trained, "worker.0").partition("begun\n")[2]  # behind TensorFlow's own words, which have a time

@@ -1,0 +1,32 @@
+"""What is known of warm processes, whoever began them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from pathlib import Path
+
+from drumline.engine.local.warm.client import warm_folder
+from drumline.engine.local.warm.known import known_warm_processes
+
+
+def test_one_that_an_older_drumline_began_is_known_as_well(tmp_path: Path) -> None:
+    folder = warm_folder(tmp_path) / "0123456789abcdef"
+    folder.mkdir(parents=True)
+    said = {"pid": 1, "framework": "torch", "python": "/bin/python", "began": 2.0}
+    said |= {"replicas": 3, "runs": 0, "keep": 600.0, "unfit": ""}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen()
+
+        def answer() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(json.dumps(said).encode() + b"\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        (known,) = known_warm_processes(tmp_path)
+        thread.join()
+    assert (known.key, known.framework, known.modules, known.replicas) == (folder.name, "torch", (), 3)
