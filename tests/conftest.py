@@ -1,7 +1,8 @@
 """How properties are tried everywhere: briefly in the usual run, and at length with DRUMLINE_FUZZ=1.
 
 Tests see none of this machine's GPUs, unless they make some up. Ctrl-C and a terminal that closes are heard, also where
-whoever started the tests ignores both, as a shell does for what it runs in the background.
+whoever started the tests ignores both, as a shell does for what it runs in the background. A test that fails while the
+machine is away is tried again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import os
 import signal
 from contextlib import suppress
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from absence import TryAgain, Watch
 
 # A deadline would only measure how busy the machine is.
 settings.register_profile("usual", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -25,3 +29,11 @@ with suppress(ValueError):  # where this is not the main thread, nobody changed 
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the machine for as long as tests run."""
+    watch = Watch()
+    config.pluginmanager.register(TryAgain(watch))
+    config.add_cleanup(watch.stop)
+    watch.start()

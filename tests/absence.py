@@ -1,0 +1,143 @@
+"""A test that fails while its machine is away says nothing of drumline: it is tried again when the machine is back.
+
+A virtual machine loses its processors to its neighbours for seconds or minutes at a time, and then a peer misses the
+heartbeats that a framework wants, or a line that trains is taken for one that hangs: rightly so. The kernel counts what
+was taken (*steal*). Only with that evidence is a test tried again, and what it said at first is printed all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+TRIES = 3
+TAKEN_SHARE = 0.5  # of the processors, within a window: half of a machine that is shared fairly is still a machine
+CALM_SHARE = 0.25
+CALM_PATIENCE_SECONDS = 120.0
+AGAIN = "tried again"
+
+
+class Machine(Protocol):
+    """What is asked of a machine."""
+
+    def taken(self, since: float) -> float:
+        """The greatest share of its processors that others had in a window since then."""
+        ...
+
+    def await_calm(self) -> None:
+        """Wait until it is back, or for as long as is bearable."""
+        ...
+
+
+class Reading(NamedTuple):
+    """What the kernel has counted at a moment."""
+
+    at: float
+    stolen: float
+    whole: float
+
+
+def read_kernel(text: str, at: float) -> Reading:
+    """The first line of /proc/stat: what every processor did, in ticks; the eighth figure is what was taken."""
+    ticks = [float(figure) for figure in text.split("\n", 1)[0].split()[1:9]]
+    return Reading(at, ticks[7], sum(ticks))
+
+
+class Watch:
+    """Reads the kernel's count all the time, beside the tests."""
+
+    def __init__(self, path: Path = Path("/proc/stat"), window_seconds: float = 5.0) -> None:
+        self._path = path
+        self._window_seconds = window_seconds
+        self._windows: list[tuple[float, float]] = []  # when each ended, and the share that was taken
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, where the kernel counts."""
+        if self._path.exists():
+            self._thread = threading.Thread(target=self._read_on, args=(self._read(),), name="absence", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._ended.set()
+        if self._thread:
+            self._thread.join()
+
+    def taken(self, since: float) -> float:
+        """The greatest share since then; what began earlier and goes on counts, too."""
+        return max((share for end, share in self._windows if end >= since), default=0.0)
+
+    def await_calm(self) -> None:
+        """Wait until a window that begins after now is calm."""
+        begin = time.monotonic()
+        while self._thread and time.monotonic() < begin + CALM_PATIENCE_SECONDS:
+            if any(end > begin + self._window_seconds and share < CALM_SHARE for end, share in self._windows[-1:]):
+                return
+            self._ended.wait(self._window_seconds / 5)
+
+    def _read_on(self, before: Reading) -> None:
+        while not self._ended.wait(self._window_seconds):
+            now = self._read()
+            self._windows.append((now.at, (now.stolen - before.stolen) / max(now.whole - before.whole, 1)))
+            before = now
+
+    def _read(self) -> Reading:
+        return read_kernel(self._path.read_text(), time.monotonic())
+
+
+class TryAgain:
+    """The plugin: a test that failed while much was taken is tried again, and the first time is reported as such."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        """Run a test as pytest does, and perhaps once more."""
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item, nextitem):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _reports(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
+        for left in reversed(range(TRIES)):
+            begin = time.monotonic()
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+            taken = self._machine.taken(begin)
+            if not left or taken < TAKEN_SHARE or not any(report.failed for report in reports):
+                yield from reports
+                return
+            for report in reports:
+                if report.failed:
+                    report.outcome = AGAIN  # type: ignore[assignment]
+                    report.sections.insert(0, (AGAIN, f"others had {taken:.0%} of the processors meanwhile"))
+                    yield report
+            item.session._setupstate.teardown_exact(None)  # nothing that fell is taken over
+            self._machine.await_calm()
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """A word and a letter for what is tried again."""
+        if report.outcome != AGAIN:
+            return None
+        return AGAIN, "R", (AGAIN.upper(), {"yellow": True})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What those said at first that were tried again."""
+        again: list[pytest.TestReport] = terminalreporter.stats.get(AGAIN, [])
+        if not again:
+            return
+        terminalreporter.section(f"{AGAIN}, since the machine was away")
+        for report in again:
+            terminalreporter.write_line(f"{report.nodeid} ({report.when}): {dict(report.sections)[AGAIN]}", yellow=True)
+            terminalreporter.write_line(report.longreprtext)
