@@ -109,21 +109,25 @@ def group() -> None:
     """Distributed training from one spec: on this machine, on SSH hosts, on Kubernetes."""
 
 
-def main(spare: Spare | None = None) -> None:
+def main(spare: Spare | None = None, failed: Exception | None = None) -> None:
     """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback.
+
+    What failed before there was a command line is all that is left to be said.
 
     Left without taking the interpreter apart, which takes as long as starting it and is of use to nobody.
     """
-    code = run(spare=spare)
+    code = run(spare=spare, failed=failed)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
 
 
-def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None) -> int:
+def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None, failed: Exception | None = None) -> int:
     """Run the command line and return its exit code; `spare` is a supervisor for a run that is about to begin."""
     try:
+        if failed:
+            raise failed
         code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour(), obj=spare)
         sys.stdout.flush()
     except click.UsageError as error:

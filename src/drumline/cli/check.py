@@ -7,15 +7,14 @@ from typing import NamedTuple
 
 import click
 
-from drumline.cli.load import (
+from drumline.cli.load import Loaded, load
+from drumline.cli.options import (
     CONTEXT_OPTION,
     HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
-    Loaded,
-    load,
 )
 from drumline.cli.text import FORM_OPTION, table, warn
 from drumline.engine.registry import open_engine

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.load import PARAMETER_OPTION, check_spec, read_file, read_given
+from drumline.cli.load import check_spec, read_file, read_given
+from drumline.cli.options import PARAMETER_OPTION
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.spec.dialect import draft_of, reading_of, template_draft

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.load import (
+from drumline.cli.load import load
+from drumline.cli.options import (
     CONTEXT_OPTION,
     DEFAULT_FILES,
     HOSTS_OPTION,
@@ -16,7 +17,6 @@ from drumline.cli.load import (
     ON_OPTION,
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
-    load,
 )
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.text import FORM_OPTION, table

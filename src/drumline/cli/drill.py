@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 
 import click
 
 from drumline.cli.drilled import Bounds, show_report
-from drumline.cli.load import HOSTS_OPTION, ON_OPTION, PARAMETER_OPTION, Loaded, load, show_warnings
+from drumline.cli.load import Loaded, load, show_warnings
+from drumline.cli.options import HOSTS_OPTION, ON_OPTION, PARAMETER_OPTION
 from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.cli.train import require_launchable
@@ -20,10 +20,10 @@ from drumline.run.drill import Harm, default_victim
 from drumline.run.id import Target, parse_target
 from drumline.runtime.lock import is_locked
 from drumline.spec.quantity import parse_seconds
-from drumline.store.folder import RunFolder, create_folder, find_folder
+from drumline.store.folder import RunFolder, find_folder
 from drumline.store.home import home_of
-from drumline.store.launch import write_launch
-from drumline.supervise.detach import Spare, held_interrupts, take_up
+from drumline.supervise.detach import Spare, held_interrupts
+from drumline.supervise.launch import launch
 from drumline.supervise.reach import read_state, stop_run, supervisor_gone
 from drumline.supervise.site import site_of_run
 from drumline.words import listed, printable
@@ -162,11 +162,13 @@ def _start(loaded: Loaded, who: str | None, harm: Harm, spare: Spare | None) -> 
     require_launchable(engine, loaded.plan)
     reached = engine.reach(loaded.plan)
     with held_interrupts():
-        folder = create_folder(loaded.site.home)
-        plan = loaded.plan_as(folder.id)._replace(cluster=reached.cluster, hosts=reached.hosts)
-        write_launch(folder, _restarting(plan), spec=loaded.data, directory=loaded.site.directory, at=time.time())
-        take_up(folder, spare=spare)
-    if plan.restart != _restarting(plan).restart:
+        folder, plan = launch(
+            lambda run: _restarting(loaded.plan_as(run)._replace(cluster=reached.cluster, hosts=reached.hosts)),
+            loaded.site,
+            spec=loaded.data,
+            spare=spare,
+        )
+    if plan.restart != loaded.plan.restart:
         warn("the spec allows no restart; the drill allows one, to see what it would be worth")
     click.echo(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)
     return folder, victim, saboteur

@@ -9,13 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
+from drumline.cli.options import DEFAULT_FILES
 from drumline.cli.script import remarks
 from drumline.cli.text import warn
 from drumline.engine.protocol import Site
 from drumline.errors import InputError, Problem, SpecError
-from drumline.plan.engines import ENGINES
 from drumline.plan.make import make_plan
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
@@ -26,8 +24,6 @@ from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
 from drumline.spec.types import Spec
 from drumline.supervise.site import site_of
 from drumline.words import listed, nearest, printable
-
-DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
 
 
 class Loaded(NamedTuple):
@@ -223,17 +219,3 @@ def show_warnings(loaded: Loaded) -> None:
     """Say what is unwise, on stderr."""
     for warning in loaded.warnings:
         warn(warning)
-
-
-SPEC_ARGUMENT = click.argument("file", required=False, type=click.Path(allow_dash=True))
-PARAMETER_OPTION = click.option(
-    "-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="Set a parameter."
-)
-ON_OPTION = click.option(
-    "--on",
-    type=click.Choice(ENGINES),
-    help="The engine, instead of the spec's.",
-)
-CONTEXT_OPTION = click.option("--context", metavar="NAME", help="The kubeconfig's context, instead of the spec's.")
-NAMESPACE_OPTION = click.option("-n", "--namespace", metavar="NAME", help="The cluster's namespace, likewise.")
-HOSTS_OPTION = click.option("--hosts", metavar="HOST,...", help="Run on these by ssh, instead of the spec's hosts.")

@@ -7,16 +7,14 @@ import re
 
 import click
 
-from drumline.cli.load import (
+from drumline.cli.load import load, read_file, show_warnings
+from drumline.cli.options import (
     CONTEXT_OPTION,
     HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
-    load,
-    read_file,
-    show_warnings,
 )
 from drumline.cli.text import warn
 from drumline.engine.registry import open_engine

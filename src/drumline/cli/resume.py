@@ -34,7 +34,7 @@ def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interr
     if not is_lost(folder, state):
         check_resumable(folder, state)
     plan = folder.plan()
-    require_launchable(open_engine(plan.engine, site_of_run(folder)), plan, oversubscribe=plan.oversubscribe)
+    require_launchable(open_engine(plan.engine, site_of_run(folder)), plan)
     try:
         with held_interrupts():
             try:

@@ -6,32 +6,40 @@ What is needed only after the replicas are up is imported only then: people wait
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from drumline.cli.load import (
+from drumline.cli.options import (
     CONTEXT_OPTION,
+    DEFAULT_FILES,
     HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
-    load,
-    show_warnings,
 )
+from drumline.cli.script import remarks
 from drumline.cli.text import warn
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
-from drumline.errors import EngineError, InputError
-from drumline.plan.bind import bind
-from drumline.plan.types import Plan, Secret
-from drumline.store.folder import RunFolder, create_folder
-from drumline.store.launch import write_launch
-from drumline.supervise.detach import held_interrupts, take_up
+from drumline.errors import InputError
+from drumline.plan.name import renumbered
+from drumline.plan.types import Plan
+from drumline.store.again import Asked, asked
+from drumline.store.folder import RunFolder
+from drumline.store.launch import read_facts
+from drumline.supervise.detach import Spare, held_interrupts, release_interrupts
+from drumline.supervise.launch import check_launchable, launch
+
+if TYPE_CHECKING:
+    from drumline.cli.load import Loaded
 
 _SECOND_THOUGHT_SECONDS = 3.0
 _REMOVED_SECONDS = 30.0  # a node that does not answer would keep somebody waiting
@@ -76,49 +84,91 @@ def command(
     """
     if file and named:
         raise InputError(f"two specs, {file} and {named}", hint="name one")
-    loaded = load(
-        file or named,
-        given=given,
-        on=on,
-        name=name,
-        context=context,
-        namespace=namespace,
-        hosts=hosts,
-        unique=True,
-        complete=not dry_run,
-    )
-    if dry_run:
-        from drumline.cli.check import show_plan  # noqa: PLC0415
+    spare: Spare | None = ctx.obj
+    begin: Callable[[], _Begun]
+    if spare and spare.run:
+        begin = partial(_join, RunFolder(spare.run))
+    else:
+        from drumline.cli.load import load  # noqa: PLC0415 - only who reads a spec waits for what does
 
-        show_plan(loaded)
-        return
-    show_warnings(loaded)
-    engine = open_engine(loaded.plan.engine, loaded.site)
-    wanted = loaded.plan._replace(oversubscribe=oversubscribe)
-    require_launchable(engine, wanted, oversubscribe=oversubscribe)
-    reached = _reach(engine, wanted)
+        loaded = load(
+            file or named,
+            given=given,
+            on=on,
+            name=name,
+            context=context,
+            namespace=namespace,
+            hosts=hosts,
+            unique=True,
+            complete=not dry_run,
+        )
+        if dry_run:
+            from drumline.cli.check import show_plan  # noqa: PLC0415
+
+            show_plan(loaded)
+            return
+        wanted = loaded.plan._replace(oversubscribe=oversubscribe)
+        begin = _prepare(loaded, wanted._replace(warm=None) if no_warm else wanted, spare, file or named)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
-            folder = create_folder(loaded.site.home)
-            plan = loaded.plan_as(folder.id)._replace(oversubscribe=oversubscribe)
-            plan = plan._replace(cluster=reached.cluster, hosts=reached.hosts)
-            plan = plan._replace(warm=None) if no_warm else plan
-            write_launch(folder, plan, spec=loaded.data, directory=loaded.site.directory, at=time.time())
-            take_up(folder, spare=ctx.obj)
+            folder, plan, notes = begin()
             gc.enable()
             _say_who(plan)
             if in_background:
-                for remark in engine.remarks():  # who watches is told by the run itself
-                    warn(remark)
+                for note in notes:  # who watches is told by the run itself
+                    warn(note)
                 click.echo(folder.id)
                 return
+        release_interrupts()
         ctx.exit(watch(folder))
     except KeyboardInterrupt:
         if folder is None:
             raise
         leave(folder, kill=kill_on_interrupt)
         ctx.exit(130)
+
+
+class _Begun(NamedTuple):
+    folder: RunFolder
+    plan: Plan
+    notes: Sequence[str]
+
+
+def _join(folder: RunFolder) -> _Begun:
+    """Take part in a run that was asked for before and has begun already; its script may have changed since."""
+    plan = folder.plan()
+    for remark in remarks(plan, Path(read_facts(folder).get("directory", "."))):
+        warn(remark)
+    return _Begun(folder, plan, ())
+
+
+def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None, file: str | None) -> Callable[[], _Begun]:
+    """Check all that can be before there is a run; return how to begin it."""
+    for warning in loaded.warnings:
+        warn(warning)
+    engine = open_engine(wanted.engine, loaded.site)
+    require_launchable(engine, wanted)
+    wanted = _reach(engine, wanted)
+
+    def plan_as(run: str) -> Plan:
+        own = loaded.plan_as(run)
+        return own._replace(
+            oversubscribe=wanted.oversubscribe, warm=wanted.warm, cluster=wanted.cluster, hosts=wanted.hosts
+        )
+
+    def asked_for(plan: Plan) -> Asked | None:
+        """What was asked, if the plan follows from that and the spec alone, and nobody has to be told anything."""
+        elsewhere = plan.engine != "local" or plan.environment or file == "-"
+        if spare is None or elsewhere or loaded.warnings or renumbered(wanted, plan.run) != plan:
+            return None
+        return asked(sys.argv[1:], file or DEFAULT_FILES[0])
+
+    def begin() -> _Begun:
+        folder, plan = launch(plan_as, loaded.site, spec=loaded.data, spare=spare, asked_for=asked_for)
+        return _Begun(folder, plan, engine.remarks())
+
+    return begin
 
 
 def _reach(engine: Engine, plan: Plan) -> Plan:
@@ -167,18 +217,10 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
     return 0 if feed.state.phase is Phase.FINISHED else 1
 
 
-def require_launchable(engine: Engine, plan: Plan, *, oversubscribe: bool = False) -> None:
-    """Refuse what cannot be placed or started here before there is a run."""
-    _require_secrets(plan)
-    launches = bind(plan, engine.place(plan))
-    engine.close()
-    shortages = "; ".join(engine.shortages(plan))  # each has commas of its own
-    if shortages and not oversubscribe:
-        raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
-    if shortages:
+def require_launchable(engine: Engine, plan: Plan) -> None:
+    """Refuse what cannot be placed or started here before there is a run, and say what is short all the same."""
+    if shortages := check_launchable(engine, plan):
         warn(shortages)
-    for objection in engine.objections(launches):
-        raise EngineError(objection)
 
 
 def _get_ready() -> None:
@@ -197,18 +239,6 @@ def _say_why(folder: RunFolder) -> None:
     card = run_details(folder, read_clock()).card
     if card:
         show_card(spell_card(folder.id, card, terminal_columns()))
-
-
-def _require_secrets(plan: Plan) -> None:
-    """Refuse a run that could not be started for want of a secret."""
-    helpers = [(each.id, each.env) for each in plan.preparations]
-    for who, env in (*helpers, *((each.id, each.env) for each in plan.replicas)):
-        for name, value in env.items():
-            if isinstance(value, Secret) and not os.environ.get(value.variable):
-                raise InputError(
-                    f"{who} needs the secret {name} from the variable {value.variable}, which is not set",
-                    hint=f"set it where you launch: `export {value.variable}=…`",
-                )
 
 
 def _leave(folder: RunFolder) -> bool:

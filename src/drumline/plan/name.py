@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from zlib import crc32
 
+from drumline.plan.types import Plan
+
 LIMIT = 63
 
 
@@ -19,3 +21,9 @@ def replica_name(name: str, run: str, role: str, index: int) -> str:
         return label + end
     digest = f"{crc32(name.encode()):08x}"
     return f"{label[: LIMIT - len(end) - len(digest) - 1].rstrip('-')}-{digest}{end}"
+
+
+def renumbered(plan: Plan, run: str) -> Plan:
+    """The plan of another run that differs in its number alone, and in the names that are made of it."""
+    replicas = (each._replace(name=replica_name(plan.name, run, each.id.role, each.id.index)) for each in plan.replicas)
+    return plan._replace(run=run, replicas=tuple(replicas))

@@ -28,6 +28,11 @@ def held_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def release_interrupts() -> None:
+    """Raise what was held back since a block that nobody left: from now on there is somebody to answer."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 Asked = StopRequested | ResumeRequested
 
 
@@ -49,10 +54,11 @@ def take_up(folder: RunFolder, *, asked: Asked | None = None, spare: Spare | Non
 class Spare:
     """A supervisor without a run: a process in a session of its own, which gets ready while it waits for orders.
 
-    Whoever made it and leaves without orders takes it along.
+    Whoever made it and leaves without orders takes it along. `run` is the folder of the run that it was given.
     """
 
     def __init__(self) -> None:
+        self.run: Path | None = None
         orders, self._orders = os.pipe()
         self._answer, word = os.pipe()
         sys.stdout.flush()
@@ -69,6 +75,7 @@ class Spare:
         If it fails before that, the answer is why, and nothing if it was killed. An interrupt that comes in between
         reaches neither: it is held back until the supervisor has the run.
         """
+        self.run = run
         with held_interrupts():
             with suppress(BrokenPipeError):
                 os.write(self._orders, json.dumps([str(run.absolute()), _to_data(asked)]).encode())
