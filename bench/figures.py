@@ -31,7 +31,10 @@ MISSED = """
 """
 # Why a figure is what it is, by a part of its name; shown when it misses its goal.
 REASONS = {
-    "until all are up": "Eight interpreters take what the shell takes. Before the first of them is forked, `drumline"
+    "the same launch again": "The plan is known, and what is left to import before the first replica is forked is most"
+    " of it ([ADR 0037](adr/0037-asked-again.md)).",
+    "until all are up": "The first launch of a spec; the next ones are the row below it. Eight interpreters take what"
+    " the shell takes. Before the first of them is forked, `drumline"
     " train` starts Python (15 ms), imports click and reads the arguments (30 ms), imports the readers of YAML and of"
     " specs, reads, checks and plans (65 ms). The supervisor imports its own part beside that, on another core"
     " ([ADR 0013](adr/0013-a-spare-supervisor.md)). honcho reads one line of a Procfile instead.",

@@ -85,9 +85,10 @@ def command(
     if file and named:
         raise InputError(f"two specs, {file} and {named}", hint="name one")
     spare: Spare | None = ctx.obj
+    joined = RunFolder(spare.run) if spare and spare.run else None
     begin: Callable[[], _Begun]
-    if spare and spare.run:
-        begin = partial(_join, RunFolder(spare.run))
+    if joined:
+        begin = partial(_join, joined)
     else:
         from drumline.cli.load import load  # noqa: PLC0415 - only who reads a spec waits for what does
 
@@ -120,7 +121,8 @@ def command(
                     warn(note)
                 click.echo(folder.id)
                 return
-        release_interrupts()
+        if joined:
+            release_interrupts()
         ctx.exit(watch(folder))
     except KeyboardInterrupt:
         if folder is None:

@@ -28,8 +28,13 @@ def held_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def hold_interrupts() -> None:
+    """Hold Ctrl-C back from now on, until somebody is there who can answer."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
 def release_interrupts() -> None:
-    """Raise what was held back since a block that nobody left: from now on there is somebody to answer."""
+    """Raise what was held back, if anything was."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 

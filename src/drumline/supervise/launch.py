@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from drumline.store.again import Asked, find_again
 from drumline.store.folder import RunFolder, create_folder
 from drumline.store.home import home_of
 from drumline.store.launch import write_launch
-from drumline.supervise.detach import Spare, take_up
+from drumline.supervise.detach import Spare, hold_interrupts, take_up
 from drumline.supervise.site import site_of
 
 
@@ -69,7 +68,7 @@ def launch_again(arguments: Sequence[str], spare: Spare) -> bool:
             return False
     except DrumlineError:
         return False
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    hold_interrupts()
     launch(
         partial(renumbered, again.plan),
         site,
