@@ -24,6 +24,7 @@ from bench.compiled import compile_drumline
 from bench.figures import Figure, note
 
 PYTHON = sys.executable
+DRUMLINE = str(Path(PYTHON).with_name("drumline"))  # as people type it, and as they type the peers
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 UP = """
@@ -244,7 +245,7 @@ def _shell(folder: Path, script: Path, number: int) -> Sequence[str]:
 
 
 def _drumline(folder: Path, script: Path, number: int) -> Sequence[str]:
-    return [PYTHON, "-m", "drumline", "train", str(_spec(folder, script, number))]
+    return [DRUMLINE, "train", str(_spec(folder, script, number))]
 
 
 def _drumline_in_background(folder: Path, script: Path, number: int) -> Sequence[str]:

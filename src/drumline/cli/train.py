@@ -30,7 +30,7 @@ from drumline.cli.text import warn
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
-from drumline.plan.name import renumbered
+from drumline.plan.renumber import renumbered
 from drumline.plan.types import Plan
 from drumline.store.again import Asked, asked
 from drumline.store.folder import RunFolder

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from drumline.plan import rendezvous
-from drumline.plan.parameters import variable_name
+from drumline.plan.name import variable_name
 from drumline.plan.types import (
     Extended,
     Launch,

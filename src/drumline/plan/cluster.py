@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from drumline.plan.engines import ON_CLUSTERS
-from drumline.plan.parameters import variable_name
+from drumline.plan.name import variable_name
 from drumline.spec import cluster as blocks
 from drumline.spec import types
 from drumline.spec.types import Spec

@@ -10,8 +10,8 @@ from drumline.plan import types
 from drumline.plan.command import make_argv
 from drumline.plan.engines import ENGINES, ON_CLUSTERS
 from drumline.plan.environment import environment_of
-from drumline.plan.name import replica_name
-from drumline.plan.parameters import fill, variable_name
+from drumline.plan.name import replica_name, variable_name
+from drumline.plan.parameters import fill
 from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Secret, Value
 from drumline.spec.types import Data, Engine, LocalOptions, Network, Resources, Role, Run, Spec, Warm
 from drumline.spec.types import Value as EnvValue

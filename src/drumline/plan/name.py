@@ -1,11 +1,9 @@
-"""Names for things outside drumline: valid DNS labels of at most 63 characters, unique, readable."""
+"""Names for things outside drumline: of replicas, valid DNS labels of at most 63 characters; of variables."""
 
 from __future__ import annotations
 
 import re
 from zlib import crc32
-
-from drumline.plan.types import Plan
 
 LIMIT = 63
 
@@ -23,7 +21,6 @@ def replica_name(name: str, run: str, role: str, index: int) -> str:
     return f"{label[: LIMIT - len(end) - len(digest) - 1].rstrip('-')}-{digest}{end}"
 
 
-def renumbered(plan: Plan, run: str) -> Plan:
-    """The plan of another run that differs in its number alone, and in the names that are made of it."""
-    replicas = (each._replace(name=replica_name(plan.name, run, each.id.role, each.id.index)) for each in plan.replicas)
-    return plan._replace(run=run, replicas=tuple(replicas))
+def variable_name(parameter: str) -> str:
+    """The variable that carries a parameter: `lr-decay` is given as LR_DECAY."""
+    return parameter.upper().replace("-", "_")

@@ -71,11 +71,6 @@ def fill_shell(command: str, values: Mapping[str, str]) -> str:
     return "".join(piece if isinstance(piece, str) else _quote(values[piece.name], piece) for piece in _pieces(command))
 
 
-def variable_name(parameter: str) -> str:
-    """The variable that carries a parameter: `lr-decay` is given as LR_DECAY."""
-    return parameter.upper().replace("-", "_")
-
-
 def _quote(value: str, place: Placeholder) -> str:
     # Words are quoted however harmless they look: bare, `if`, `a=b` and `done` may mean something to the shell.
     if _NUMBER.fullmatch(value) and not place.touched:

@@ -14,7 +14,8 @@ from drumline.plan.bind import CONTRACT, reserved
 from drumline.plan.command import commands, mistaken_words, texts
 from drumline.plan.environment import complaints
 from drumline.plan.make import chief_of, data_of, roles_of
-from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders, variable_name
+from drumline.plan.name import variable_name
+from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders
 from drumline.spec.types import Data, Network, Role, Run, Spec, Value
 from drumline.words import count, nearest
 

@@ -11,7 +11,7 @@ from drumline.engine.protocol import Engine, Site
 from drumline.engine.registry import open_engine
 from drumline.errors import DrumlineError, EngineError, InputError
 from drumline.plan.bind import bind
-from drumline.plan.name import renumbered
+from drumline.plan.renumber import renumbered
 from drumline.plan.types import Plan, Secret
 from drumline.store.again import Asked, find_again
 from drumline.store.folder import RunFolder, create_folder

@@ -29,6 +29,9 @@ from drumline.supervise.supervisor import Supervisor
 # For so long replicas that come up have the cores for themselves: what nobody waits for can wait.
 SETTLED_SECONDS = 1.0
 
+# So soon whoever launched goes on, and loads what shows a run.
+SHOWN_SECONDS = 0.03
+
 # So soon after the replicas were started we load what reads why one fell: its line would wait for that.
 LISTENING_SECONDS = 0.2
 
@@ -75,7 +78,10 @@ def supervise(
     _heed_signals(loop, supervisor)
     engine.watch(folder.path, loop, supervisor.take)
     supervisor.begin(asked)
-    acknowledge("ok")
+    if supervisor.is_new:
+        loop.call_later(SHOWN_SECONDS, partial(acknowledge, "ok"))
+    else:
+        acknowledge("ok")
     gc.enable()
 
     def settle_down() -> None:
@@ -89,6 +95,7 @@ def supervise(
     while supervisor.ending is None:
         loop.turn()
         supervisor.settle()
+    acknowledge("ok")  # a run may be over sooner than it is shown
     engine.release()  # first: somebody may wait for it
     rounds.finish()
     supervisor.leave()

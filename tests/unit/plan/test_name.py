@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.plan.name import LIMIT, replica_name
+from drumline.plan.name import LIMIT, replica_name, variable_name
 from drumline.plan.types import ROLES
 
 LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
@@ -59,3 +59,8 @@ def test_a_sweeps_dot_is_not_a_dash_of_the_name() -> None:
     assert replica_name("a", "7.2", "worker", 0) != replica_name("a-7", "2", "worker", 0)
     assert replica_name("a_b", "4", "worker", 0) != replica_name("a-b", "4", "worker", 0)
     assert replica_name("AB", "4", "worker", 0) != replica_name("ab", "4", "worker", 0)
+
+
+@pytest.mark.parametrize(("name", "variable"), [("lr", "LR"), ("lr-decay", "LR_DECAY"), ("batchSize", "BATCHSIZE")])
+def test_a_parameter_is_also_a_variable(name: str, variable: str) -> None:
+    assert variable_name(name) == variable

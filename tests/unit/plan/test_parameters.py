@@ -18,7 +18,6 @@ from drumline.plan.parameters import (
     lookalikes,
     placeholders,
     shell_placeholders,
-    variable_name,
 )
 
 # Each shell once, under whatever name it is `sh` here.
@@ -252,8 +251,3 @@ def test_placeholders_have_names_of_parameters(text: str, names: list[str]) -> N
 
 def test_what_only_looks_like_a_placeholder_is_named() -> None:
     assert list(lookalikes("{{ a }} {{ a.b }} {{}} {{ a | lower }}")) == ["{{ a.b }}", "{{}}", "{{ a | lower }}"]
-
-
-@pytest.mark.parametrize(("name", "variable"), [("lr", "LR"), ("lr-decay", "LR_DECAY"), ("batchSize", "BATCHSIZE")])
-def test_a_parameter_is_also_a_variable(name: str, variable: str) -> None:
-    assert variable_name(name) == variable

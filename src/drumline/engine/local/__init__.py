@@ -21,7 +21,7 @@ from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site,
 from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
-from drumline.plan.parameters import variable_name
+from drumline.plan.name import variable_name
 from drumline.plan.types import Launch, LaunchValue, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited
 from drumline.runtime import prepare

@@ -15,7 +15,7 @@ from drumline.plan.types import COMPUTING, Place, Placement, Plan, Replica, Repl
 HOST = "127.0.0.1"
 
 # Above what services use, and never where the kernel takes ports for outgoing connections from.
-PICKED_PORTS = (*range(20_000, 65_536), *range(10_000, 20_000))
+_PICKED_PORTS = (range(20_000, 65_536), range(10_000, 20_000))
 # In a private network, where each has an address of its own; more cables than this take a bridge too long.
 PRIVATE_PORT = 2222
 MOST_IN_PRIVATE = 512
@@ -107,8 +107,7 @@ def named_ports(plan: Plan) -> dict[ReplicaId, int]:
 def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int], *, hold: bool) -> dict[ReplicaId, PortClaim]:
     """Claim a free port for everybody without one; not held, a claim only says that the port was free."""
     claims: dict[ReplicaId, PortClaim] = {}
-    taken, kernels = frozenset(named.values()), _ephemeral_ports()
-    candidates = (port for port in PICKED_PORTS if port not in taken and port not in kernels)
+    candidates = _candidates(named)
     for replica in plan.replicas:
         if replica.id in named:
             continue
@@ -125,11 +124,16 @@ def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int], *, hold: bool) -> d
 
 def claim_beside(plan: Plan) -> PortClaim:
     """Claim a free port that the line does not need, in this attempt or another."""
-    taken, kernels = frozenset(named_ports(plan).values()), _ephemeral_ports()
-    for port in PICKED_PORTS:
-        if port not in taken and port not in kernels and (claim := claim_port(port)):
+    for port in _candidates(named_ports(plan)):
+        if claim := claim_port(port):
             return claim
     raise EngineError("no free port is left on this machine")
+
+
+def _candidates(named: Mapping[ReplicaId, int]) -> Iterator[int]:
+    """The ports that may be picked, where some are named."""
+    taken, kernels = frozenset(named.values()), _ephemeral_ports()
+    return (port for ports in _PICKED_PORTS for port in ports if port not in taken and port not in kernels)
 
 
 def _ephemeral_ports() -> range:

@@ -24,7 +24,7 @@ PARTS = (
     "plan/bind.py",
     "plan/codec.py",
     "plan/hosts.py",
-    "plan/parameters.py",
+    "plan/name.py",
     "plan/rendezvous",
     "plan/types.py",
     "run",
