@@ -194,6 +194,6 @@ main()
 
 
 def _lines(seen: Seen, number: str) -> set[str]:
-    """What was shown, without when and in which order."""
-    split = (line.removeprefix(number).partition("[") for line in seen.out.splitlines())
-    return {f"{who}{rest.partition('] ')[2]}" for who, _, rest in split}
+    """What was shown of replicas, without when and in which order."""
+    split = (line.partition("[") for line in seen.out.splitlines() if line.startswith(f"{number}."))
+    return {f"{who.removeprefix(number)}{rest.partition('] ')[2]}" for who, _, rest in split}
