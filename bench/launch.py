@@ -92,7 +92,7 @@ def up() -> None:
 
     title = "8 tiny replicas, until all are up"
     goal = Goal("up", "honcho", 1.0)
-    medians = _table(title, measure, {**_launchers(), AGAIN: _drumline}, repetitions=9, goal=goal)
+    medians = _table(title, measure, {**_launchers(), AGAIN: _drumline}, repetitions=15, goal=goal)
     _note(f"{title}, the same launch again", medians, goal, AGAIN)
 
 
