@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drumline.run.event import ReplicaStarted
-from integration.local.runs import House
+from integration.local.runs import COLDLY, House
 from training.examples import said, train_to_the_end
 from training.line import find_python
+
+pytestmark = pytest.mark.skipif(COLDLY, reason="it is about what is warm")
 
 # It must neither name who is imported for a few, nor where Python keeps what is loaded: both are looked for before.
 SCRIPT = """
