@@ -9,6 +9,7 @@ from pathlib import Path
 
 from drumline.engine.local.warm.client import warm_folder
 from drumline.engine.local.warm.known import known_warm_processes
+from drumline.runtime.unix import receive_request
 
 
 def test_one_that_an_older_drumline_began_is_known_as_well(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_one_that_an_older_drumline_began_is_known_as_well(tmp_path: Path) -> No
 
         def answer() -> None:
             with listener.accept()[0] as connection:
-                connection.recv(65536)
+                receive_request(connection, 0)  # whole: who leaves with a part unread takes the answer back
                 connection.sendall(json.dumps(said).encode() + b"\n")
 
         thread = threading.Thread(target=answer)
