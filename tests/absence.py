@@ -72,7 +72,10 @@ class Watch:
             self._thread.join()
 
     def taken(self, since: float) -> float:
-        """The greatest share since then; what began earlier and goes on counts, too."""
+        """The greatest share since then, the window that is under way included: its end is waited for."""
+        now = time.monotonic()
+        while self._thread and not any(end >= now for end, _ in self._windows[-1:]):
+            self._ended.wait(self._window_seconds / 5)
         return max((share for end, share in self._windows if end >= since), default=0.0)
 
     def await_calm(self) -> None:
@@ -112,8 +115,8 @@ class TryAgain:
         for left in reversed(range(TRIES)):
             begin = time.monotonic()
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-            taken = self._machine.taken(begin)
-            if not left or taken < TAKEN_SHARE or not any(report.failed for report in reports):
+            failed = any(report.failed for report in reports)
+            if not left or not failed or (taken := self._machine.taken(begin)) < TAKEN_SHARE:
                 yield from reports
                 return
             for report in reports:

@@ -90,7 +90,7 @@ def command(
     if joined:
         begin = partial(_join, joined)
     else:
-        from drumline.cli.load import load  # noqa: PLC0415 - only who reads a spec waits for what does
+        from drumline.cli.load import load, show_warnings  # noqa: PLC0415 - only who reads a spec waits for what does
 
         loaded = load(
             file or named,
@@ -108,6 +108,7 @@ def command(
 
             show_plan(loaded)
             return
+        show_warnings(loaded)
         wanted = loaded.plan._replace(oversubscribe=oversubscribe)
         begin = _prepare(loaded, wanted._replace(warm=None) if no_warm else wanted, spare, file or named)
     folder = None
@@ -147,8 +148,6 @@ def _join(folder: RunFolder) -> _Begun:
 
 def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None, file: str | None) -> Callable[[], _Begun]:
     """Check all that can be before there is a run; return how to begin it."""
-    for warning in loaded.warnings:
-        warn(warning)
     engine = open_engine(wanted.engine, loaded.site)
     require_launchable(engine, wanted)
     wanted = _reach(engine, wanted)
