@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from drumline.engine.local.warm.client import WarmProcesses
 
 _LONGEST_NOTE = 160
+_TOGETHER = 32  # keepers that are forked at once: each takes two descriptors until they are
 
 
 class Start(NamedTuple):
@@ -83,25 +85,30 @@ class Starter:
     def start(self, starts: Iterable[Start], follow: Follow, warm: WarmProcesses | None) -> None:
         """Begin these lives; raise EngineError if one cannot be, when those before it have been."""
         news = self._open_news(follow)
+        ready: list[_Ready] = []
         try:
             for start in starts:
                 try:
-                    if warm is None:
-                        self._fork(start, follow, news)
-                    else:
-                        self._begin(start, follow, news, warm)
+                    cold = start if warm is None else self._begin(start, follow, warm)
+                    if cold and (each := self._get_ready(cold, follow, news)):
+                        ready.append(each)
+                    if len(ready) == _TOGETHER:
+                        _fork_all(ready, follow)
                 except OSError as error:
-                    raise EngineError(f"{start.life.replica} cannot be started: {error.strerror}") from None
+                    raise _refused(start.life, error) from None
         finally:
-            os.close(news)
+            try:
+                _fork_all(ready, follow)
+            finally:
+                os.close(news)
 
     def cancel(self, life: Life) -> None:
         """If it waits for a warm process, it waits no more."""
         if life in self._waiting:
             self._waiting.pop(life).close()
 
-    def _begin(self, start: Start, follow: Follow, news: int, warm: WarmProcesses) -> None:
-        """Fork a replica from a warm process, once that is ready; or ourselves, if it cannot be."""
+    def _begin(self, start: Start, follow: Follow, warm: WarmProcesses) -> Start | None:
+        """Have a replica forked from a warm process, once that is ready; return what cannot be, with the reason."""
         from drumline.engine.local.warm.client import make_wish  # noqa: PLC0415 - only where there is one
         from drumline.engine.local.warm.command import NotWarm  # noqa: PLC0415
 
@@ -109,8 +116,7 @@ class Starter:
         try:
             wish = make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)
         except NotWarm as reason:
-            self._fork(start._replace(note=f"cold: {reason}"), follow, news)
-            return
+            return start._replace(note=f"cold: {reason}")
         self._waiting[start.life] = start.copy()  # whoever gave us the descriptors closes them when we return
 
         def go_on(refused: str) -> None:
@@ -118,26 +124,33 @@ class Starter:
             if waiting is None:
                 return  # it was stopped meanwhile
             if refused:
-                self._fork_late(waiting._replace(note=f"cold: {refused}"), follow)
+                self._start_late(waiting._replace(note=f"cold: {refused}"), follow)
             else:
-                self._fork_late(waiting._replace(note="warm"), follow, partial(warm.start, wish))
+                self._start_late(waiting._replace(note="warm"), follow, partial(warm.start, wish))
             waiting.close()
 
         warm.ask(wish, go_on)
+        return None
 
-    def _fork_late(self, start: Start, follow: Follow, order_from: _Forker | None = None) -> None:
+    def _start_late(self, start: Start, follow: Follow, order_from: _Forker | None = None) -> None:
         """Begin a life when nobody waits for an answer any more."""
         news = self._open_news(follow)
         try:
-            self._fork(start, follow, news, order_from)
+            ready = self._get_ready(start, follow, news)
+            if ready and order_from:
+                with closing(ready):
+                    order_from(ready.order, ready.hands, partial(self._forked, start.copy(), follow))
+            elif ready:
+                _fork_all([ready], follow)
+        except EngineError as error:
+            self._tell(EngineFailed(start.life.attempt, error.message))
         except OSError as error:
-            life = start.life
-            self._tell(EngineFailed(life.attempt, f"{life.replica} cannot be started: {error.strerror}"))
+            self._tell(EngineFailed(start.life.attempt, _refused(start.life, error).message))
         finally:
             os.close(news)
 
-    def _fork(self, start: Start, follow: Follow, news: int, order_from: _Forker | None = None) -> None:
-        """Have a keeper begin this life: a fork of ours, or of somebody else's."""
+    def _get_ready(self, start: Start, follow: Follow, news: int) -> _Ready | None:
+        """All that a keeper needs to begin this life; None if it has begun before."""
         life, launch = start.life, start.launch
         folder = life.folder(self._run_dir)
         for each in (folder.parent.parent, folder.parent, folder):
@@ -145,7 +158,7 @@ class Starter:
         trace = open_trace(folder / TRACE)
         if trace is None:
             follow.adopt(life)
-            return
+            return None
         try:
             order = keeper.Order(
                 name=f"{life.replica} {life.attempt} {life.incarnation}",
@@ -160,19 +173,10 @@ class Starter:
                 lease_seconds=self._lease[1],
             )
             log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                hands = keeper.Hands(trace, log, news, start.held, start.enter)
-                if order_from:
-                    order_from(order, hands, partial(self._forked, start.copy(), follow))
-                    return
-                pid = os.fork()
-                if pid == 0:
-                    keeper.keep(order, hands)
-            finally:
-                os.close(log)
-        finally:
+        except OSError:
             os.close(trace)
-        follow.began(life, pid)
+            raise
+        return _Ready(life, order, keeper.Hands(trace, log, news, start.held, start.enter))
 
     def _forked(self, start: Start, follow: Follow, pid: int | None) -> None:
         """A warm process has forked a keeper; without a pid it went away, perhaps before it did."""
@@ -183,7 +187,7 @@ class Starter:
             elif life.has_begun(self._run_dir):
                 follow.adopt(life)
             else:
-                self._fork_late(start._replace(note="cold: the warm process has ended"), follow)
+                self._start_late(start._replace(note="cold: the warm process has ended"), follow)
         except OSError:
             follow.adopt(life)  # it is gone already, and so is its replica; or there is no descriptor for it now
         finally:
@@ -210,3 +214,45 @@ class Starter:
 
 
 _Forker = Callable[[keeper.Order, keeper.Hands, Callable[[int | None], None]], None]
+
+
+class _Ready(NamedTuple):
+    """A life whose keeper can be forked; its trace is locked and its log is open."""
+
+    life: Life
+    order: keeper.Order
+    hands: keeper.Hands
+
+    def close(self) -> None:
+        """Close what was opened for it; whoever was forked has it, too."""
+        os.close(self.hands.trace)
+        os.close(self.hands.log)
+
+
+def _fork_all(ready: list[_Ready], follow: Follow) -> None:
+    """Fork the keepers of these lives, and tell of them; raise EngineError for one that cannot be.
+
+    One after the other, with nothing in between: behind each fork the kernel copies every page that we touch.
+    """
+    waiting, forked = ready[:], []
+    ready.clear()
+    try:
+        for each in waiting:
+            pid = os.fork()
+            if pid == 0:
+                keeper.keep(each.order, each.hands)
+            forked.append(pid)
+    except OSError as error:
+        raise _refused(waiting[len(forked)].life, error) from None
+    finally:
+        for each in waiting:
+            each.close()
+        for each, pid in zip(waiting, forked, strict=False):
+            try:
+                follow.began(each.life, pid)
+            except OSError:
+                follow.adopt(each.life)  # there is no descriptor for it now
+
+
+def _refused(life: Life, error: OSError) -> EngineError:
+    return EngineError(f"{life.replica} cannot be started: {error.strerror}")
