@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drumline.cli.load import check_spec
+from drumline.load.load import check_spec
 from drumline.plan.make import make_plan
 from drumline.plan.types import Plan
 from drumline.spec.dialect import draft_of

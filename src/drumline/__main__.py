@@ -16,22 +16,16 @@ def main() -> None:
 
 
 def _main() -> None:
-    """Run it; a run that is about to begin gets its supervisor before anything else is read, and perhaps begins."""
-    spare, failed = None, None
+    """Run it; a run begins before there is a command line, if it can."""
+    early = None
     if sys.argv[1:2] == ["train"] and not {"-h", "--help", "--dry-run"}.intersection(sys.argv):
-        from drumline.supervise.detach import Spare  # noqa: PLC0415 - only here
-
         gc.disable()  # until the replicas run, nothing that we make is garbage
-        spare = Spare()  # it imports what it needs beside us, and is forked while we are small
-        from drumline.supervise.launch import launch_again  # noqa: PLC0415 - after the fork
+        from drumline.early import begin  # noqa: PLC0415 - only here
 
-        try:
-            launch_again(sys.argv[1:], spare)
-        except Exception as error:  # noqa: BLE001 - whoever knows how to say it is loaded only now
-            failed = error
-    from drumline import cli  # noqa: PLC0415 - after the fork
+        early = begin(sys.argv[2:])
+    from drumline import cli  # noqa: PLC0415 - after the replicas
 
-    cli.main(spare, failed)
+    cli.main(early)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from cluster.conftest import Kubectl
-from drumline.cli.load import load
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.inspect import INSPECTS
 from drumline.engine.kubernetes.manifests.volumes import claims
+from drumline.load.load import load
 from drumline.plan.types import Plan
 from drumline.store.folder import create_folder
 from drumline.store.launch import write_launch

@@ -10,8 +10,8 @@ from random import Random
 
 import bad_specs
 from drumline.cli import run
-from drumline.cli.load import check_spec
 from drumline.errors import DrumlineError, Problem, SpecError
+from drumline.load.load import check_spec
 from drumline.plan.make import make_plan
 from drumline.plan.tfconfig import examine
 from drumline.run.id import parse_target

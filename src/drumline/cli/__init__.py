@@ -18,7 +18,7 @@ from drumline.words import printable
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from drumline.supervise.detach import Spare
+    from drumline.early import Early
 
 # The help texts live here, so that `drumline --help` imports no command.
 COMMANDS = {
@@ -109,26 +109,22 @@ def group() -> None:
     """Distributed training from one spec: on this machine, on SSH hosts, on Kubernetes."""
 
 
-def main(spare: Spare | None = None, failed: Exception | None = None) -> None:
+def main(early: Early | None = None) -> None:
     """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback.
-
-    What failed before there was a command line is all that is left to be said.
 
     Left without taking the interpreter apart, which takes as long as starting it and is of use to nobody.
     """
-    code = run(spare=spare, failed=failed)
+    code = run(early=early)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
 
 
-def run(argv: Sequence[str] | None = None, *, spare: Spare | None = None, failed: Exception | None = None) -> int:
-    """Run the command line and return its exit code; `spare` is a supervisor for a run that is about to begin."""
+def run(argv: Sequence[str] | None = None, *, early: Early | None = None) -> int:
+    """Run the command line and return its exit code; `early` is the launch that it is to go on with."""
     try:
-        if failed:
-            raise failed
-        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour(), obj=spare)
+        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour(), obj=early)
         sys.stdout.flush()
     except click.UsageError as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 shows the help by itself

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import click
 
-from drumline.cli.load import Loaded, load
 from drumline.cli.options import (
     CONTEXT_OPTION,
     HOSTS_OPTION,
@@ -19,9 +18,11 @@ from drumline.cli.options import (
 from drumline.cli.text import FORM_OPTION, table, warn
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
+from drumline.load.load import Loaded, load
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
 from drumline.spec.quantity import format_bytes, format_seconds
+from drumline.supervise.site import site_of
 from drumline.view.line import LineRow, headcount, line_rows
 from drumline.words import printable
 
@@ -67,8 +68,7 @@ def command(
 def show_plan(loaded: Loaded) -> None:
     """Show who would run, and say what is unwise about it."""
     plan = loaded.plan
-    for warning in loaded.warnings:
-        warn(warning)
+    warn(*loaded.warnings)
     opinion = _ask_engine(loaded)
     for shortage in opinion.shortages:
         warn(f"{shortage}; `train` refuses that here")
@@ -96,7 +96,7 @@ class _Opinion(NamedTuple):
 def _ask_engine(loaded: Loaded) -> _Opinion:
     """What the engine has to say; of one that this version does not have, only a warning."""
     try:
-        engine = open_engine(loaded.plan.engine, loaded.site)
+        engine = open_engine(loaded.plan.engine, site_of(loaded.directory))
     except EngineError as error:
         warn(error.message)
         return _Opinion()

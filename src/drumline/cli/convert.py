@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.load import check_spec, read_file, read_given
 from drumline.cli.options import PARAMETER_OPTION
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
+from drumline.load.load import check_spec, read_file, read_given
 from drumline.spec.dialect import draft_of, reading_of, template_draft
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.write import write

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.load import load
 from drumline.cli.options import (
     CONTEXT_OPTION,
-    DEFAULT_FILES,
     HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
@@ -22,6 +20,7 @@ from drumline.cli.patience import told_after_a_moment
 from drumline.cli.text import FORM_OPTION, table
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import find_doctor
+from drumline.load.load import DEFAULT_FILES, load
 from drumline.supervise.site import site_of
 from drumline.words import listed
 
@@ -68,11 +67,11 @@ def _patient(file: str | None, given: tuple[str, ...], on: str | None, hosts: st
         site = site_of(Path.cwd())
         if hosts is None:
             return Patient(on or "local", site)
-        from drumline.cli.hosts import hosts_alone  # noqa: PLC0415 - only where they are named
+        from drumline.load.hosts import hosts_alone  # noqa: PLC0415 - only where they are named
 
         return Patient("ssh", site, hosts=hosts_alone(hosts, on, site.directory))
     loaded = load(file, given=given, on=on, hosts=hosts)
-    return Patient(loaded.plan.engine, loaded.site, loaded.plan, hosts=loaded.plan.hosts)
+    return Patient(loaded.plan.engine, site_of(loaded.directory), loaded.plan, hosts=loaded.plan.hosts)
 
 
 def _place(patient: Patient) -> str:

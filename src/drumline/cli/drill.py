@@ -7,7 +7,6 @@ import os
 import click
 
 from drumline.cli.drilled import Bounds, show_report
-from drumline.cli.load import Loaded, load, show_warnings
 from drumline.cli.options import HOSTS_OPTION, ON_OPTION, PARAMETER_OPTION
 from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.text import FORM_OPTION, warn
@@ -15,6 +14,7 @@ from drumline.cli.train import require_launchable
 from drumline.engine.protocol import Saboteur
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
+from drumline.load.load import Loaded, load
 from drumline.plan.types import Plan, ReplicaId, Restart
 from drumline.run.drill import Harm, default_victim
 from drumline.run.id import Target, parse_target
@@ -22,10 +22,10 @@ from drumline.runtime.lock import is_locked
 from drumline.spec.quantity import parse_seconds
 from drumline.store.folder import RunFolder, find_folder
 from drumline.store.home import home_of
-from drumline.supervise.detach import Spare, held_interrupts
-from drumline.supervise.launch import launch
+from drumline.supervise.detach import held_interrupts, take_up
+from drumline.supervise.launch import make_run
 from drumline.supervise.reach import read_state, stop_run, supervisor_gone
-from drumline.supervise.site import site_of_run
+from drumline.supervise.site import site_of, site_of_run
 from drumline.words import listed, printable
 
 _CLASSES = ("crash", "lost", "preempted", "hang", "rendezvous")
@@ -91,13 +91,11 @@ def command(
     moment = _moment(at_step, after, at_start=at_start)
     harm, who = _harm(harms)
     target = _target(what)
-    spare = ctx.obj
     if target:
         folder, victim, saboteur = _take_running(target, who, harm, yes=yes)
     else:
-        folder, victim, saboteur = _start(
-            load(what, given=given, on=on, hosts=hosts, unique=True, complete=True), who, harm, spare
-        )
+        loaded = load(what, given=given, on=on, hosts=hosts, unique=True, complete=True)
+        folder, victim, saboteur = _start(loaded, who, harm)
     is_own = target is None
     rehearsal = Rehearsal(folder, victim, harm, saboteur)
     passed = False
@@ -154,20 +152,21 @@ def _take_running(target: Target, who: str | None, harm: Harm, *, yes: bool) -> 
     return folder, victim, saboteur
 
 
-def _start(loaded: Loaded, who: str | None, harm: Harm, spare: Spare | None) -> tuple[RunFolder, ReplicaId, Saboteur]:
+def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, ReplicaId, Saboteur]:
     """Start a spec as a run of its own, with a restart to prove if it has none."""
-    engine = open_engine(loaded.plan.engine, loaded.site)
+    site = site_of(loaded.directory)
+    engine = open_engine(loaded.plan.engine, site)
     victim, saboteur = _prepare(loaded.plan, who, harm, engine.saboteur())
-    show_warnings(loaded)
+    warn(*loaded.warnings)
     require_launchable(engine, loaded.plan)
     reached = engine.reach(loaded.plan)
     with held_interrupts():
-        folder, plan = launch(
+        folder, plan = make_run(
             lambda run: _restarting(loaded.plan_as(run)._replace(cluster=reached.cluster, hosts=reached.hosts)),
-            loaded.site,
+            site,
             spec=loaded.data,
-            spare=spare,
         )
+        take_up(folder)
     if plan.restart != loaded.plan.restart:
         warn("the spec allows no restart; the drill allows one, to see what it would be worth")
     click.echo(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)

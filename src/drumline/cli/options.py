@@ -1,12 +1,10 @@
-"""What the commands that read a spec take alike; light, since a launch that is asked for again reads none."""
+"""What the commands that read a spec take alike."""
 
 from __future__ import annotations
 
 import click
 
 from drumline.plan.engines import ENGINES
-
-DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
 
 SPEC_ARGUMENT = click.argument("file", required=False, type=click.Path(allow_dash=True))
 PARAMETER_OPTION = click.option(

@@ -7,7 +7,6 @@ import re
 
 import click
 
-from drumline.cli.load import load, read_file, show_warnings
 from drumline.cli.options import (
     CONTEXT_OPTION,
     HOSTS_OPTION,
@@ -19,8 +18,10 @@ from drumline.cli.options import (
 from drumline.cli.text import warn
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError, SpecError
+from drumline.load.load import load, read_file
 from drumline.plan.bind import bind
 from drumline.spec.foreign import is_template
+from drumline.supervise.site import site_of
 
 
 @click.command()
@@ -64,7 +65,7 @@ def command(
         hosts=hosts,
         unique=run_id is None,
     )
-    engine = open_engine(loaded.plan.engine, loaded.site)
+    engine = open_engine(loaded.plan.engine, site_of(loaded.directory))
     form = form or engine.capabilities.forms[0]
     if form not in engine.capabilities.forms:
         raise InputError(
@@ -73,7 +74,7 @@ def command(
         )
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
-    show_warnings(loaded)
+    warn(*loaded.warnings)
     for shortage in engine.shortages(loaded.plan):
         warn(f"{shortage}; `train` refuses that here")
     for remark in engine.remarks():

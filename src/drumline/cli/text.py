@@ -37,6 +37,7 @@ def rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def warn(message: str | Problem) -> None:
-    """Say something that does not stop anything."""
-    click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
+def warn(*messages: str | Problem) -> None:
+    """Say what does not stop anything, on stderr."""
+    for message in messages:
+        click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)

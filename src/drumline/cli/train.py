@@ -18,28 +18,26 @@ import click
 
 from drumline.cli.options import (
     CONTEXT_OPTION,
-    DEFAULT_FILES,
     HOSTS_OPTION,
     NAMESPACE_OPTION,
     ON_OPTION,
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
 )
-from drumline.cli.script import remarks
 from drumline.cli.text import warn
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
-from drumline.plan.renumber import renumbered
+from drumline.load.load import Loaded, load
+from drumline.load.typed import Typed
 from drumline.plan.types import Plan
-from drumline.store.again import Asked, asked
 from drumline.store.folder import RunFolder
-from drumline.store.launch import read_facts
-from drumline.supervise.detach import Spare, held_interrupts, release_interrupts
-from drumline.supervise.launch import check_launchable, launch
+from drumline.supervise.detach import Begun, Spare, held_interrupts, release_interrupts, take_up
+from drumline.supervise.launch import check_launchable, make_run
+from drumline.supervise.site import site_of
 
 if TYPE_CHECKING:
-    from drumline.cli.load import Loaded
+    from drumline.early import Early
 
 _SECOND_THOUGHT_SECONDS = 3.0
 _REMOVED_SECONDS = 30.0  # a node that does not answer would keep somebody waiting
@@ -84,33 +82,34 @@ def command(
     """
     if file and named:
         raise InputError(f"two specs, {file} and {named}", hint="name one")
-    spare: Spare | None = ctx.obj
-    joined = RunFolder(spare.run) if spare and spare.run else None
+    early: Early | None = ctx.obj
+    if early and early.failed and not early.loaded:
+        raise early.failed
+    loaded = (early and early.loaded) or load(
+        file or named,
+        given=given,
+        on=on,
+        name=name,
+        context=context,
+        namespace=namespace,
+        hosts=hosts,
+        unique=True,
+        complete=not dry_run,
+    )
+    if dry_run:
+        from drumline.cli.check import show_plan  # noqa: PLC0415
+
+        show_plan(loaded)
+        return
+    warn(*loaded.warnings)
+    if early and early.failed:
+        raise early.failed
     begin: Callable[[], _Begun]
-    if joined:
-        begin = partial(_join, joined)
+    if early and early.begun:
+        begin = partial(_join, early.begun)
     else:
-        from drumline.cli.load import load, show_warnings  # noqa: PLC0415 - only who reads a spec waits for what does
-
-        loaded = load(
-            file or named,
-            given=given,
-            on=on,
-            name=name,
-            context=context,
-            namespace=namespace,
-            hosts=hosts,
-            unique=True,
-            complete=not dry_run,
-        )
-        if dry_run:
-            from drumline.cli.check import show_plan  # noqa: PLC0415
-
-            show_plan(loaded)
-            return
-        show_warnings(loaded)
-        wanted = loaded.plan._replace(oversubscribe=oversubscribe)
-        begin = _prepare(loaded, wanted._replace(warm=None) if no_warm else wanted, spare, file or named)
+        wanted = Typed(no_warm=no_warm, oversubscribe=oversubscribe).applied(loaded.plan)
+        begin = _prepare(loaded, wanted, early.spare if early else None)
     folder = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
@@ -118,11 +117,10 @@ def command(
             gc.enable()
             _say_who(plan)
             if in_background:
-                for note in notes:  # who watches is told by the run itself
-                    warn(note)
+                warn(*notes)  # who watches is told by the run itself
                 click.echo(folder.id)
                 return
-        if joined:
+        if early and early.begun:
             release_interrupts()
         ctx.exit(watch(folder))
     except KeyboardInterrupt:
@@ -138,17 +136,18 @@ class _Begun(NamedTuple):
     notes: Sequence[str]
 
 
-def _join(folder: RunFolder) -> _Begun:
-    """Take part in a run that was asked for before and has begun already; its script may have changed since."""
-    plan = folder.plan()
-    for remark in remarks(plan, Path(read_facts(folder).get("directory", "."))):
-        warn(remark)
-    return _Begun(folder, plan, ())
+def _join(begun: Begun) -> _Begun:
+    """Take part in a run that has begun already."""
+    if begun.shortages:
+        warn(begun.shortages)
+    folder = RunFolder(Path(begun.run))
+    return _Begun(folder, folder.plan(), begun.notes)
 
 
-def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None, file: str | None) -> Callable[[], _Begun]:
+def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None) -> Callable[[], _Begun]:
     """Check all that can be before there is a run; return how to begin it."""
-    engine = open_engine(wanted.engine, loaded.site)
+    site = site_of(loaded.directory)
+    engine = open_engine(wanted.engine, site)
     require_launchable(engine, wanted)
     wanted = _reach(engine, wanted)
 
@@ -158,15 +157,9 @@ def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None, file: str | None
             oversubscribe=wanted.oversubscribe, warm=wanted.warm, cluster=wanted.cluster, hosts=wanted.hosts
         )
 
-    def asked_for(plan: Plan) -> Asked | None:
-        """What was asked, if the plan follows from that and the spec alone, and nobody has to be told anything."""
-        elsewhere = plan.engine != "local" or plan.environment or file == "-"
-        if spare is None or elsewhere or loaded.warnings or renumbered(wanted, plan.run) != plan:
-            return None
-        return asked(sys.argv[1:], file or DEFAULT_FILES[0])
-
     def begin() -> _Begun:
-        folder, plan = launch(plan_as, loaded.site, spec=loaded.data, spare=spare, asked_for=asked_for)
+        folder, plan = make_run(plan_as, site, spec=loaded.data)
+        take_up(folder, spare=spare)
         return _Begun(folder, plan, engine.remarks())
 
     return begin

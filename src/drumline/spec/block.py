@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Annotated, ClassVar
 
-from msgspec import Meta, Struct
-
 from drumline.spec.quantity import (
     BYTES_PATTERN,
     PATIENCE_PATTERN,
@@ -13,6 +11,7 @@ from drumline.spec.quantity import (
     parse_patience,
     parse_seconds,
 )
+from drumline.spec.struct import Meta, Struct
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Budget = Annotated[int, Meta(ge=0, le=1000)]

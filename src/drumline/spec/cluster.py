@@ -2,9 +2,8 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, field
-
 from drumline.spec.block import Block, Bytes, Path, Scalar, Seconds, Text
+from drumline.spec.struct import Meta, field
 
 # What a cluster calls things: its API refuses every other name.
 Label = Annotated[

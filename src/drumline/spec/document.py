@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import yaml
-
 from drumline.errors import Problem, SpecError
+from drumline.spec.lean import patterns_when_used
 from drumline.spec.syntax import ESCAPE, Position, explain_syntax
 from drumline.words import printable
+
+with patterns_when_used():  # those of its readers and its types are none of ours: we take its events
+    import yaml
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40

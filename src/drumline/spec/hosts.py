@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Self
 
-from msgspec import Meta, structs
-
 from drumline.spec.block import Block, Bytes, Path, Patience, Port, Seconds, Text
+from drumline.spec.struct import Meta, structs
 
 # As ssh itself reads a destination; never an option, and nothing that a shell would make something else of.
 _PLACE = r"([A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?)"

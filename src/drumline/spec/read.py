@@ -13,12 +13,11 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
-from msgspec import inspect
-
 from drumline.errors import Problem, SpecError
 from drumline.spec import document
 from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence, is_null
+from drumline.spec.struct import inspect
 from drumline.spec.types import Spec
 from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
 from drumline.words import nearest, printable

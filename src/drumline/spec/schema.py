@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
-
 from drumline.spec import cluster, hosts, types
 from drumline.spec.block import Block
+from drumline.spec.struct import schema_components
 from drumline.spec.types import Spec
 
 
 def make_schema() -> str:
     """Return the schema as JSON text, the same each time."""
-    (root,), definitions = msgspec.json.schema_components((Spec,), ref_template="#/$defs/{name}")
+    (root,), definitions = schema_components((Spec,), ref_template="#/$defs/{name}")
     known = {**vars(types), **vars(cluster), **vars(hosts)}.values()
     blocks = [block for block in known if isinstance(block, type) and issubclass(block, Block)]
     for block in blocks:

@@ -7,8 +7,6 @@ A type that names a ``short`` field may be written as that field's value alone: 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from msgspec import Meta, field, structs
-
 from drumline.spec.block import (
     Block,
     Budget,
@@ -29,6 +27,7 @@ from drumline.spec.block import (
 )
 from drumline.spec.cluster import KubernetesOptions, Volume
 from drumline.spec.hosts import HostName, SshOptions
+from drumline.spec.struct import Meta, field, structs
 
 Framework = Literal["tensorflow", "torch", "jax", "plain"]
 Success = Literal["chief", "all-workers", "worker-0"]

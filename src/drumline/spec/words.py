@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
-from msgspec import inspect
-
 from drumline.spec import document
 from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence
+from drumline.spec.struct import inspect
 from drumline.words import nearest, printable
 
 # What other launchers call it; said when the right word is known where the wrong one stands.

@@ -122,12 +122,6 @@ def find_folder(home: Path, run: str) -> RunFolder:
     raise NotFoundError(f"there is no run {run}", hint=hint)
 
 
-def newest_folder(home: Path) -> RunFolder | None:
-    """The folder of the run with the highest number, if there is any."""
-    newest = max(numbers(home), default=None)
-    return None if newest is None else RunFolder(_runs_dir(home) / str(newest))
-
-
 def _span(numbers: list[int]) -> str:
     """The last few, and from where on."""
     if len(numbers) <= 10:

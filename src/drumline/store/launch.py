@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,14 @@ from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
 from drumline.store.folder import RunFolder
 
-ASKED = "asked"  # of the facts: what was asked, where nothing else had a part in the plan
-
 _LATEST = 1e11  # a time beyond this is damage
 
 
-def write_launch(
-    folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float, asked: Sequence[object] | None = None
-) -> None:
+def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float) -> None:
     """Keep the plan, a copy of the spec, and the facts of the launch with the run; all of them, or there is no run."""
-    facts: dict[str, object] = {"v": 1, "directory": str(directory), "at": at}
-    if asked is not None:
-        facts[ASKED] = asked
     try:
         _write(folder.spec_file, spec)
-        _write(folder.facts_file, json.dumps(facts).encode())
+        _write(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
         _write(folder.plan_file, plan_to_json(plan).encode())
     except OSError as error:
         _remove(folder.path)

@@ -1,4 +1,4 @@
-"""Leaving the terminal: a supervisor is forked before there is any thread, and told which run it is for."""
+"""Leaving the terminal: a supervisor is forked before there is any thread, and told later what it is for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from drumline.errors import EngineError
-from drumline.run.event import ResumeRequested, StopRequested
-from drumline.store.folder import RunFolder
+from drumline.errors import EngineError, InputError, NotFoundError
+from drumline.plan.codec import plan_to_json
+from drumline.plan.types import Plan
+
+# Whatever else is needed here is so by one process alone: by who reads a spec, or by the supervisor.
+if TYPE_CHECKING:
+    from drumline.run.event import ResumeRequested, StopRequested
+    from drumline.store.folder import RunFolder
+
+    Asked = StopRequested | ResumeRequested
 
 Acknowledge = Callable[[str], None]
+
+_REFUSALS = {kind.exit_code: kind for kind in (InputError, EngineError, NotFoundError)}
 
 
 @contextmanager
@@ -38,32 +46,32 @@ def release_interrupts() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-Asked = StopRequested | ResumeRequested
-
-
 def take_up(folder: RunFolder, *, asked: Asked | None = None, spare: Spare | None = None) -> bool:
     """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing.
 
     False, too, if a run that is to be resumed cannot be.
     """
-    word = (spare or Spare()).look_after(folder.path, asked=asked)
+    word = (spare or Spare()).look_after(str(folder.path.absolute()), asked=asked)
     if word not in ("ok", "busy", "refused"):
-        raise EngineError(
-            f"the supervisor of run {folder.id} could not start: {word or 'it was killed'}",
-            hint=f"see {folder.supervisor_log}; `drumline supervise {folder.id}` tries again,"
-            f" `drumline kill {folder.id}` ends what runs",
-        )
+        raise _not_started(str(folder.path), word)
     return word == "ok"
+
+
+class Begun(NamedTuple):
+    """A run that a supervisor has made, in this folder; what is short all the same, and what else is to be said."""
+
+    run: str
+    shortages: str
+    notes: Sequence[str]
 
 
 class Spare:
     """A supervisor without a run: a process in a session of its own, which gets ready while it waits for orders.
 
-    Whoever made it and leaves without orders takes it along. `run` is the folder of the run that it was given.
+    Whoever made it and leaves without orders takes it along. It takes one order.
     """
 
     def __init__(self) -> None:
-        self.run: Path | None = None
         orders, self._orders = os.pipe()
         self._answer, word = os.pipe()
         sys.stdout.flush()
@@ -74,19 +82,47 @@ class Spare:
         os.close(orders)
         os.close(word)
 
-    def look_after(self, run: Path, *, asked: Asked | None = None) -> str:
-        """Give it this run's folder and return what it acknowledges; to be called once.
+    def look_after(self, run: str, *, asked: Asked | None = None) -> str:
+        """Give it this run's folder and return what it acknowledges.
 
         If it fails before that, the answer is why, and nothing if it was killed. An interrupt that comes in between
         reaches neither: it is held back until the supervisor has the run.
         """
-        self.run = run
         with held_interrupts():
-            with suppress(BrokenPipeError):
-                os.write(self._orders, json.dumps([str(run.absolute()), _to_data(asked)]).encode())
-            os.close(self._orders)
-            with os.fdopen(self._answer, "rb") as stream:
-                return stream.read().decode()
+            return self._order({"run": run, "asked": _to_data(asked)})
+
+    def launch(self, plan: Plan, *, spec: bytes, directory: str) -> Begun:
+        """Have it make a run of a plan, under the next number, and look after it; raise whatever it refuses.
+
+        Interrupts are to be held: there is a run then, to be named.
+        """
+        order = {"plan": plan_to_json(plan), "spec": spec.decode("latin-1"), "directory": directory}
+        text = self._order(order)
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            raise EngineError(f"the supervisor of a new run could not start: {text or 'it was killed'}") from None
+        if "refused" in answer:
+            code, message, hint = answer["refused"]
+            raise _REFUSALS[code](message, hint=hint)
+        if answer["word"] != "ok":
+            raise _not_started(answer["run"], answer["word"])
+        return Begun(answer["run"], answer["shortages"], answer["notes"])
+
+    def _order(self, order: Mapping[str, object]) -> str:
+        with suppress(BrokenPipeError), os.fdopen(self._orders, "wb") as stream:
+            stream.write(json.dumps(order).encode())
+        with os.fdopen(self._answer, "rb") as stream:
+            return stream.read().decode()
+
+
+def _not_started(run: str, word: str) -> EngineError:
+    number = os.path.basename(run)  # noqa: PTH119
+    return EngineError(
+        f"the supervisor of run {number} could not start: {word or 'it was killed'}",
+        hint=f"see {run}/supervisor.log; `drumline supervise {number}` tries again,"
+        f" `drumline kill {number}` ends what runs",
+    )
 
 
 def _live_alone(orders: int, word: int) -> None:
@@ -104,7 +140,7 @@ def _live_alone(orders: int, word: int) -> None:
     try:
         os.setsid()
         _let_go(orders, word)
-        _look_after_one(orders, acknowledge)
+        _follow_order(orders, acknowledge)
         status = 0
     except BaseException as error:  # noqa: BLE001
         import traceback  # noqa: PLC0415 - hardly ever
@@ -116,25 +152,17 @@ def _live_alone(orders: int, word: int) -> None:
         os._exit(status)
 
 
-def _look_after_one(orders: int, acknowledge: Acknowledge) -> None:
-    from drumline.supervise.main import supervise  # noqa: PLC0415 - while whoever made us reads its spec
+def _follow_order(orders: int, acknowledge: Acknowledge) -> None:
+    from drumline.supervise.order import follow  # noqa: PLC0415 - while whoever made us reads its spec
 
     with os.fdopen(orders, "rb") as stream:
-        order = stream.read()
-    if order:
-        run, asked = json.loads(order)
-        supervise(Path(run), acknowledge, asked=_from_data(asked))
+        text = stream.read()
+    if text:
+        follow(json.loads(text), acknowledge)
 
 
 def _to_data(asked: Asked | None) -> object:
     return None if asked is None else [type(asked).__name__, *asked]
-
-
-def _from_data(data: list[Any] | None) -> Asked | None:
-    if data is None:
-        return None
-    name, *fields = data
-    return ResumeRequested(*fields) if name == ResumeRequested.__name__ else StopRequested(*fields)
 
 
 def _let_go(*kept: int) -> None:

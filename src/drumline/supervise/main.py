@@ -12,6 +12,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from drumline.engine.protocol import Engine
 from drumline.engine.registry import get_ready, open_engine
 from drumline.run.event import ResumeRequested, StopRequested
 from drumline.run.resume import may_resume
@@ -44,12 +45,16 @@ get_ready()
 
 
 def supervise(
-    path: Path, acknowledge: Callable[[str], object], *, asked: StopRequested | ResumeRequested | None = None
+    path: Path,
+    acknowledge: Callable[[str], object],
+    *,
+    asked: StopRequested | ResumeRequested | None = None,
+    engine: Engine | None = None,
 ) -> None:
     """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
 
     `asked` is what whoever calls this wants of it; nothing needs to be written for that. A run that cannot be resumed
-    is left as it is.
+    is left as it is. `engine` is the run's own, where somebody has it open.
     """
     folder = RunFolder(path)
     site = site_of_run(folder)
@@ -60,7 +65,7 @@ def supervise(
         return
     loop = EventLoop()
     plan = folder.plan()
-    engine = open_engine(plan.engine, site)
+    engine = engine or open_engine(plan.engine, site)
     journal = Journal(
         folder.journal_file,
         boot=boot_id(),

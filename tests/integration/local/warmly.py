@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from drumline.__main__ import main
-from drumline.cli import load
+from drumline.load import load
 from drumline.plan.make import make_plan
 from drumline.plan.types import Plan, Replica, Warm
 

@@ -11,7 +11,7 @@ import pytest
 
 from drumline.cli import COMMANDS, EPILOG, run, train
 from drumline.cli.help import TOPICS, topic
-from drumline.cli.load import check_spec
+from drumline.load.load import check_spec
 from drumline.plan.bind import CONTRACT
 
 ROOT = Path(__file__).parents[3]

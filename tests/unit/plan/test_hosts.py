@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.load import load
 from drumline.errors import InputError
+from drumline.load.load import load
 from drumline.plan.codec import plan_from_json, plan_to_json
 from drumline.plan.hosts import Host, Hosts, remarks
 from drumline.plan.make import make_plan

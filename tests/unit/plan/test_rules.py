@@ -7,8 +7,8 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import given
 
-from drumline.cli.load import check_spec
 from drumline.errors import SpecError
+from drumline.load.load import check_spec
 from drumline.plan.make import make_plan
 from drumline.plan.rules import findings
 from drumline.spec.read import read_spec

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from bad_specs import TABLE, TEXT
-from drumline.cli.load import check_spec
 from drumline.errors import SpecError
+from drumline.load.load import check_spec
 from drumline.spec.block import NAME_WORDS
 
 HEAD = "project: digits\nrun: python train.py\n"

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.cli.load import check_spec
 from drumline.errors import Problem, SpecError
+from drumline.load.load import check_spec
 from drumline.plan.make import make_plan
 from drumline.spec import cluster, types
 from drumline.spec.block import Block

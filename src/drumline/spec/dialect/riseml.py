@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta
-
 from drumline.spec.block import Block, Count, Name, ParameterName, Scalar, Text
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.install import pip_lines
 from drumline.spec.document import Path
 from drumline.spec.quantity import format_bytes
 from drumline.spec.spot import Spot
+from drumline.spec.struct import Meta
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
 # In the guide's own example, YAML keeps the line breaks of one command, since its further lines are indented.

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialect import assert_same_plan_when_converted, plan_of, remarks_of
-from drumline.cli.load import check_spec
 from drumline.errors import InputError, SpecError
+from drumline.load.load import check_spec
 from drumline.plan.cluster import Volume
 from drumline.spec.dialect.jinja import Template
 

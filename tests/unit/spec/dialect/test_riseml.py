@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialect import GUIDE, assert_same_plan_when_converted, converted, plan_of, remarks_of
-from drumline.cli.load import check_spec
 from drumline.errors import SpecError
+from drumline.load.load import check_spec
 from drumline.plan.types import Environment, ReplicaId, Resources
 from strategies import TRICKY, parameter_names
 

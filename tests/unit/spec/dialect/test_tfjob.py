@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialect import TFJOB, TFJOB_V1, TRIO, assert_same_plan_when_converted, converted, plan_of, remarks_of
-from drumline.cli.load import check_spec
 from drumline.errors import SpecError
+from drumline.load.load import check_spec
 from drumline.plan.cluster import Cluster, Volume
 from drumline.plan.types import Resources
 

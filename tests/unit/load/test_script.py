@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.script import remarks
+from drumline.load.script import remarks
 from plans import plan_of
 
 SPEC = "project: digits\nframework: {framework}\nrun: python train.py\nworkdir: code\nroles: {{worker: {workers}}}\n"
@@ -13,7 +13,7 @@ SPEC = "project: digits\nframework: {framework}\nrun: python train.py\nworkdir: 
 def said_of(script: str, folder: Path, *, framework: str = "tensorflow", workers: int = 2) -> list[str]:
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text(script)
-    return list(map(str, remarks(plan_of(SPEC.format(framework=framework, workers=workers)), folder)))
+    return list(map(str, remarks(plan_of(SPEC.format(framework=framework, workers=workers)), str(folder))))
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_who_is_alone_or_not_asked_by_it_may_set_what_they_like(framework: str, 
 
 
 def test_a_script_that_is_not_here_is_nothing_to_look_at(tmp_path: Path) -> None:
-    assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), tmp_path)) == []
+    assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.cli.load import load
 from drumline.errors import InputError, SpecError
+from drumline.load.load import load
 
 GOOD = "project: digits\nrun: train {{ lr }} {{ layers }}\nparameters: {lr: 1e-6, layers: 2}\n"
 
@@ -24,13 +24,13 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_spec_of_this_folder_is_found_by_either_name(spec: Path, name: str) -> None:
     spec.rename(spec.with_name(name))
     loaded = load(None)
-    assert (loaded.source, loaded.site.directory, loaded.plan.name) == (name, spec.parent, "digits")
+    assert (loaded.source, loaded.directory, loaded.plan.name) == (name, str(spec.parent), "digits")
 
 
 def test_paths_begin_in_the_folder_of_the_spec(spec: Path) -> None:
     (spec.parent / "below").mkdir()
     file = spec.rename(spec.parent / "below" / "other.yml")
-    assert load("below/other.yml").site.directory == file.parent
+    assert load("below/other.yml").directory == str(file.parent)
 
 
 def test_a_parameter_is_given_on_the_command_line_as_it_stands(spec: Path) -> None:

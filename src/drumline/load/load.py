@@ -6,15 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from drumline.cli.options import DEFAULT_FILES
-from drumline.cli.script import remarks
-from drumline.cli.text import warn
-from drumline.engine.protocol import Site
 from drumline.errors import InputError, Problem, SpecError
+from drumline.load.script import remarks
 from drumline.plan.make import make_plan
+from drumline.plan.renumber import renumbered
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
@@ -22,15 +19,19 @@ from drumline.spec.document import MAX_BYTES
 from drumline.spec.foreign import is_template, may_be_foreign
 from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
 from drumline.spec.types import Spec
-from drumline.supervise.site import site_of
 from drumline.words import listed, nearest, printable
+
+DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
+
+
+_ANY = "1"  # any number but that of the plan itself
 
 
 class Loaded(NamedTuple):
-    """A plan, the world it was read in, and what is unwise about it."""
+    """A plan, the folder that its spec is in, and what is unwise about it."""
 
     plan: Plan
-    site: Site
+    directory: str
     source: str
     warnings: tuple[Problem, ...]
     spec: Spec
@@ -40,6 +41,11 @@ class Loaded(NamedTuple):
         """The same plan as the run of this number."""
         plan = make_plan(self.spec, run=run, engine=self.plan.engine)
         return plan._replace(cluster=self.plan.cluster, hosts=self.plan.hosts)
+
+    @property
+    def is_same_for_any_run(self) -> bool:
+        """Whether a run's number shows in nothing but its names."""
+        return self.plan_as(_ANY) == renumbered(self.plan, _ANY)
 
 
 def load(
@@ -54,7 +60,7 @@ def load(
     hosts: str | None = None,
     unique: bool = False,
     complete: bool = False,
-    found: tuple[str, bytes, Path] | None = None,
+    found: tuple[str, bytes, str] | None = None,
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
 
@@ -73,15 +79,17 @@ def load(
     if name is not None:
         spec = _with_name(spec, name)
     if hosts is not None:
-        from drumline.cli.hosts import with_hosts  # noqa: PLC0415 - only where they are named
+        from drumline.load.hosts import with_hosts  # noqa: PLC0415 - only where they are named
 
         spec, on = with_hosts(spec, hosts, on)
     plan = make_plan(spec, run=run, engine=on)
     if plan.hosts:
-        from drumline.cli.hosts import settled  # noqa: PLC0415 - only where a line runs on such
+        from pathlib import Path  # noqa: PLC0415 - only where a line runs on such
+
+        from drumline.load.hosts import settled  # noqa: PLC0415
 
         letters = _random_letters() if unique else ""
-        plan = plan._replace(hosts=settled(plan.hosts, directory, unique=letters, user=_user(os.environ)))
+        plan = plan._replace(hosts=settled(plan.hosts, Path(directory), unique=letters, user=_user(os.environ)))
     if plan.cluster:
         from drumline.plan.cluster import located  # noqa: PLC0415 - only where a line runs in one
 
@@ -93,11 +101,11 @@ def load(
         raise InputError(
             f"{given_option} is for clusters, and this runs on {plan.engine}", hint="add `--on kubernetes`"
         )
-    return Loaded(plan, site_of(directory), source, (*warnings, *remarks(plan, directory)), spec, data)
+    return Loaded(plan, directory, source, (*warnings, *remarks(plan, directory)), spec, data)
 
 
 def check_spec(
-    data: bytes, source: str, directory: Path | None = None, given: Sequence[str] = ()
+    data: bytes, source: str, directory: str | None = None, given: Sequence[str] = ()
 ) -> tuple[Spec, tuple[Problem, ...]]:
     """Read a spec that can be planned, and what is unwise about it; raise SpecError with all its problems.
 
@@ -113,10 +121,12 @@ def check_spec(
             break
     spec = reading.spec
     if spec.environment and directory and not reading.is_bad(("environment",)):
-        from drumline.spec.requirements import BadRequirement, read_requirements  # noqa: PLC0415 - few ask for it
+        from pathlib import Path  # noqa: PLC0415 - few ask for it
+
+        from drumline.spec.requirements import BadRequirement, read_requirements  # noqa: PLC0415
 
         try:
-            spec = spec.with_requirements(read_requirements(spec.environment.requirements, directory))
+            spec = spec.with_requirements(read_requirements(spec.environment.requirements, Path(directory)))
         except BadRequirement as error:
             path = ("environment", "requirements", *(() if error.index is None else (error.index,)))
             problems.append(reading.problem(path, str(error)))
@@ -135,35 +145,39 @@ def read(data: bytes, source: str, given: Sequence[str] = ()) -> Reading:
     return read_spec(data, source)
 
 
-def read_file(file: str | None) -> tuple[str, bytes, Path]:
+def read_file(file: str | None) -> tuple[str, bytes, str]:
     """The name by which a file is called, its bytes, and the folder it is in; raise InputError if it cannot be read."""
     if file is None:
         file = next((name for name in DEFAULT_FILES if os.path.lexists(name)), None)
         if file is None:
             raise InputError(f"there is no {DEFAULT_FILES[0]} here", hint="`drumline init` writes one, or name a file")
     source = "<stdin>" if file == "-" else printable(file)
-    path = Path(file)
     try:
         if file == "-":
             stream = getattr(sys.stdin, "buffer", None)
             if stream is None:
                 raise OSError("it is closed")
             return source, stream.read(MAX_BYTES + 1), _here()
-        with path.open("rb") as stream:
-            return source, stream.read(MAX_BYTES + 1), path.parent.absolute()
+        with open(file, "rb") as stream:  # noqa: PTH123
+            return source, stream.read(MAX_BYTES + 1), _folder_of(file)
     except FileNotFoundError:
         raise InputError(f"{source}: no such file", hint="`drumline init` writes a drumline.yml") from None
     except IsADirectoryError:
-        inside = printable(str(path / DEFAULT_FILES[0]))
+        inside = printable(os.path.join(file, DEFAULT_FILES[0]))  # noqa: PTH118
         raise InputError(f"{source}: is a directory", hint=f"name a file, such as `{inside}`") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{source}: cannot be read: {reason}") from None
 
 
-def _here() -> Path:
+def _folder_of(file: str) -> str:
+    folder = os.path.dirname(file)  # noqa: PTH120
+    return folder if folder.startswith("/") else os.path.join(_here(), folder) if folder else _here()  # noqa: PTH118
+
+
+def _here() -> str:
     try:
-        return Path.cwd()
+        return os.getcwd()  # noqa: PTH109
     except FileNotFoundError:
         raise InputError("the folder you are in is gone", hint="`cd` to another") from None
 
@@ -213,9 +227,3 @@ def _random_letters() -> str:
 
 def _user(environ: Mapping[str, str]) -> str:
     return environ.get("USER") or environ.get("LOGNAME") or f"uid-{os.getuid()}"
-
-
-def show_warnings(loaded: Loaded) -> None:
-    """Say what is unwise, on stderr."""
-    for warning in loaded.warnings:
-        warn(warning)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from drumline.errors import Problem
 from drumline.plan.types import Plan
 
 _MOST_BYTES = 1 << 20
-_SETS = re.compile(rb"""^[^#\n]*environ\[\s*["']TF_CONFIG["']\s*\]\s*=(?!=)""", re.MULTILINE)
+_SETS = rb"""(?m)^[^#\n]*environ\[\s*["']TF_CONFIG["']\s*\]\s*=(?!=)"""
 # Who looks first whether it is there only fills in for who does not give it.
-_LOOKS = re.compile(rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)""")
+_LOOKS = rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)"""
 
 
-def remarks(plan: Plan, directory: Path) -> Iterator[Problem]:
+def remarks(plan: Plan, directory: str) -> Iterator[Problem]:
     """Name where a script takes from its replicas what each is given: all of them would be the same one."""
     if plan.framework != "tensorflow" or len(plan.replicas) == 1:
         return
@@ -26,7 +25,7 @@ def remarks(plan: Plan, directory: Path) -> Iterator[Problem]:
                 text = stream.read(_MOST_BYTES)
         except (OSError, ValueError):
             continue
-        found = _SETS.search(text)
-        if found and not _LOOKS.search(text):
+        found = re.search(_SETS, text)
+        if found and not re.search(_LOOKS, text):
             message = "sets TF_CONFIG itself, so that every replica takes itself for the same one; take that out"
             yield Problem(name, text.count(b"\n", 0, found.end()) + 1, "", message)

@@ -1,0 +1,52 @@
+"""A launch, as far as it comes before there is a command line.
+
+Three things have to be loaded for it: what reads a spec, what looks after a run, and what reads arguments and shows
+lines. The first is loaded here, the second meanwhile in the supervisor's own process, and the third when replicas are
+about to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from drumline.supervise.detach import Begun, Spare, hold_interrupts, release_interrupts
+
+if TYPE_CHECKING:
+    from drumline.load.load import Loaded
+
+
+class Early(NamedTuple):
+    """How far a launch has come: a supervisor is there, its spec may have been read, and its run may have begun.
+
+    From the moment that there is a run interrupts are held, until somebody is loaded who can say how to come back to
+    it. `failed` is what came in between.
+    """
+
+    spare: Spare
+    loaded: Loaded | None = None
+    begun: Begun | None = None
+    failed: Exception | None = None
+
+
+def begin(words: Sequence[str]) -> Early:
+    """Begin what `drumline train` with these words asks for, where they and the spec are plain enough."""
+    spare = Spare()  # it imports what it needs beside us, and is forked while we are small
+    from drumline.load.typed import read_typed  # noqa: PLC0415 - after the fork
+
+    typed = read_typed(words)
+    if typed is None:
+        return Early(spare)
+    from drumline.load.load import load  # noqa: PLC0415
+
+    loaded = None
+    try:
+        loaded = load(typed.file, given=typed.given, name=typed.name, unique=True, complete=True)
+        if loaded.plan.engine != "local" or not loaded.is_same_for_any_run:
+            return Early(spare, loaded)
+        hold_interrupts()
+        plan = typed.applied(loaded.plan)
+        return Early(spare, loaded, spare.launch(plan, spec=loaded.data, directory=loaded.directory))
+    except Exception as error:  # noqa: BLE001 - whoever knows how to say it is loaded only now
+        release_interrupts()
+        return Early(spare, loaded, failed=error)

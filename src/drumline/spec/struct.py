@@ -1,0 +1,15 @@
+"""The door to msgspec, which makes the types of a spec and tells of them.
+
+What it takes from typing_extensions, where that is installed, Python's own `typing` has as well, and it takes longer to
+load than msgspec itself.
+"""
+
+from __future__ import annotations
+
+from drumline.spec.lean import without
+
+with without("typing_extensions"):
+    from msgspec import Meta, Struct, field, inspect, structs
+    from msgspec.json import schema_components
+
+__all__ = ("Meta", "Struct", "field", "inspect", "schema_components", "structs")

@@ -1,0 +1,70 @@
+"""What a supervisor is told when there is one, and what it answers; `detach` is the side of whoever tells it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from drumline.engine.protocol import Engine
+from drumline.engine.registry import open_engine
+from drumline.errors import DrumlineError, EngineError
+from drumline.plan.codec import plan_from_json
+from drumline.plan.renumber import renumbered
+from drumline.plan.types import Plan
+from drumline.run.event import ResumeRequested, StopRequested
+from drumline.store.folder import RunFolder
+from drumline.supervise.launch import check_launchable, make_run
+from drumline.supervise.main import supervise
+from drumline.supervise.site import site_of
+from drumline.words import printable
+
+Acknowledge = Callable[[str], None]
+
+
+def follow(order: Mapping[str, Any], acknowledge: Acknowledge) -> None:
+    """Look after a run that there is, or make one of a plan first, to its end."""
+    if "run" in order:
+        supervise(Path(order["run"]), acknowledge, asked=_asked(order["asked"]))
+    else:
+        _launch(plan_from_json(order["plan"]), order["spec"].encode("latin-1"), Path(order["directory"]), acknowledge)
+
+
+def _launch(plan: Plan, spec: bytes, directory: Path, acknowledge: Acknowledge) -> None:
+    try:
+        engine, folder, shortages = _make(plan, spec, directory)
+    except DrumlineError as error:
+        acknowledge(json.dumps({"refused": [error.exit_code, error.message, error.hint]}))
+        return
+
+    def answer(word: str) -> None:
+        said = {"shortages": shortages, "notes": engine.remarks()}
+        acknowledge(json.dumps({"run": str(folder.path), "word": word, **said}))
+
+    try:
+        supervise(folder.path, answer, engine=engine)
+    except BaseException as error:
+        answer(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        raise
+
+
+def _make(plan: Plan, spec: bytes, directory: Path) -> tuple[Engine, RunFolder, str]:
+    """Make a run, and the engine that is to run it; with what is short all the same."""
+    site = site_of(directory)
+    try:
+        engine = open_engine(plan.engine, site)
+        shortages = check_launchable(engine, plan)
+        folder, _ = make_run(partial(renumbered, plan), site, spec=spec)
+    except OSError as error:  # of whatever nobody foresaw
+        what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
+        raise EngineError(f"{what}{error.strerror or error}") from None
+    return engine, folder, shortages
+
+
+def _asked(data: list[Any] | None) -> StopRequested | ResumeRequested | None:
+    if data is None:
+        return None
+    name, *fields = data
+    return ResumeRequested(*fields) if name == ResumeRequested.__name__ else StopRequested(*fields)
