@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from drumline.store.folder import RunFolder
 
     Asked = StopRequested | ResumeRequested
-
-Acknowledge = Callable[[str], None]
 
 _REFUSALS = {kind.exit_code: kind for kind in (InputError, EngineError, NotFoundError)}
 
@@ -97,17 +95,17 @@ class Spare:
         Interrupts are to be held: there is a run then, to be named.
         """
         order = {"plan": plan_to_json(plan), "spec": spec.decode("latin-1"), "directory": directory}
-        text = self._order(order)
-        try:
-            answer = json.loads(text)
-        except ValueError:
-            raise EngineError(f"the supervisor of a new run could not start: {text or 'it was killed'}") from None
+        made, behind, word = self._order(order).partition("\n")
+        if not behind:
+            raise EngineError(f"the supervisor of a new run could not start: {made or 'it was killed'}")
+        answer = json.loads(made)
         if "refused" in answer:
             code, message, hint = answer["refused"]
             raise _REFUSALS[code](message, hint=hint)
-        if answer["word"] != "ok":
-            raise _not_started(answer["run"], answer["word"])
-        return Begun(answer["run"], answer["shortages"], answer["notes"])
+        begun = Begun(**answer)
+        if word != "ok":
+            raise _not_started(begun.run, word)
+        return begun
 
     def _order(self, order: Mapping[str, object]) -> str:
         with suppress(BrokenPipeError), os.fdopen(self._orders, "wb") as stream:
@@ -127,38 +125,49 @@ def _not_started(run: str, word: str) -> EngineError:
 
 def _live_alone(orders: int, word: int) -> None:
     status = 1
-    told = False
-
-    def acknowledge(text: str) -> None:
-        nonlocal told
-        if not told:
-            told = True
-            with suppress(OSError):  # whoever asked may be gone
-                os.write(word, text.encode())
-            os.close(word)
-
+    answer = _Answer(word)
     try:
         os.setsid()
         _let_go(orders, word)
-        _follow_order(orders, acknowledge)
+        _follow_order(orders, answer)
         status = 0
     except BaseException as error:  # noqa: BLE001
         import traceback  # noqa: PLC0415 - hardly ever
 
         traceback.print_exc()
         sys.stderr.flush()
-        acknowledge(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        answer.acknowledge(getattr(error, "strerror", None) or str(error) or type(error).__name__)
     finally:
         os._exit(status)
 
 
-def _follow_order(orders: int, acknowledge: Acknowledge) -> None:
+class _Answer:
+    """What a supervisor says to whoever gave it its order, who may be gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def say(self, line: str) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, f"{line}\n".encode())
+
+    def acknowledge(self, word: str) -> None:
+        """Say a last word."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, word.encode())
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _follow_order(orders: int, answer: _Answer) -> None:
     from drumline.supervise.order import follow  # noqa: PLC0415 - while whoever made us reads its spec
 
     with os.fdopen(orders, "rb") as stream:
         text = stream.read()
     if text:
-        follow(json.loads(text), acknowledge)
+        follow(json.loads(text), answer.say, answer.acknowledge)
 
 
 def _to_data(asked: Asked | None) -> object:

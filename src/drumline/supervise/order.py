@@ -21,33 +21,22 @@ from drumline.supervise.main import supervise
 from drumline.supervise.site import site_of
 from drumline.words import printable
 
-Acknowledge = Callable[[str], None]
+Say = Callable[[str], None]
 
 
-def follow(order: Mapping[str, Any], acknowledge: Acknowledge) -> None:
-    """Look after a run that there is, or make one of a plan first, to its end."""
+def follow(order: Mapping[str, Any], say: Say, acknowledge: Say) -> None:
+    """Look after a run that there is, or make one of a plan first, to its end; `acknowledge` is the last word."""
     if "run" in order:
         supervise(Path(order["run"]), acknowledge, asked=_asked(order["asked"]))
-    else:
-        _launch(plan_from_json(order["plan"]), order["spec"].encode("latin-1"), Path(order["directory"]), acknowledge)
-
-
-def _launch(plan: Plan, spec: bytes, directory: Path, acknowledge: Acknowledge) -> None:
-    try:
-        engine, folder, shortages = _make(plan, spec, directory)
-    except DrumlineError as error:
-        acknowledge(json.dumps({"refused": [error.exit_code, error.message, error.hint]}))
         return
-
-    def answer(word: str) -> None:
-        said = {"shortages": shortages, "notes": engine.remarks()}
-        acknowledge(json.dumps({"run": str(folder.path), "word": word, **said}))
-
+    plan, spec = plan_from_json(order["plan"]), order["spec"].encode("latin-1")
     try:
-        supervise(folder.path, answer, engine=engine)
-    except BaseException as error:
-        answer(getattr(error, "strerror", None) or str(error) or type(error).__name__)
-        raise
+        engine, folder, shortages = _make(plan, spec, Path(order["directory"]))
+    except DrumlineError as error:
+        say(json.dumps({"refused": [error.exit_code, error.message, error.hint]}))
+        return
+    say(json.dumps({"run": str(folder.path), "shortages": shortages, "notes": engine.remarks()}))
+    supervise(folder.path, acknowledge, engine=engine)
 
 
 def _make(plan: Plan, spec: bytes, directory: Path) -> tuple[Engine, RunFolder, str]:
