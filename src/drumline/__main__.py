@@ -20,9 +20,12 @@ def _main() -> None:
     early = None
     if sys.argv[1:2] == ["train"] and not {"-h", "--help", "--dry-run"}.intersection(sys.argv):
         gc.disable()  # until the replicas run, nothing that we make is garbage
-        from drumline.early import begin  # noqa: PLC0415 - only here
+        from drumline.supervise.spare import Spare  # noqa: PLC0415 - only here
 
-        early = begin(sys.argv[2:])
+        spare = Spare()  # it imports what it needs beside us
+        from drumline.early import begin  # noqa: PLC0415 - after the fork
+
+        early = begin(sys.argv[2:], spare)
     from drumline import cli  # noqa: PLC0415 - after the replicas
 
     cli.main(early)

@@ -8,12 +8,12 @@ about to run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from drumline.supervise.detach import Begun, Spare, hold_interrupts, release_interrupts
-
-if TYPE_CHECKING:
-    from drumline.load.load import Loaded
+from drumline.load.load import Loaded, load
+from drumline.load.typed import read_typed
+from drumline.supervise.detach import Begun, hold_interrupts, launch, release_interrupts
+from drumline.supervise.spare import Spare
 
 
 class Early(NamedTuple):
@@ -29,16 +29,11 @@ class Early(NamedTuple):
     failed: Exception | None = None
 
 
-def begin(words: Sequence[str]) -> Early:
+def begin(words: Sequence[str], spare: Spare) -> Early:
     """Begin what `drumline train` with these words asks for, where they and the spec are plain enough."""
-    spare = Spare()  # it imports what it needs beside us, and is forked while we are small
-    from drumline.load.typed import read_typed  # noqa: PLC0415 - after the fork
-
     typed = read_typed(words)
     if typed is None:
         return Early(spare)
-    from drumline.load.load import load  # noqa: PLC0415
-
     loaded = None
     try:
         loaded = load(typed.file, given=typed.given, name=typed.name, unique=True, complete=True)
@@ -46,7 +41,8 @@ def begin(words: Sequence[str]) -> Early:
             return Early(spare, loaded)
         hold_interrupts()
         plan = typed.applied(loaded.plan)
-        return Early(spare, loaded, spare.launch(plan, spec=loaded.data, directory=loaded.directory))
+        begun = launch(plan, spec=loaded.data, directory=loaded.directory, spare=spare)
+        return Early(spare, loaded, begun)
     except Exception as error:  # noqa: BLE001 - whoever knows how to say it is loaded only now
         release_interrupts()
         return Early(spare, loaded, failed=error)

@@ -32,9 +32,10 @@ from drumline.load.load import Loaded, load
 from drumline.load.typed import Typed
 from drumline.plan.types import Plan
 from drumline.store.folder import RunFolder
-from drumline.supervise.detach import Begun, Spare, held_interrupts, release_interrupts, take_up
+from drumline.supervise.detach import Begun, held_interrupts, release_interrupts, take_up
 from drumline.supervise.launch import check_launchable, make_run
 from drumline.supervise.site import site_of
+from drumline.supervise.spare import Spare
 
 if TYPE_CHECKING:
     from drumline.early import Early

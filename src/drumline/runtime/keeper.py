@@ -264,8 +264,11 @@ def start_ticks(pid: int) -> int | None:
 def _stat(pid: int | str) -> list[bytes]:
     """What the kernel says of a process, from its state on; nothing if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
-            return stat.read().rpartition(b")")[2].split()
+        stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(stat, 4096).rpartition(b")")[2].split()
+        finally:
+            os.close(stat)
     except OSError:
         return []
 

@@ -31,7 +31,7 @@ from drumline.supervise.supervisor import Supervisor
 SETTLED_SECONDS = 1.0
 
 # So soon whoever launched goes on, and loads what shows a run.
-SHOWN_SECONDS = 0.05
+SHOWN_SECONDS = 0.08
 
 # So soon after the replicas were started we load what reads why one fell: its line would wait for that.
 LISTENING_SECONDS = 0.2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from drumline.words import printable
 Say = Callable[[str], None]
 
 
-def follow(order: Mapping[str, Any], say: Say, acknowledge: Say) -> None:
+def follow(text: bytes, say: Say, acknowledge: Say) -> None:
     """Look after a run that there is, or make one of a plan first, to its end; `acknowledge` is the last word."""
+    order = json.loads(text)
     if "run" in order:
         supervise(Path(order["run"]), acknowledge, asked=_asked(order["asked"]))
         return
@@ -33,9 +34,9 @@ def follow(order: Mapping[str, Any], say: Say, acknowledge: Say) -> None:
     try:
         engine, folder, shortages = _make(plan, spec, Path(order["directory"]))
     except DrumlineError as error:
-        say(json.dumps({"refused": [error.exit_code, error.message, error.hint]}))
+        say(json.dumps({"refused": [error.exit_code, error.message, error.hint]}) + "\n")
         return
-    say(json.dumps({"run": str(folder.path), "shortages": shortages, "notes": engine.remarks()}))
+    say(json.dumps({"run": str(folder.path), "shortages": shortages, "notes": engine.remarks()}) + "\n")
     supervise(folder.path, acknowledge, engine=engine)
 
 

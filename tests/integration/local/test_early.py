@@ -33,8 +33,8 @@ class Seen(NamedTuple):
 
     @property
     def is_early(self) -> bool:
-        """Whether the spec was read before there was a command line."""
-        return self.loaded.index("drumline.load.load") < self.loaded.index("click")
+        """Whether its supervisor made the run: the command itself has no use for an engine then."""
+        return "drumline.engine.local.place" not in self.loaded
 
 
 def launch(house: House, *words: str, env: dict[str, str] | None = None) -> Seen:
@@ -65,12 +65,12 @@ def test_it_is_the_same_run_whenever_it_begins(house: House) -> None:
         assert read_facts(seen.run.folder)["directory"] == str(house.project)
 
 
-def test_nothing_that_a_supervisor_has_no_use_for_is_loaded_before_it(house: House) -> None:
-    """It is forked from what is loaded then, and lives long."""
+def test_next_to_nothing_is_loaded_before_there_is_a_supervisor(house: House) -> None:
+    """It is forked from that, and lives long; and every page of it is copied."""
     house.write_spec(BOTH)
     loaded = launch(house).loaded
-    before = loaded[: loaded.index("drumline.early")]
-    assert not {"yaml", "msgspec", "click", "drumline.spec", "drumline.plan.make"}.intersection(before)
+    before = loaded[: loaded.index("drumline.supervise.spare")]
+    assert not {"json", "pathlib", "typing", "yaml", "msgspec", "click", "drumline.plan"}.intersection(before)
 
 
 @WAYS
@@ -239,8 +239,8 @@ from drumline.__main__ import main
 
 begin = early.begin
 
-def slowly(words):
-    far = begin(words)
+def slowly(*asked):
+    far = begin(*asked)
     assert far.begun
     open("begun", "w").close()
     while not os.path.exists("interrupted"):
