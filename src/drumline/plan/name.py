@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from zlib import crc32
+from binascii import crc32
 
 LIMIT = 63
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
 _ALIKE = re.compile(r"\{\{[^{}]*\}\}")
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+_NUMBER = r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?"
 # What touches a number could make something else of it: `$x2`, `~2`, `2>file`.
-_STICKY_BEFORE = re.compile(r"[\w$~]")
-_STICKY_AFTER = re.compile(r"[\w<>]")
+_STICKY_BEFORE = r"[\w$~]"
+_STICKY_AFTER = r"[\w<>]"
 
 # Means the same wherever it stands.
 _WORD = re.compile(r"[\w./,:=@%+-]+")
@@ -73,7 +73,7 @@ def fill_shell(command: str, values: Mapping[str, str]) -> str:
 
 def _quote(value: str, place: Placeholder) -> str:
     # Words are quoted however harmless they look: bare, `if`, `a=b` and `done` may mean something to the shell.
-    if _NUMBER.fullmatch(value) and not place.touched:
+    if re.fullmatch(_NUMBER, value) and not place.touched:
         return value
     around = place.context if place.context in ("'", '"') else ""
     quoted = value.replace("'", "'\"'\"'")
@@ -90,7 +90,7 @@ def _pieces(command: str) -> Iterator[str | Placeholder]:
         match = _PLACEHOLDER.match(command, scanner.at)
         if match and scanner.context != "#":
             before, after = command[scanner.at - 1 : scanner.at], command[match.end() : match.end() + 1]
-            touched = bool(_STICKY_BEFORE.match(before) or _STICKY_AFTER.match(after))
+            touched = bool(re.match(_STICKY_BEFORE, before) or re.match(_STICKY_AFTER, after))
             yield Placeholder(match[1], scanner.surrounding, touched)
             scanner.skip(match.end())
         else:

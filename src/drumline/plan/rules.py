@@ -22,8 +22,8 @@ from drumline.words import count, nearest
 Path = tuple[str | int, ...]
 
 # A parameter of such a name would take a variable away that every process needs.
-_PRECIOUS = re.compile(r"PATH|HOME|SHELL|USER|IFS|PWD|TMPDIR|ENV|LANG|LC_.*|LD_.*|DYLD_.*|PYTHON.*")
-_EXPANDED = re.compile(r"^~[^/]*|\$\{?[A-Za-z_]\w*\}?")
+_PRECIOUS = r"PATH|HOME|SHELL|USER|IFS|PWD|TMPDIR|ENV|LANG|LC_.*|LD_.*|DYLD_.*|PYTHON.*"
+_EXPANDED = r"^~[^/]*|\$\{?[A-Za-z_]\w*\}?"
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
@@ -144,7 +144,7 @@ def _about_parameters(spec: Spec) -> Iterator[Finding]:
                 f"would be given as {variable}, which drumline sets itself; choose another name",
                 follows_from=(("framework",),),
             )
-        elif _PRECIOUS.fullmatch(variable):
+        elif re.fullmatch(_PRECIOUS, variable):
             yield Finding(
                 path, f"would be given as {variable}, which every process needs as it is; choose another name"
             )
@@ -189,7 +189,7 @@ def _about_folders(spec: Spec) -> Iterator[Finding]:
                 f"`prepare` makes this folder as a whole, so it cannot be `{data.path}`; name one of its own",
             )
     for path, folder in _folders(spec):
-        if match := _EXPANDED.search(folder):
+        if match := re.search(_EXPANDED, folder):
             yield Finding(path, f"`{match[0]}` is not expanded, for no shell reads it; write the path in full")
     for name in placeholders(spec.workdir):
         yield Finding(("workdir",), f"`{{{{ {name} }}}}` is not filled in here; write the path in full")

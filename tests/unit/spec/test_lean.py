@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from drumline.spec.lean import patterns_when_used, without
+from drumline.spec.schema import make_schema
 
 
 def test_a_module_is_not_there_for_a_while() -> None:
@@ -43,3 +45,11 @@ def test_what_reads_a_spec_is_loaded_without_what_it_does_not_need() -> None:
     assert not {"click", "inspect", "pathlib", "typing_extensions", "drumline.store", "drumline.run"}.intersection(
         loaded
     )
+
+
+def test_every_pattern_of_a_spec_can_be_compiled() -> None:
+    """Nobody does until it is used; in the schema they are for others."""
+    patterns = re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', make_schema())
+    assert len(patterns) > 10
+    for pattern in patterns:
+        re.compile(json.loads(pattern))
