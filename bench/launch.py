@@ -53,8 +53,6 @@ if first:
 time.sleep(1000)
 """
 
-AGAIN = "drumline again"  # whoever works on a script launches one spec all day
-
 Launcher = Callable[[Path, Path, int], Sequence[str]]  # scratch folder, script, replicas -> command
 
 
@@ -74,26 +72,20 @@ def main() -> None:
 
 
 def up() -> None:
-    """From the command to the last of eight replicas running: the first launch of a spec, and the same once more."""
+    """From the command to the last of eight replicas running."""
 
-    def measure(name: str, launcher: Launcher) -> float:
+    def measure(_: str, launcher: Launcher) -> float:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             folder, marks = Path(scratch), Path(scratch, "marks")
             marks.mkdir()
             command = launcher(folder, _script(folder, UP.format(folder=str(marks))), 8)
-            if name == AGAIN:
-                _run(command, folder)
-                _wait_for_supervisor(folder)
-                for mark in marks.iterdir():
-                    mark.unlink()
             begin = time.monotonic()
             _run(command, folder)
+            _wait_for_supervisor(folder)
             return max(float(mark.read_text()) for mark in marks.iterdir()) - begin
 
     title = "8 tiny replicas, until all are up"
-    goal = Goal("up", "honcho", 1.0)
-    medians = _table(title, measure, {**_launchers(), AGAIN: _drumline}, repetitions=15, goal=goal)
-    _note(f"{title}, the same launch again", medians, goal, AGAIN)
+    _table(title, measure, _launchers(), repetitions=25, goal=Goal("up", "honcho", 1.0))
 
 
 def lines() -> None:
@@ -316,7 +308,7 @@ def _supervisor(run: Path) -> int:
 
 
 def _wait_for_supervisor(folder: Path) -> None:
-    """Until the run before has nobody left who would use a core."""
+    """Until the run has nobody left who would take a core from whoever is measured next."""
     for lock in folder.glob("home/runs/*/supervisor.lock"):
         with lock.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)

@@ -115,6 +115,7 @@ def command(
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
             folder, plan, notes = begin()
+            gc.freeze()
             gc.enable()
             _say_who(plan)
             if in_background:

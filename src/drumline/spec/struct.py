@@ -1,7 +1,7 @@
 """The door to msgspec, which makes the types of a spec and tells of them.
 
-What it takes from typing_extensions, where that is installed, Python's own `typing` has as well, and that takes longer to
-load than msgspec itself. The patterns of our types it would compile, and use for decoding; we read specs ourselves.
+What it takes from typing_extensions, where that is installed, Python's own `typing` has as well, and that takes longer
+to load than msgspec itself. The patterns of our types it would compile, to decode with; we read specs ourselves.
 """
 
 from __future__ import annotations

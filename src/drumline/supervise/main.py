@@ -87,6 +87,7 @@ def supervise(
         loop.call_later(SHOWN_SECONDS, partial(acknowledge, "ok"))
     else:
         acknowledge("ok")
+    gc.freeze()  # all that was loaded stays; looking for garbage among it would copy every page that keepers share
     gc.enable()
 
     def settle_down() -> None:

@@ -153,8 +153,7 @@ class Starter:
         """All that a keeper needs to begin this life; None if it has begun before."""
         life, launch = start.life, start.launch
         folder = life.folder(self._run_dir)
-        for each in (folder.parent.parent, folder.parent, folder):
-            each.mkdir(exist_ok=True, mode=0o700)
+        _make_folder(folder, above=2)
         trace = open_trace(folder / TRACE)
         if trace is None:
             follow.adopt(life)
@@ -252,6 +251,19 @@ def _fork_all(ready: list[_Ready], follow: Follow) -> None:
                 follow.began(each.life, pid)
             except OSError:
                 follow.adopt(each.life)  # there is no descriptor for it now
+
+
+def _make_folder(folder: Path, *, above: int) -> None:
+    """Make a folder, and so many of those that it is in, where they are not there."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        if not above:
+            raise
+        _make_folder(folder.parent, above=above - 1)
+        folder.mkdir(mode=0o700)
 
 
 def _refused(life: Life, error: OSError) -> EngineError:
