@@ -2,7 +2,7 @@
 
 A keeper lives in a session of its own, so that no signal meant for the replica's group reaches it, and is the
 subreaper of everything the replica starts. Its trace is one file that it holds locked: a line when the process
-is about to become the replica, a line with how that ended, a last one when nothing of it is alive; only then it
+becomes the replica, a line with how that ended, a last one when nothing of it is alive; only then it
 leaves. Unlocked and without the second line, nobody saw the end; without the last, somebody may be left. The file
 has its full length before anything starts, so that no full disk keeps an end from being written.
 
@@ -29,6 +29,7 @@ LEFTOVER_GRACE_SECONDS = 1.0
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # and programs expect that nobody does
 _OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -139,7 +140,7 @@ def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
         if order.file_limits:
             resource.setrlimit(resource.RLIMIT_NOFILE, order.file_limits)
         try:
-            pid = os.fork()
+            pid = (_spawn(order, hands) if become is None else None) or os.fork()
         except OSError as error:
             _write(log, f"drumline: cannot start a process: {error.strerror}\n".encode())
             _write_line(trace, {"code": 126, "at": now(), "over": True})
@@ -172,12 +173,8 @@ def _become_replica(order: Order, hands: Hands, become: Become) -> None:
         os.close(null)
         os.dup2(hands.log, 1)
         os.dup2(hands.log, 2)
-        pid = os.getpid()
-        known = {"pid": pid, "ticks": start_ticks(pid), "unlimited": unlimited, "note": order.note}
-        _write_line(hands.trace, {name: value for name, value in known.items() if value != ""})
-        # Nobody may be there to hear it.
-        _write(hands.news, json.dumps([order.name, pid, unlimited, order.note]).encode() + b"\n")
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs expect that nobody does
+        _introduce(os.getpid(), order, hands, unlimited)
+        for number in _IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         step = "enter its network"
         try:
@@ -201,6 +198,40 @@ def _become_replica(order: Order, hands: Hands, become: Become) -> None:
     finally:
         if not is_replica:
             os._exit(125)
+
+
+def _spawn(order: Order, hands: Hands) -> int | None:
+    """Start a plain command without a copy of ourselves in between: all the rest of a start takes no longer than that.
+
+    None if it is not plain, or cannot be started: then a fork says why, as it would say it of any other.
+    """
+    name = order.argv[0]
+    places = ("",) if "/" in name else (f"{folder}/" for folder in os.get_exec_path(dict(order.env)))
+    path = next((f"{place}{name}" for place in places if os.access(f"{place}{name}", os.X_OK)), None)
+    if order.group or hands.enter or path is None:
+        return None
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, hands.log, 1),
+        (os.POSIX_SPAWN_DUP2, hands.log, 2),
+    ]
+    try:
+        os.chdir(order.workdir)
+        signals = (*_OWN_SIGNALS, *_IGNORED_BY_PYTHON)
+        pid = os.posix_spawn(path, list(order.argv), order.env, file_actions=streams, setsid=True, setsigdef=signals)
+    except (OSError, ValueError, NotImplementedError):
+        return None
+    finally:
+        os.chdir("/")  # nobody is kept from removing a folder because of us
+    _introduce(pid, order, hands)
+    return pid
+
+
+def _introduce(pid: int, order: Order, hands: Hands, unlimited: str = "") -> None:
+    """Write down which process the replica is, and tell whoever may be there to hear it."""
+    known = {"pid": pid, "ticks": start_ticks(pid), "unlimited": unlimited, "note": order.note}
+    _write_line(hands.trace, {name: value for name, value in known.items() if value != ""})
+    _write(hands.news, json.dumps([order.name, pid, unlimited, order.note]).encode() + b"\n")
 
 
 def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
