@@ -31,13 +31,9 @@ MISSED = """
 """
 # Why a figure is what it is, by a part of its name; shown when it misses its goal.
 REASONS = {
-    "the same launch again": "The plan is known, and what is left to import before the first replica is forked is most"
-    " of it ([ADR 0037](adr/0037-asked-again.md)).",
-    "until all are up": "The first launch of a spec; the next ones are the row below it. Eight interpreters take what"
-    " the shell takes. Before the first of them is forked, `drumline"
-    " train` starts Python (15 ms), imports click and reads the arguments (30 ms), imports the readers of YAML and of"
-    " specs, reads, checks and plans (65 ms). The supervisor imports its own part beside that, on another core"
-    " ([ADR 0013](adr/0013-a-spare-supervisor.md)). honcho reads one line of a Procfile instead.",
+    "until all are up": "Before the first replica is forked, `drumline train` starts Python (10 ms) and loads what"
+    " reads a spec (35 to 45 ms), reads, checks and plans; the supervisor loads its own part beside that, on another"
+    " core ([ADR 0039](adr/0039-one-reads-the-other-gets-ready.md)). honcho reads one line of a Procfile instead.",
     "to disk": "Replicas write into their logs themselves, as they do for the shell. What is more is the start of two"
     " commands, `train -d` and `wait`, and the marks of time that the supervisor sets beside the logs.",
     "1 worker": "One process that has all cores should be the same both ways.",
