@@ -205,19 +205,17 @@ def _spawn(order: Order, hands: Hands) -> int | None:
 
     None if it is not plain, or cannot be started: then a fork says why, as it would say it of any other.
     """
-    name = order.argv[0]
-    places = ("",) if "/" in name else (f"{folder}/" for folder in os.get_exec_path(dict(order.env)))
-    path = next((f"{place}{name}" for place in places if os.access(f"{place}{name}", os.X_OK)), None)
-    if order.group or hands.enter or path is None:
+    if order.group or hands.enter:
         return None
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, hands.log, 1),
         (os.POSIX_SPAWN_DUP2, hands.log, 2),
     ]
+    signals = (*_OWN_SIGNALS, *_IGNORED_BY_PYTHON)
     try:
         os.chdir(order.workdir)
-        signals = (*_OWN_SIGNALS, *_IGNORED_BY_PYTHON)
+        path = _find(order.argv[0], order.env)
         pid = os.posix_spawn(path, list(order.argv), order.env, file_actions=streams, setsid=True, setsigdef=signals)
     except (OSError, ValueError, NotImplementedError):
         return None
@@ -241,9 +239,18 @@ def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-        places = (f"{folder}/{argv[0]}" for folder in os.get_exec_path(dict(env)))
-        path = argv[0] if "/" in argv[0] else next(each for each in places if os.access(each, os.X_OK))
-        os.execve("/bin/sh", ["sh", path, *argv[1:]], dict(env))
+        os.execve("/bin/sh", ["sh", _find(argv[0], env), *argv[1:]], dict(env))
+
+
+def _find(command: str, env: Mapping[str, str]) -> str:
+    """The file of a command, which may be on the path of an environment; raise FileNotFoundError if there is none."""
+    if "/" in command:
+        return command
+    for folder in os.get_exec_path(dict(env)):
+        path = os.path.join(folder, command)  # noqa: PTH118
+        if os.access(path, os.X_OK):
+            return path
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
 
 
 def _reason(error: OSError | ValueError, command: str) -> str:

@@ -23,6 +23,7 @@ def test_an_exit_before_the_first_line_is_an_end_like_any_other(house: House) ->
     ("command", "code", "line"),
     [
         ("nowhere-to-be-found", 127, "drumline: cannot run nowhere-to-be-found: no such command\n"),
+        ("mine", 127, "drumline: cannot run mine: no such command\n"),  # it lies here, and is on no path
         ("./missing", 127, "drumline: cannot run ./missing: no such command\n"),
         ("./data.txt", 126, "drumline: cannot run ./data.txt: Permission denied\n"),
         (".", 126, "drumline: cannot run .: Permission denied\n"),
@@ -32,6 +33,7 @@ def test_an_exit_before_the_first_line_is_an_end_like_any_other(house: House) ->
 )
 def test_a_command_that_cannot_run_says_so_in_one_line(house: House, command: str, code: int, line: str) -> None:
     house.write("data.txt", "")
+    house.write("mine", "#!/bin/sh\n").chmod(0o755)
     house.write("stranger.sh", "#!/no/such/interpreter\n").chmod(0o755)
     run = house.train(f"run: {{argv: ['{command}']}}")
     run.wait_for(Phase.FAILED)
@@ -44,6 +46,14 @@ def test_a_script_that_names_no_interpreter_is_the_shells(house: House) -> None:
     run = house.train("run: {argv: [./bare.sh, runs]}")
     run.wait_for(Phase.FINISHED)
     assert run.log("worker.0") == b"./bare.sh runs in a shell\n"
+
+
+def test_a_command_is_looked_for_on_the_path_of_its_own_environment(house: House) -> None:
+    (house.project / "bin").mkdir()
+    house.write("bin/mine", '#!/bin/sh\necho "$1 $(pwd)"\n').chmod(0o755)
+    run = house.train("run: {argv: [mine, runs]}\nworkdir: bin\nenv: {PATH: '.:/usr/bin:/bin'}")
+    run.wait_for(Phase.FINISHED)
+    assert run.log("worker.0").decode() == f"runs {house.project}/bin\n"
 
 
 def test_a_workdir_that_has_gone_is_named(house: House) -> None:
