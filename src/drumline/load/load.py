@@ -163,7 +163,7 @@ def read_file(file: str | None) -> tuple[str, bytes, str]:
     except FileNotFoundError:
         raise InputError(f"{source}: no such file", hint="`drumline init` writes a drumline.yml") from None
     except IsADirectoryError:
-        inside = printable(os.path.join(file, DEFAULT_FILES[0]))  # noqa: PTH118
+        inside = printable(os.path.normpath(os.path.join(file, DEFAULT_FILES[0])))  # noqa: PTH118
         raise InputError(f"{source}: is a directory", hint=f"name a file, such as `{inside}`") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -95,7 +95,7 @@ def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_th
     always_heard = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
     # Two are the C library's own; it ignores them in what it spawns, and lets nobody else look at them.
     ours_to_choose = sum(1 << (number - 1) for number in signal.valid_signals())
-    assert int(words[1], 16) & ours_to_choose == int(ignored, 16) & ~always_heard
+    assert int(words[1], 16) & ours_to_choose == int(ignored, 16) & ours_to_choose & ~always_heard
     assert words[6:] == ours
 
 
@@ -127,17 +127,22 @@ def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(s
 
 def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(stranger: House) -> None:
     free = stranger.before
-    stranger.before = ("prlimit", "--nproc=12", *free)
-    run = stranger.train("""
-        run:
-          - until [ -e $HERE/go ]; do sleep 0.01; done
-          - for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done
-          - wait
-        timeouts: {grace: 1}
-    """)
-    stranger.write("go", "")  # with their keeper and its supervisor they are twelve
-    wait_until((run.trace_dir("worker.0") / METRICS).exists)  # it measures when it has looked which code this is
-    stranger.before = free
+    for _ in range(10):
+        stranger.before = ("prlimit", "--nproc=12", *free)
+        run = stranger.train("""
+            run:
+              - until [ -e $HERE/go ]; do sleep 0.01; done
+              - for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done
+              - wait
+            timeouts: {grace: 1}
+        """)
+        stranger.write("go", "")  # with their keeper and its supervisor they are twelve
+        wait_until((run.trace_dir("worker.0") / METRICS).exists)  # it measures when it has looked which code this is
+        stranger.before = free
+        if run.supervisor():
+            break
+        assert b"fork" in run.log("worker.0")  # the supervisor was so much faster that a place was taken; once more
+        (stranger.project / "go").unlink()
     assert run.supervisor()
     assert run.said() == ""
     assert stranger.run("kill", run.id).code == 0
