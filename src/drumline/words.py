@@ -31,6 +31,12 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
+def of_system(error: OSError) -> str:
+    """What the system refused, and of what."""
+    what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
+    return f"{what}{error.strerror or error}"
+
+
 def printable(text: str) -> str:
     """Write a text in one line, so that a terminal shows it and obeys nothing in it."""
     if text.isprintable():

@@ -13,7 +13,7 @@ import click
 
 from drumline import __version__
 from drumline.errors import DrumlineError, EngineError, InputError, SeveralError, SpecError
-from drumline.words import printable
+from drumline.words import of_system
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -145,15 +145,9 @@ def run(argv: Sequence[str] | None = None, *, early: Early | None = None) -> int
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:  # a disk that is full, a file that may not be read: of whatever nobody foresaw
-        show_error(_about_system(error))
+        show_error(EngineError(of_system(error)))
         return EngineError.exit_code
     return code if isinstance(code, int) else 0
-
-
-def _about_system(error: OSError) -> EngineError:
-    """What the system refused, and of what."""
-    what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
-    return EngineError(f"{what}{error.strerror or error}")
 
 
 def _hint(error: click.UsageError) -> str:

@@ -19,7 +19,7 @@ from drumline.store.folder import RunFolder
 from drumline.supervise.launch import check_launchable, make_run
 from drumline.supervise.main import supervise
 from drumline.supervise.site import site_of
-from drumline.words import printable
+from drumline.words import of_system
 
 Say = Callable[[str], None]
 
@@ -48,8 +48,7 @@ def _make(plan: Plan, spec: bytes, directory: Path) -> tuple[Engine, RunFolder, 
         shortages = check_launchable(engine, plan)
         folder, _ = make_run(partial(renumbered, plan), site, spec=spec)
     except OSError as error:  # of whatever nobody foresaw
-        what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
-        raise EngineError(f"{what}{error.strerror or error}") from None
+        raise EngineError(of_system(error)) from None
     return engine, folder, shortages
 
 
