@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -31,6 +32,16 @@ class Origin(NamedTuple):
     def to_json(self) -> str:
         """As it is written down."""
         return json.dumps(to_data(self))
+
+
+def fetched_folder(directory: str, path: str | None) -> str | None:
+    """Return the folder of a project into which hosts' output is fetched, as its spec names it.
+
+    None if it does not lie within the project: hosts write what they like there, so it is neither the project's own
+    folder nor one outside of it.
+    """
+    folder = posixpath.normpath(posixpath.join(directory, path or ""))
+    return folder if folder.startswith(f"{posixpath.normpath(directory)}/") else None
 
 
 def origin_from_json(text: str) -> Origin | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from drumline.plan.types import Plan, ReplicaId
+from drumline.run.origin import fetched_folder
 from drumline.run.progress import Progress
 from drumline.run.scalars import progress_in
 from drumline.store.folder import RunFolder
@@ -22,10 +23,9 @@ def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
 
     Of a run on hosts that is where their output comes: what is a path of theirs alone comes into its own folder.
     """
-    output = plan.output
-    if output is None or (plan.hosts and (os.path.isabs(output) or os.path.normpath(output) == ".")):  # noqa: PTH117
-        return str(folder.output_dir)
-    return os.path.normpath(os.path.join(directory, output))  # noqa: PTH118
+    if plan.hosts:
+        return fetched_folder(directory, plan.output) or str(folder.output_dir)
+    return os.path.normpath(os.path.join(directory, plan.output)) if plan.output else str(folder.output_dir)  # noqa: PTH118
 
 
 def read_written(

@@ -1,29 +1,34 @@
 """Fetch what a run has written on a host: only what is new, in the order in which it was written.
 
-Whoever reads here finds no half file: each appears under its name when it is whole, and nothing that was written after
-a file appears before it. So a checkpoint is never named before it is here.
+A reader here finds no half file: each appears under its name when it is whole, and nothing that was written after a
+file appears before it. So a checkpoint is never named before it is here.
+
+A host is not trusted: whatever it answers, nothing is written or removed outside of the folder that is asked for.
 """
 
 from __future__ import annotations
 
 import os
-import posixpath
-import shutil
-from collections.abc import Collection, Iterator
+import stat
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drumline.engine.project.carry import Shell, ask
+from drumline.engine.project.there.beneath import Beneath, split, stays_beneath
+from drumline.engine.project.tree import shown
 from drumline.errors import EngineError, NotFoundError
 
 SCRATCH = ".drumline-fetch"  # beside what is fetched, for what is on its way
-YOUNG_SECONDS = 2.0  # whoever wrote a file so lately may not be done with it
+YOUNG_SECONDS = 2.0  # a file that was written so lately may not be complete
 _BATCH_BYTES = 8 << 20
+_MOST_NAMED = 3  # links in a warning
+_MOST_BYTES = 1 << 62  # of a file; no file system has larger ones, and no time in ns is later
 
 
 class Found(NamedTuple):
-    """Something over there."""
+    """A file, folder or link on the host."""
 
     path: str
     kind: str  # "file", "folder" or "link"
@@ -41,6 +46,7 @@ class Fetched(NamedTuple):
     size_bytes: int  # of all of it
     taken_bytes: int  # that travelled
     is_whole: bool  # nothing was left for the next time
+    left_out: tuple[str, ...] = ()  # links that lead out of what is fetched
 
 
 async def fetch(
@@ -54,48 +60,93 @@ async def fetch(
     anyhow: bool = False,
     known: Collection[str] = (),
 ) -> Fetched:
-    """Bring a folder of a host here, or one file or folder in it, under its name.
+    """Fetch a folder of a host, or one file or folder in it under its name.
 
     Unless it is `settled` there, what was written just now is left for the next time, with all that came after it. A
     file that changes on its way is not taken, unless it is to come `anyhow`. What is `known` to have come from there,
-    and is there no more, goes. Raise NotFoundError if there is nothing.
+    and is there no more, is removed. Raise NotFoundError if there is nothing, EngineError if the host's answer cannot
+    be used or this machine's disk cannot be written.
     """
-    errand = _Errand(shell, folder, path, local, python, anyhow=anyhow)
-    found = await errand.list_all()
+    request = {"folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
+    answer, _ = await ask(shell, python, "offer", request)
+    found, left_out = read_listing(shell.host, answer, is_part=path not in ("", "."))
     try:
-        return await errand.bring(found, settled=settled, known=known)
+        local.mkdir(parents=True, exist_ok=True)
+        with Beneath(local) as here:
+            transfer = _Transfer(shell, python, request, here, anyhow=anyhow)
+            return await transfer.run(found, left_out, settled=settled, known=known)
     except OSError as error:
-        name = error.filename2 or error.filename or local
-        raise EngineError(f"{name} cannot be written here: {error.strerror}") from None
+        raise EngineError(f"{error.filename or local} cannot be written here: {error.strerror}") from None
 
 
-class _Errand:
+def read_listing(host: str, answer: Any, *, is_part: bool) -> tuple[list[Found], tuple[str, ...]]:
+    """Return what a host has, the oldest first, and the links in it that lead out; raise EngineError for nonsense.
+
+    Where only a part was asked for, all paths begin with its name, and a link must not lead out of that part.
+    """
+    try:
+        if answer["absent"]:
+            raise NotFoundError(f"{host} has no {answer['path']}")
+        found = {each.path: each for each in map(_read_entry, answer["entries"])}
+        if len(found) != len(answer["entries"]):
+            raise ValueError("it names a path twice")
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError(f"{host} sent a list of files that cannot be used: {error}") from None
+    usable = [each for each in found.values() if SCRATCH not in each.path.split("/")]
+    for each in usable:
+        parent = each.path.rpartition("/")[0]
+        if parent and (parent not in found or found[parent].kind != "folder"):
+            raise EngineError(f"{host} sent a list of files that cannot be used: {parent!r} is not a folder in it")
+    outside = {each.path for each in usable if each.kind == "link" and not _leads_inside(each, is_part=is_part)}
+    kept = sorted((each for each in usable if each.path not in outside), key=lambda each: (each.mtime_ns, each.path))
+    return kept, tuple(sorted(outside))
+
+
+def leads_out(links: Sequence[str]) -> str:
+    """Return a warning about links that were left out."""
+    named = ", ".join(shown(each) for each in links[:_MOST_NAMED]) + (", …" if len(links) > _MOST_NAMED else "")
+    are = "links lead" if len(links) > 1 else "link leads"
+    return f"{len(links)} {are} out of what is fetched, and {'are' if len(links) > 1 else 'is'} left out: {named}"
+
+
+def _read_entry(data: Any) -> Found:
+    path, kind, size, mtime, executable, target, is_young = data
+    if not (isinstance(path, str) and isinstance(target, str)):
+        raise TypeError("a path is no text")
+    if kind not in ("file", "folder", "link"):
+        raise ValueError(f"{kind!r} is no kind of file")
+    if not (
+        type(size) is int and type(mtime) is int and 0 <= size < _MOST_BYTES and -_MOST_BYTES < mtime < _MOST_BYTES
+    ):
+        raise ValueError(f"{path!r} has an impossible size or time")
+    split(path)
+    return Found(path, kind, size if kind == "file" else 0, mtime, executable is True, target, is_young is True)
+
+
+def _leads_inside(link: Found, *, is_part: bool) -> bool:
+    path = link.path.partition("/")[2] if is_part else link.path
+    return bool(path) and stays_beneath(path, link.target)
+
+
+class _Transfer:
     """One folder on its way here."""
 
-    def __init__(self, shell: Shell, folder: str, path: str, local: Path, python: str, *, anyhow: bool) -> None:
+    def __init__(self, shell: Shell, python: str, request: dict[str, Any], here: Beneath, *, anyhow: bool) -> None:
         self._shell = shell
-        self._request = {"folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
-        self._local = local
         self._python = python
+        self._request = request
+        self._here = here
         self._anyhow = anyhow
         self._taken = 0
 
-    async def list_all(self) -> list[Found]:
-        """Everything over there that has a place here, the oldest first."""
-        answer, _ = await ask(self._shell, self._python, "offer", self._request)
-        if answer["absent"]:
-            raise NotFoundError(f"{self._shell.host} has no {answer['path']}")
-        found = [Found(*each) for each in answer["entries"]]
-        folders = {each.path for each in found if each.kind == "folder"} | {""}
-        # Whatever a host says, nothing is written outside of the folder that is meant.
-        safe = (each for each in found if _is_inside(each) and posixpath.dirname(each.path) in folders)
-        return sorted(safe, key=lambda each: (each.mtime_ns, each.path))
-
-    async def bring(self, found: list[Found], *, settled: bool, known: Collection[str]) -> Fetched:
-        """Take what is new; then let go of what is no more."""
+    async def run(
+        self, found: list[Found], left_out: tuple[str, ...], *, settled: bool, known: Collection[str]
+    ) -> Fetched:
+        """Take what is new; then remove what is no more."""
         for each in sorted(found, key=lambda each: each.path):
             if each.kind == "folder":
-                self._make_folder(self._local / each.path)
+                self._here.make_folder(each.path)
+        self._here.make_folder(SCRATCH)
         ready = list(_ready(found, settled=settled))
         wanted = [each for each in ready if each.kind == "file" and not self._has(each)]
         unchanged = await self._take(wanted)
@@ -107,13 +158,11 @@ class _Errand:
         there = frozenset(each.path for each in found)
         if is_whole:
             self._clear([path for path in known if path not in there])
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        return Fetched(there, sum(each.size_bytes for each in found), self._taken, is_whole)
+        self._here.remove_tree(SCRATCH)
+        return Fetched(there, sum(each.size_bytes for each in found), self._taken, is_whole, left_out)
 
     async def _take(self, files: list[Found]) -> bool:
         """Take these, one after the other; False if one was changed meanwhile: what came after it is not taken."""
-        if files:
-            self._scratch.mkdir(parents=True, exist_ok=True)
         for batch in _batches([(each, self._begun(each)) for each in files]):
             # What comes anyhow, and at once, comes up to its end, however long it is by now.
             asked = [
@@ -126,86 +175,77 @@ class _Errand:
             ]
             answer, data = await ask(self._shell, self._python, "offer", {**self._request, "parts": parts})
             at_byte = 0
-            for (each, at, _), most, length in zip(batch, asked, answer["lengths"], strict=True):
+            for (each, at, _), most, length in zip(batch, asked, self._lengths(answer, asked, data), strict=True):
                 if length < 0:
-                    self._part(each).unlink(missing_ok=True)
+                    self._here.remove(_part(each))
                     return False
                 taken = each._replace(size_bytes=length) if most < 0 else each
-                self._append(taken, at, data[at_byte : at_byte + length])
+                self._append(taken, _part(each), at, data[at_byte : at_byte + length])
                 at_byte += length
         return True
 
-    def _append(self, file: Found, at: int, data: bytes) -> None:
-        part = self._part(file)
+    def _lengths(self, answer: Any, asked: list[int], data: bytes) -> list[int]:
+        """Return how long each piece is that a host sent, -1 for one that it does not have any more."""
+        lengths = answer.get("lengths")
+        if isinstance(lengths, list) and len(lengths) == len(asked) and all(type(each) is int for each in lengths):
+            fits = all(
+                length in (-1, most) or (most < 0 and 0 <= length <= -most)
+                for length, most in zip(lengths, asked, strict=True)
+            )
+            if fits and sum(length for length in lengths if length > 0) == len(data):
+                return lengths
+        raise EngineError(f"{self._shell.host} sent other pieces of files than it was asked for")
+
+    def _append(self, file: Found, part: str, at: int, data: bytes) -> None:
         self._taken += len(data)
-        with part.open("r+b" if at else "wb") as into:
+        descriptor = self._here.open(part, os.O_WRONLY | os.O_CREAT | (0 if at else os.O_TRUNC))
+        with os.fdopen(descriptor, "wb") as into:
             into.seek(at)
             into.write(data)
-        if at + len(data) < file.size_bytes:
-            return
-        if file.executable:
-            part.chmod(part.stat().st_mode | 0o111)
-        os.utime(part, ns=(file.mtime_ns, file.mtime_ns))
-        self._put(part, file)
-
-    def _put(self, part: Path, found: Found) -> None:
-        place = self._local / found.path
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place)
-        part.replace(place)
+            into.flush()
+            if at + len(data) < file.size_bytes:
+                return
+            if file.executable:
+                os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | 0o111)
+            os.utime(descriptor, ns=(file.mtime_ns, file.mtime_ns))
+        self._here.move(part, file.path)
 
     def _link(self, found: Found) -> None:
-        place = self._local / found.path
-        if place.is_symlink() and str(place.readlink()) == found.target:
+        if self._here.readlink(found.path) == found.target:
             return
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        part = self._scratch / "link"
-        part.unlink(missing_ok=True)
-        part.symlink_to(found.target)
-        self._put(part, found)
-
-    def _make_folder(self, place: Path) -> None:
-        if place.is_symlink() or (place.exists() and not place.is_dir()):
-            place.unlink()
-        place.mkdir(parents=True, exist_ok=True)
+        part = f"{SCRATCH}/link"
+        self._here.remove(part)
+        self._here.make_link(part, found.target)
+        self._here.move(part, found.path)
 
     def _clear(self, gone: list[str]) -> None:
         for path in sorted(gone, reverse=True):
-            place = self._local / path
-            if place.is_symlink() or not place.is_dir():
-                place.unlink(missing_ok=True)
-            elif not any(place.iterdir()):
-                place.rmdir()
+            self._here.remove(path)
 
     def _has(self, file: Found) -> bool:
-        """Whether it is here as it is there; its time says so, since it came along."""
-        try:
-            known = os.lstat(self._local / file.path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return (known.st_size, known.st_mtime_ns) == (file.size_bytes, file.mtime_ns)
+        """Return whether it is here as it is there; its time says so, since it came along."""
+        known = self._here.lstat(file.path)
+        return known is not None and (known.st_size, known.st_mtime_ns) == (file.size_bytes, file.mtime_ns)
 
     def _begun(self, file: Found) -> int:
-        """How much of it came before a connection broke."""
-        part = self._part(file)
-        return min(part.stat().st_size, file.size_bytes) if part.exists() else 0
+        """Return how much of it came before a connection broke."""
+        known = self._here.lstat(_part(file))
+        return min(known.st_size, file.size_bytes) if known else 0
 
-    def _part(self, file: Found) -> Path:
-        name = f"{file.path}\n{file.size_bytes}\n{file.mtime_ns}"
-        return self._scratch / sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
 
-    @property
-    def _scratch(self) -> Path:
-        return self._local / SCRATCH
+def _part(file: Found) -> str:
+    """Return where a file is until all of it is here."""
+    name = f"{file.path}\n{file.size_bytes}\n{file.mtime_ns}"
+    return f"{SCRATCH}/{sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
 def _grows(found: Found) -> bool:
-    """Whether it is appended to all the time, and good as far as it goes."""
+    """Return whether it is appended to all the time, and good as far as it goes."""
     return ".tfevents." in found.path
 
 
 def _ready(found: list[Found], *, settled: bool) -> Iterator[Found]:
-    """What can be taken now."""
+    """Yield what can be taken now."""
     waits = False
     for each in found:
         if each.kind == "folder":
@@ -231,12 +271,3 @@ def _batches(files: list[tuple[Found, int]]) -> Iterator[list[tuple[Found, int, 
                 break
     if batch:
         yield batch
-
-
-def _is_inside(found: Found) -> bool:
-    """Whether a path is below the folder, and a link leads to something below it."""
-    names = found.path.split("/")
-    if not found.path or any(name in ("", ".", "..", SCRATCH) for name in names):
-        return False
-    aim = posixpath.normpath(posixpath.join(posixpath.dirname(found.path), found.target)) if found.target else "."
-    return not aim.startswith(("/", "../")) and aim != ".."

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.engine.project.carry import Carried, Shell, carry, lay_out
-from drumline.engine.project.fetch import fetch
+from drumline.engine.project.fetch import fetch, leads_out
 from drumline.engine.project.own import own_folders
 from drumline.engine.project.size import list_largest
 from drumline.engine.project.snapshot import Snapshot, take
@@ -26,7 +26,7 @@ from drumline.errors import EngineError, NotFoundError
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
-from drumline.run.origin import ORIGIN, Origin, origin_from_json
+from drumline.run.origin import ORIGIN, Origin, fetched_folder, origin_from_json
 from drumline.words import bulk
 
 FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another
@@ -57,14 +57,23 @@ class Stage(NamedTuple):
 class Luggage:
     """What one run takes along and brings back; lives in the courier's thread.
 
-    `way` is how hosts are reached that answer just now.
+    `way` is how hosts are reached that answer just now; `warn` tells the user what is not fetched.
     """
 
-    def __init__(self, plan: Plan, site: Site, run_dir: Path, way: Callable[[str], Way | None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        site: Site,
+        run_dir: Path,
+        way: Callable[[str], Way | None],
+        warn: Callable[[str], object],
+    ) -> None:
         self._plan = plan
         self._site = site
         self._run_dir = run_dir
         self._way = way
+        self._warn = warn
+        self._left_out: set[str] = set()  # links of the output that the user was told of
         self._origin = read_origin(run_dir)
         self._snapshot: Snapshot | None = None
         self._carried: list[Carried] = []
@@ -129,7 +138,7 @@ class Luggage:
                 return
             await self._fetch(self._reached(self._origin.host).shell, settled=True)
 
-    async def follow(self, warn: Callable[[str], object]) -> None:
+    async def follow(self) -> None:
         """Fetch what the chief writes, again and again, until this is cancelled; say once why that is not possible."""
         warned = ""
         pause = min(FETCH_SECONDS, _SOON_SECONDS)
@@ -145,7 +154,7 @@ class Luggage:
             except EngineError as error:
                 if self._way(origin.host) and error.message != warned:  # else the host is gone, which others tell
                     warned = error.message
-                    warn(f"the output is not fetched: {warned}")
+                    self._warn(f"the output is not fetched: {warned}")
             pause = max(min(FETCH_SECONDS, 2 * pause), FETCH_SHARE * (time.monotonic() - began))
 
     def _look(self) -> Snapshot:
@@ -181,11 +190,17 @@ class Luggage:
                         settled=settled,
                         known=paths.get(here, ()),
                     )
+                    self._tell_left_out(found.left_out)
                     is_whole &= found.is_whole
                     kept = found.paths if found.is_whole else found.paths.union(paths.get(here, ()))
                     paths[here] = tuple(sorted(kept))
             if self._origin is origin:  # else another attempt has begun
                 self._note(origin._replace(paths=paths, fetched_at=time.time(), is_whole=is_whole and settled))
+
+    def _tell_left_out(self, links: Sequence[str]) -> None:
+        if new := [each for each in links if each not in self._left_out]:
+            self._left_out.update(new)
+            self._warn(leads_out(new))
 
     def _note(self, origin: Origin) -> None:
         self._origin = origin
@@ -221,15 +236,16 @@ def remarks(plan: Plan, site: Site) -> Sequence[str]:
 
 
 def local_folders(plan: Plan, directory: Path, run_dir: Path) -> dict[str, Path]:
-    """Where this machine has what is fetched: as if the run were here, but nothing outside of its two folders."""
-    output = run_dir / "output"
-    if plan.output and not os.path.isabs(plan.output) and not _is_project(plan):  # noqa: PTH117
-        output = Path(os.path.normpath(directory / plan.output))
+    """Return where this machine has what is fetched: in the project as the spec says, else in the run's own folder.
+
+    Hosts write what they like there, so it is never the project's own folder, and nothing outside of it.
+    """
+    named = fetched_folder(str(directory), plan.output)
+    output = Path(named) if named else run_dir / "output"
     if plan.checkpoint is None:
         return {"output": output}
-    checkpoint = run_dir / "checkpoint"
-    if not os.path.isabs(plan.checkpoint):  # noqa: PTH117
-        checkpoint = Path(os.path.normpath(directory / plan.checkpoint))
+    named = fetched_folder(str(directory), plan.checkpoint)
+    checkpoint = Path(named) if named else run_dir / "checkpoint"
     return {"output": output} if checkpoint.is_relative_to(output) else {"output": output, "checkpoint": checkpoint}
 
 

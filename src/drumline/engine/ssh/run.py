@@ -66,7 +66,7 @@ class SshRun:
         self._courier = Courier(loop, self._hang_up, name="hosts")
         self._links = {host.name: self._link(host) for host in self._hosts.all}
         self._lookout = Lookout(run_dir, self._hosts, self._links, (self._lives, self._helpers), loop, self._warn)
-        self._luggage = Luggage(plan, site, run_dir, self._way)
+        self._luggage = Luggage(plan, site, run_dir, self._way, partial(self._courier.bring, self._warn))
         self._errands = Errands(self._links, self._luggage, self._courier.bring)
         goods, calls = (self._luggage, self._errands), Calls(tell, self._warn, self._wake, self._lookout.look)
         self._muster = Muster(plan, self._links, self._helpers, goods, self._courier, calls)
@@ -137,8 +137,7 @@ class SshRun:
             else:
                 self._supply(host, placed, theirs)
         if self._fetching is None:
-            warn = partial(self._courier.bring, self._warn)
-            self._fetching = self._courier.send(self._luggage.follow(warn))
+            self._fetching = self._courier.send(self._luggage.follow())
         self._lookout.look()
 
     def _supply(self, host: str, placed: Placed, lives: Sequence[Kept]) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
 from drumline.engine.project import fetch as fetching
 from drumline.engine.project.carry import ask
-from drumline.engine.project.fetch import Fetched, Found, fetch
+from drumline.engine.project.fetch import Fetched, fetch, leads_out
+from drumline.engine.project.there.offer import MARK
 from drumline.errors import EngineError, NotFoundError
-from unit.engine.project.host import Host, listing
+from unit.engine.project.host import Answer, Host, listing
 
 
 @pytest.fixture
@@ -143,19 +145,155 @@ def test_a_file_in_the_way_of_a_folder_goes_and_the_other_way_round(host: Host, 
     assert listing(here) == listing(output)
 
 
+class LyingHost:
+    """A host that answers with whatever entries it likes, and with `content` for every file that is asked for."""
+
+    host = "gpu1"
+
+    def __init__(self, *entries: object, content: bytes = b"evil", lengths: object = None) -> None:
+        self._entries = entries
+        self._content = content
+        self._lengths = lengths
+
+    async def run(self, argv: Sequence[str], given: bytes = b"") -> Answer:
+        request = json.loads(given[int(argv[-1]) :].partition(b"\n")[0])
+        data = b""
+        answer: dict[str, object] = {"absent": False, "path": "/out", "entries": self._entries}
+        if "parts" in request:
+            data = b"".join(self._content for _ in request["parts"])
+            answer = {"lengths": self._lengths or [len(self._content) for _ in request["parts"]]}
+        return Answer(0, MARK + json.dumps(answer).encode() + b"\n" + data, "")
+
+
+def entry(path: object, kind: object = "file", target: object = "", size: object = 4, mtime_ns: object = 1) -> object:
+    return [path, kind, size if kind == "file" else 0, mtime_ns, False, target, False]
+
+
+def bring_lies(local: Path, *entries: object, known: Collection[str] = (), content: bytes = b"evil") -> Fetched:
+    return asyncio.run(fetch(LyingHost(*entries, content=content), "/out", local, settled=True, known=known))
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A home beside the folder into which is fetched, with things that a host would like to have or to remove."""
+    home = tmp_path / "home"
+    (home / ".ssh/empty").mkdir(parents=True)
+    (home / ".bashrc").write_text("good")
+    return home
+
+
+def untouched(home: Path) -> bool:
+    return listing(home) == {".ssh": "folder", ".ssh/empty": "folder", ".bashrc": (b"good", False)}
+
+
 @pytest.mark.parametrize(
-    "found",
+    "entries",
     [
-        Found("../evil", "file", 1, 1, executable=False, target="", is_young=False),
-        Found("/evil", "file", 1, 1, executable=False, target="", is_young=False),
-        Found("a/../../evil", "file", 1, 1, executable=False, target="", is_young=False),
-        Found("a", "link", 0, 1, executable=False, target="/home/you/.ssh", is_young=False),
-        Found("a", "link", 0, 1, executable=False, target="../..", is_young=False),
-        Found(fetching.SCRATCH, "folder", 0, 1, executable=False, target="", is_young=False),
+        [entry("../home/.bashrc")],
+        [entry("/tmp/evil")],
+        [entry("a", "folder"), entry("a/../../home/.bashrc")],
+        [entry("a\0b")],
+        [entry("\ud800")],
+        [entry("")],
+        [entry(".")],
+        [entry("a//b")],
+        [entry("missing/a")],
+        [entry("a"), entry("a/b")],
+        [entry("a", "folder"), entry("a", "link", "..")],
+        [entry("a", "link", "b"), entry("a/b")],
+        [entry(["a"])],
+        [entry(1)],
+        [entry("a", "device")],
+        [entry("a", ["file"])],
+        [entry("a", "link", 7)],
+        [entry("a", size=-1)],
+        [entry("a", size=True)],
+        [entry("a", size=1 << 70)],
+        [entry("a", size=1.5)],
+        [entry("a", mtime_ns=10**30)],
+        [entry("a", mtime_ns="x")],
+        ["a"],
+        [None],
+        [[]],
     ],
+    ids=str,
 )
-def test_nothing_is_written_outside_whatever_a_host_says(found: Found) -> None:
-    assert not fetching._is_inside(found)
+def test_a_list_of_files_that_no_host_has_is_refused_and_nothing_is_written(
+    tmp_path: Path, outside: Path, entries: list[object]
+) -> None:
+    with pytest.raises(EngineError, match="gpu1 sent a list of files that cannot be used"):
+        bring_lies(tmp_path / "here", *entries)
+    assert untouched(outside)
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_link_that_climbs_through_another_link_is_left_out_and_named(tmp_path: Path, outside: Path) -> None:
+    entries = [
+        entry("d", "folder"),
+        entry("d/up", "link", ".."),
+        entry("out", "link", "d/up/../home"),
+        entry("abs", "link", str(outside)),
+        entry("climb", "link", "../home"),
+        entry("deep", "link", "./d/./../../home"),
+        entry("nul", "link", "a\0b"),
+        entry("nothing", "link", ""),
+        entry("fine", "link", "d/file"),
+        entry("d/file"),
+    ]
+    found = bring_lies(tmp_path / "here", *entries)
+    assert found.left_out == ("abs", "climb", "deep", "nothing", "nul", "out")
+    assert listing(tmp_path / "here") == {
+        "d": "folder",
+        "d/up": "-> ..",
+        "d/file": (b"evil", False),
+        "fine": "-> d/file",
+    }
+    assert found.is_whole
+    assert leads_out(found.left_out) == "6 links lead out of what is fetched, and are left out: abs, climb, deep, …"
+
+
+def test_a_link_that_leads_out_of_the_part_that_was_asked_for_is_left_out(tmp_path: Path) -> None:
+    host = LyingHost(entry("ckpt", "folder"), entry("ckpt/up", "link", "../model"), entry("ckpt/file"))
+    found = asyncio.run(fetch(host, "/out", tmp_path / "here", path="ckpt", settled=True))
+    assert found.left_out == ("ckpt/up",)
+    alone = asyncio.run(
+        fetch(LyingHost(entry("latest", "link", "ckpt")), "/out", tmp_path / "here", path="latest", settled=True)
+    )
+    assert alone.left_out == ("latest",)
+
+
+def test_a_link_that_stands_where_a_folder_is_written_is_not_followed(tmp_path: Path, outside: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "d").symlink_to(outside)
+    (here / "f").symlink_to(outside / ".bashrc")
+    (here / fetching.SCRATCH).symlink_to(outside)
+    bring_lies(here, entry("d", "folder"), entry("d/.bashrc"), entry("f"))
+    assert untouched(outside)
+    assert listing(here) == {"d": "folder", "d/.bashrc": (b"evil", False), "f": (b"evil", False)}
+
+
+def test_what_is_removed_here_lies_here(tmp_path: Path, outside: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "d").symlink_to(outside)
+    (here / "link").symlink_to(outside / ".bashrc")
+    (here / "sub").mkdir()
+    (here / "sub/out").symlink_to(outside)
+    known = ["d/.bashrc", "d/.ssh/empty", "link", "sub"]
+    bring_lies(here, known=known)
+    assert untouched(outside)
+    assert listing(here) == {"d": f"-> {outside}", "sub": "folder", "sub/out": f"-> {outside}"}
+    bring_lies(here, entry("sub"))  # a file takes the place of a folder with a link in it
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("lengths", [[5], [3], [0], [-2], [4, 4], [True], ["4"], "4", {"a": 4}, 4], ids=str)
+def test_pieces_that_were_not_asked_for_are_refused(tmp_path: Path, lengths: object) -> None:
+    host = LyingHost(entry("a"), lengths=lengths)
+    with pytest.raises(EngineError, match="gpu1 sent other pieces of files than it was asked for"):
+        asyncio.run(fetch(host, "/out", tmp_path / "here", settled=True))
+    assert not (tmp_path / "here/a").exists()
 
 
 def test_folders_of_a_run_are_removed_and_those_that_are_gone_not_missed(host: Host, output: Path) -> None:

@@ -38,7 +38,8 @@ class Trip:
         self.plan: Plan = plan._replace(hosts=plan.hosts._replace(unique="u"))
         self.site = Site(self.project, folder / "home", 1)
         self.reached = set(NAMES)
-        self.luggage = Luggage(self.plan, self.site, self.run_dir, self.way)
+        self.warnings: list[str] = []
+        self.luggage = Luggage(self.plan, self.site, self.run_dir, self.way, self.warnings.append)
         self.runner = asyncio.Runner()  # one loop for all, as the courier has
         self._attempt = -1
 
@@ -182,8 +183,8 @@ def test_while_the_chief_writes_its_output_comes_again_and_again(trip: Trip, mon
     os.utime(trip.output("a") / "old", (1, 1))
 
     async def follow() -> None:
-        warned: list[str] = []
-        going = asyncio.create_task(trip.luggage.follow(warned.append))
+        warned = trip.warnings
+        going = asyncio.create_task(trip.luggage.follow())
         while not (trip.here / "old").exists():
             await asyncio.sleep(0.01)
         (trip.output("a") / "old").write_text("y")
@@ -220,6 +221,11 @@ def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., Trip]) -
         ("output: results", {"output": "project/results"}),
         ("output: /data/out", {"output": "run/output"}),
         ("output: .", {"output": "run/output"}),
+        ("output: results/..", {"output": "run/output"}),
+        ("output: ..", {"output": "run/output"}),
+        ("output: ../results", {"output": "run/output"}),
+        ("output: .\ncheckpoint: .", {"output": "run/output", "checkpoint": "run/checkpoint"}),
+        ("checkpoint: ../ckpt", {"output": "run/output", "checkpoint": "run/checkpoint"}),
         ("output: results\ncheckpoint: results/ckpt", {"output": "project/results"}),
         ("checkpoint: ckpt", {"output": "run/output", "checkpoint": "project/ckpt"}),
         ("checkpoint: /data/ckpt", {"output": "run/output", "checkpoint": "run/checkpoint"}),

@@ -1,0 +1,193 @@
+"""Files, folders and links beneath one folder, by paths that cannot lead out of it.
+
+Each name of a path is opened relative to the folder before it, and no symbolic link is followed. It does not matter
+what the folder holds, or what changes while a path is resolved. This file is also used on hosts: standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is opened without waiting for its other end
+
+
+class OutsideError(ValueError):
+    """A path does not name anything beneath a folder."""
+
+
+def split(path: str) -> list[str]:
+    """Return the names in a relative path; raise OutsideError for one that is absolute, climbs, or is no file name."""
+    names = path.split("/")
+    for name in names:
+        if name in ("", ".", "..") or "\0" in name:
+            raise OutsideError(f"{path!r} does not lie in its folder")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise OutsideError(f"{path!r} is not the name of a file") from None
+    return names
+
+
+def stays_beneath(path: str, target: str) -> bool:
+    """Return whether a link at this path cannot lead out of the folder, whatever other links of this kind lie there.
+
+    `..` may only stand at the beginning of the target: behind a name that is itself a link it climbs from elsewhere.
+    """
+    if not target or "\0" in target or target.startswith("/"):
+        return False
+    with suppress(UnicodeEncodeError):
+        os.fsencode(target)
+        names = [name for name in target.split("/") if name not in ("", ".")]
+        climbs = next((at for at, name in enumerate(names) if name != ".."), len(names))
+        return climbs < len(split(path)) and ".." not in names[climbs:]
+    return False
+
+
+class Beneath:
+    """One folder, held open; every path is relative to it."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Open a folder; its own path is trusted, and may lead through links."""
+        self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = os.fspath(folder)
+
+    def __enter__(self) -> Beneath:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the folder."""
+        os.close(self._root)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, and those on the way to it; a file or link in its place is removed, one on the way is not."""
+        names = split(path)
+        for depth in range(1, len(names) + 1):
+            with self._parent(names[:depth]) as (parent, name):
+                kind = _kind(name, parent)
+                if kind == stat.S_IFDIR:
+                    continue
+                if kind is not None and depth == len(names):
+                    os.unlink(name, dir_fd=parent)
+                with suppress(FileExistsError):  # what is in its place on the way is found out next
+                    os.mkdir(name, dir_fd=parent)
+
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        """Open a regular file and return its descriptor; raise OSError if a link, a folder or a device is there."""
+        with self._parent(split(path)) as (parent, name):
+            descriptor = os.open(name, flags | _NO_WAIT, mode, dir_fd=parent)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, "not a regular file", self._full(path))
+            return descriptor
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        """Return what is known of a file, folder or link; None if it does not exist."""
+        try:
+            with self._parent(split(path)) as (parent, name):
+                return os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def readlink(self, path: str) -> str | None:
+        """Return the target of a link; None if there is no link."""
+        try:
+            with self._parent(split(path)) as (parent, name):
+                return os.readlink(name, dir_fd=parent)
+        except OSError:
+            return None
+
+    def make_link(self, path: str, target: str) -> None:
+        """Make a symbolic link; raise FileExistsError if something is there."""
+        with self._parent(split(path)) as (parent, name):
+            os.symlink(target, name, dir_fd=parent)
+
+    def move(self, source: str, path: str) -> None:
+        """Give a file or link another path, in place of what is there, be it a folder with all that is in it."""
+        with self._parent(split(source)) as (old, source_name), self._parent(split(path)) as (new, name):
+            if _kind(name, new) == stat.S_IFDIR:
+                shutil.rmtree(name, dir_fd=new)
+            os.rename(source_name, name, src_dir_fd=old, dst_dir_fd=new)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, a link or an empty folder; a folder that is not empty stays, and so does what is not there."""
+        with suppress(FileNotFoundError, NotADirectoryError), self._parent(split(path)) as (parent, name):
+            if _kind(name, parent) != stat.S_IFDIR:
+                os.unlink(name, dir_fd=parent)
+                return
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder with all that is in it, a file or a link; what is not there is not missed."""
+        with suppress(FileNotFoundError, NotADirectoryError), self._parent(split(path)) as (parent, name):
+            if _kind(name, parent) == stat.S_IFDIR:
+                shutil.rmtree(name, dir_fd=parent)
+            else:
+                os.unlink(name, dir_fd=parent)
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        """Yield all that lies in the folder, or in one beneath it, each folder before what is in it."""
+        todo = [path]
+        while todo:
+            at = todo.pop()
+            for name in self._names(at):
+                inner = f"{at}/{name}" if at else name
+                found = self.lstat(inner)
+                if found is None:
+                    continue  # removed meanwhile
+                yield inner, found
+                if stat.S_ISDIR(found.st_mode):
+                    todo.append(inner)
+
+    def _names(self, path: str) -> list[str]:
+        try:
+            with self._opened(split(path) if path else []) as folder:
+                return sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @contextmanager
+    def _parent(self, names: list[str]) -> Iterator[tuple[int, str]]:
+        """Open the folder in which the last name lies; errors of what is done there get the whole path."""
+        try:
+            with self._opened(names[:-1]) as folder:
+                yield folder, names[-1]
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                error = OSError(errno.ENOTDIR, "a symbolic link is in the way")
+            error.filename, error.filename2 = self._full("/".join(names)), None
+            raise error from None
+
+    @contextmanager
+    def _opened(self, names: list[str]) -> Iterator[int]:
+        folder = os.dup(self._root)
+        try:
+            for name in names:
+                inner = os.open(name, _FOLDER, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._folder, path)
+
+
+def _kind(name: str, parent: int) -> int | None:
+    try:
+        return stat.S_IFMT(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return None
