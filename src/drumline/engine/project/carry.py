@@ -18,7 +18,15 @@ KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
 KEEP_BYTES = 4 << 30
 _BATCH_BYTES = 8 << 20  # at once, so that neither side holds more
 _TRIES = 5  # while files change under us, or somebody removes what was there
-_BOOT = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'drumline', 'exec'))"
+_PACKAGE = "drumline.engine.project.there"
+# Makes modules of the sources on stdin, as many bytes as it is told, and calls `main` of the last one.
+_BOOT = """
+import json, sys, types
+for name, source in json.loads(sys.stdin.buffer.read(int(sys.argv[1]))):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+module.main()
+"""
 
 
 class Answer(Protocol):
@@ -78,7 +86,7 @@ async def lay_out(
 
 async def ask(shell: Shell, python: str, script: str, request: object, rest: bytes = b"") -> tuple[Any, bytes]:
     """Run a script of `there` with this request; return what it answers, and the bytes behind that."""
-    source = resources.files("drumline.engine.project.there").joinpath(f"{script}.py").read_bytes()
+    source = _sources(script)
     argv = [python, "-X", "utf8", "-ISc", _BOOT, str(len(source))]
     answer = await shell.run(argv, source + json.dumps(request).encode() + b"\n" + rest)
     _, marked, said = answer.out.partition(MARK)
@@ -97,6 +105,13 @@ async def ask(shell: Shell, python: str, script: str, request: object, rest: byt
     if "error" in found:
         raise _refusal(shell.host, found)
     return found, data
+
+
+def _sources(script: str) -> bytes:
+    """Return a script of `there`, behind what it imports from there."""
+    folder = resources.files(_PACKAGE)
+    modules = [(f"{_PACKAGE}.{name}", folder.joinpath(f"{name}.py").read_text()) for name in ("beneath", script)]
+    return json.dumps(modules).encode()
 
 
 class _Errand:

@@ -208,7 +208,7 @@ class _Transfer:
             if file.executable:
                 os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | 0o111)
             os.utime(descriptor, ns=(file.mtime_ns, file.mtime_ns))
-        self._here.move(part, file.path)
+        self._here.move(part, self._here, file.path)
 
     def _link(self, found: Found) -> None:
         if self._here.readlink(found.path) == found.target:
@@ -216,7 +216,7 @@ class _Transfer:
         part = f"{SCRATCH}/link"
         self._here.remove(part)
         self._here.make_link(part, found.target)
-        self._here.move(part, found.path)
+        self._here.move(part, self._here, found.path)
 
     def _clear(self, gone: list[str]) -> None:
         for path in sorted(gone, reverse=True):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.engine.project.tree import Entry, Tree, read, walk, without_waiting
+from drumline.engine.project.tree import Entry, Tree, open_beneath, read, walk
 
 _PIECE_BYTES = 1 << 20
 
@@ -35,7 +34,7 @@ class Snapshot:
         for entry in tree.entries:
             if entry.kind != "file":
                 self._items[entry.path] = Item(entry)
-            elif known := _digest(root / entry.path):
+            elif known := _digest(root, entry.path):
                 digest, found = known
                 item = Item(entry._replace(size_bytes=found.st_size), digest, found.st_mtime_ns)
                 self._items[entry.path] = self._by_digest[digest] = item
@@ -77,7 +76,7 @@ class Snapshot:
         item = self._by_digest[digest]
         left = item.entry.size_bytes
         try:
-            with open(self._root / item.entry.path, "rb") as file:
+            with open_beneath(self._root, item.entry.path) as file:
                 while True:
                     piece = file.read(min(left, most_bytes))
                     left -= len(piece)
@@ -115,14 +114,12 @@ def _line(item: Item) -> tuple[str, str, bool, int, int]:
     return entry.kind, item.digest or entry.target, entry.executable, item.mtime_ns, entry.size_bytes
 
 
-def _digest(path: Path) -> tuple[str, os.stat_result] | None:
+def _digest(root: Path, path: str) -> tuple[str, os.stat_result] | None:
     """The hash of a file that keeps still; None if it does not, is gone, or cannot be read."""
     found = hashlib.sha256()
     try:
-        with open(path, "rb", opener=without_waiting) as file:
+        with open_beneath(root, path) as file:
             before = os.fstat(file.fileno())
-            if not stat.S_ISREG(before.st_mode):
-                return None
             while piece := file.read(_PIECE_BYTES):
                 found.update(piece)
             after = os.fstat(file.fileno())

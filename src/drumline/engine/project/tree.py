@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from drumline.engine.project.ignore import Rules, is_ignored, read_rules
+from drumline.engine.project.there.beneath import Beneath
 from drumline.errors import InputError
 
 GIT, OWN = ".gitignore", ".drumlineignore"
@@ -49,24 +51,25 @@ def read(root: Path, entry: Entry, look: Callable[[int], os.stat_result] = os.fs
     data = b""
     for _ in range(_TRIES):
         try:
-            with open(root / entry.path, "rb", opener=without_waiting) as file:
+            with open_beneath(root, entry.path) as file:
                 before = look(file.fileno())
-                if not stat.S_ISREG(before.st_mode):
-                    return None
                 data = file.read()
                 after = look(file.fileno())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
+            if error.errno == errno.EINVAL:
+                return None  # it has become something else than a file
             raise _unreadable(entry.path, error) from None
         if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size) and len(data) == after.st_size:
             return data, True
     return data, False
 
 
-def without_waiting(path: str, flags: int) -> int:
-    """Open a file that may have become a FIFO meanwhile."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+def open_beneath(root: Path, path: str) -> BinaryIO:
+    """Open a file of a folder to read it; links are not followed, and nothing else than a file is opened."""
+    with Beneath(root) as folder:
+        return os.fdopen(folder.open(path, os.O_RDONLY), "rb")
 
 
 class _Walker:

@@ -102,6 +102,38 @@ def test_what_the_training_wrote_beside_it_stays_and_what_is_carried_no_more_goe
     assert found["nothing/deep"] == (b"now a folder", False)
 
 
+def test_a_link_that_stands_where_a_folder_was_carried_is_not_followed(host: Host, project: Path) -> None:
+    send(host, project)
+    elsewhere = host.home / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "run.sh").write_text("not drumline's")
+    shutil.rmtree(there(host) / "src")
+    (there(host) / "src").symlink_to(elsewhere)
+    (project / "src/run.sh").write_text("changed")
+    with pytest.raises(EngineError, match=r"src/run.sh cannot be written on gpu1: .*[Nn]ot a directory"):
+        send(host, project)
+    shutil.rmtree(project / "src")
+    send(host, project)
+    assert listing(elsewhere) == {"run.sh": (b"not drumline's", False)}
+
+
+def test_a_file_is_read_as_the_file_that_it_was_when_it_was_listed(tmp_path: Path) -> None:
+    project, secret = tmp_path / "project", tmp_path / "secret"
+    (project / "src").mkdir(parents=True)
+    (project / "src/a").write_text("a")
+    (project / "b").write_text("b")
+    secret.mkdir()
+    (secret / "a").write_text("secret")
+    tree = walk(project)
+    shutil.rmtree(project / "src")
+    (project / "src").symlink_to(secret)
+    (project / "b").unlink()
+    (project / "b").symlink_to(secret / "a")
+    found = Snapshot(project, tree)
+    assert found.files == 0
+    assert not found.sizes
+
+
 def test_a_connection_that_breaks_leaves_the_folder_as_it_was(host: Host, project: Path) -> None:
     host.cut_after = 1
     with pytest.raises(EngineError, match="broke"):

@@ -1,1 +1,1 @@
-"""What runs on another machine before anything of drumline is there: each file by itself, standard library only."""
+"""What runs on another machine before anything of drumline is there: the standard library and `beneath` only."""

@@ -110,9 +110,9 @@ class Beneath:
         with self._parent(split(path)) as (parent, name):
             os.symlink(target, name, dir_fd=parent)
 
-    def move(self, source: str, path: str) -> None:
-        """Give a file or link another path, in place of what is there, be it a folder with all that is in it."""
-        with self._parent(split(source)) as (old, source_name), self._parent(split(path)) as (new, name):
+    def move(self, path: str, target: Beneath, target_path: str) -> None:
+        """Move a file or link to a path beneath a folder, in place of what is there, even of a folder with content."""
+        with target._parent(split(target_path)) as (new, name), self._parent(split(path)) as (old, source_name):
             if _kind(name, new) == stat.S_IFDIR:
                 shutil.rmtree(name, dir_fd=new)
             os.rename(source_name, name, src_dir_fd=old, dst_dir_fd=new)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from drumline.engine.project.there.beneath import Beneath
+
 MARK = b"\n--drumline--\n"  # in front of the answer: a login script may have said something before
 
 
@@ -39,10 +41,12 @@ def list_all(base: str, name: str, young_seconds: float) -> Iterator[list[object
                 yield [path, "file", known.st_size, known.st_mtime_ns, executable, "", young]
 
 
-def _read_part(path: str, offset: int, length: int, size: int, mtime_ns: int, may_grow: bool) -> bytes | None:
-    """A piece of a file; None if it is another by now. With a length below 0 so much at most, whatever it is."""
+def _read_part(
+    folder: Beneath, path: str, offset: int, length: int, size: int, mtime_ns: int, may_grow: bool
+) -> bytes | None:
+    """Return a piece of a file; None if it is another by now. With a length below 0 so much at most, whatever it is."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = folder.open(path, os.O_RDONLY)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
@@ -60,7 +64,8 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, object], list[bytes]]:
     path = os.path.normpath(os.path.join(os.path.expanduser(request["folder"]), request["path"]))
     base, name = (path, "") if request["path"] in ("", ".") else os.path.split(path)
     if "parts" in request:
-        found = [_read_part(os.path.join(base, part[0]), *part[1:]) for part in request["parts"]]
+        with Beneath(base) as folder:
+            found = [_read_part(folder, *part) for part in request["parts"]]
         lengths = [-1 if data is None else len(data) for data in found]
         return {"lengths": lengths}, [data for data in found if data]
     if not os.path.lexists(path):
@@ -77,7 +82,3 @@ def main() -> None:
     except OSError as error:
         answer = {"error": error.strerror, "errno": error.errno, "path": error.filename or request["folder"]}
     sys.stdout.buffer.write(MARK + json.dumps(answer).encode() + b"\n" + b"".join(data))
-
-
-if __name__ == "__main__":
-    main()

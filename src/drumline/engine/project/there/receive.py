@@ -18,6 +18,8 @@ import time
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
+from drumline.engine.project.there.beneath import Beneath
+
 MARK = b"\n--drumline--\n"  # in front of the answer: a login script may have said something before
 _PRUNE_SECONDS = 3600.0  # no more often than that
 
@@ -149,8 +151,8 @@ class Target:
         try:
             staged = {}
             for number, (path, entry) in enumerate(changed.items()):
-                staged[path] = f"{scratch}/{number}"
-                _stage(entry, store, staged[path])
+                staged[path] = str(number)
+                _stage(entry, store, f"{scratch}/{number}")
             # While files move it is neither, and whoever comes then writes all of it.
             between = dict.fromkeys((*self._known, *manifest), Entry("unknown"))
             for name, content in (("note", manifest), ("between", between)):
@@ -158,11 +160,10 @@ class Target:
                     json.dump(content, file)
             if self._is_there:
                 os.rename(f"{scratch}/between", self._note)
-                _clear(self._folder, gone)
-                _place(self._folder, changed, staged)
+                _place(scratch, staged, self._folder, changed, gone)
             else:
                 os.mkdir(f"{scratch}/folder", 0o755)
-                _place(f"{scratch}/folder", changed, staged)
+                _place(scratch, staged, f"{scratch}/folder", changed, [])
                 os.rename(f"{scratch}/folder", self._folder)
             os.rename(f"{scratch}/note", self._note)
         finally:
@@ -179,49 +180,38 @@ def _stage(entry: Entry, store: Store, path: str) -> None:
         os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
 
 
-def _clear(folder: str, gone: list[str]) -> None:
-    """Remove what is carried no more; a folder with something else in it stays."""
-    for path in sorted(gone, reverse=True):
-        full = f"{folder}/{path}"
-        if not os.path.isdir(full) or os.path.islink(full):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(full)
-        elif not os.listdir(full):
-            os.rmdir(full)
-
-
-def _place(folder: str, entries: Manifest, staged: dict[str, str]) -> None:
-    for path, entry in sorted(entries.items(), key=lambda each: os.fsencode(each[0])):
-        full = f"{folder}/{path}"
-        is_folder = os.path.isdir(full) and not os.path.islink(full)
-        if is_folder and entry.kind != "folder":
-            shutil.rmtree(full)
-        elif not is_folder and entry.kind == "folder" and os.path.lexists(full):
-            os.unlink(full)
-        if entry.kind == "folder":
-            os.makedirs(full, exist_ok=True)
-        else:
-            os.rename(staged[path], full)
+def _place(scratch: str, staged: dict[str, str], folder: str, entries: Manifest, gone: list[str]) -> None:
+    """Remove what is carried no more, except folders with something else in them; then move what was staged."""
+    with Beneath(scratch) as source, Beneath(folder) as target:
+        for path in sorted(gone, reverse=True):
+            target.remove(path)
+        for path, entry in sorted(entries.items(), key=lambda each: os.fsencode(each[0])):
+            if entry.kind == "folder":
+                target.make_folder(path)
+            else:
+                source.move(staged[path], target, path)
 
 
 def _scan(folder: str, wanted: Manifest) -> Manifest:
-    """What is there; a file of the size and the time of the one that is wanted is that one."""
+    """Return what is there; a file of the size and the time of the one that is wanted is that one."""
     found: Manifest = {}
-    for at, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            full = os.path.join(at, name)
-            path = os.path.relpath(full, folder)
-            known = os.lstat(full)
+    with Beneath(folder) as root:
+        for path, known in root.walk():
             mode, like = known.st_mode, wanted.get(path)
             if stat.S_ISREG(mode):
                 is_same = like and like[3:] == (known.st_mtime_ns, known.st_size)
-                content = like.content if like and is_same else _digest_of(full)
+                content = like.content if like and is_same else _digest_beneath(root, path)
                 found[path] = Entry("file", content, bool(mode & stat.S_IXUSR))
             elif stat.S_ISLNK(mode):
-                found[path] = Entry("link", os.readlink(full))
+                found[path] = Entry("link", root.readlink(path) or "")
             else:
                 found[path] = Entry("folder" if stat.S_ISDIR(mode) else "other")
     return found
+
+
+def _digest_beneath(root: Beneath, path: str) -> str:
+    with os.fdopen(root.open(path, os.O_RDONLY), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(manifest: bytes) -> Manifest:
@@ -294,7 +284,3 @@ def main() -> None:
         if request["expendable"] and error.errno in (errno.ENOSPC, errno.EDQUOT):
             shutil.rmtree(os.path.expanduser(request["store"]), ignore_errors=True)
     sys.stdout.buffer.write(MARK + json.dumps(answer).encode())
-
-
-if __name__ == "__main__":
-    main()

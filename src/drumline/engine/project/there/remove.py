@@ -17,12 +17,10 @@ def main() -> None:
     try:
         for folder in request["folders"]:
             path = os.path.expanduser(folder)
-            if os.path.lexists(path):
+            if os.path.islink(path):
+                os.unlink(path)
+            elif os.path.lexists(path):
                 shutil.rmtree(path)
     except OSError as error:
         answer = {"error": error.strerror, "errno": error.errno, "path": error.filename}
     sys.stdout.buffer.write(MARK + json.dumps(answer).encode())
-
-
-if __name__ == "__main__":
-    main()
