@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+_LONGEST_SECONDS = 1e15
+
 
 def count(number: int, noun: str) -> str:
     """`1 worker`, `3 workers`, `2 ps`."""
@@ -55,6 +57,8 @@ def span(seconds: float, *, parts: int = 2) -> str:
     """`0.4s`, `12s`, `3m5s`, `2h`: a length of time in its largest units."""
     if 0 < seconds < 10 and parts > 1:
         return f"{seconds:.1f}s"
+    if not seconds < _LONGEST_SECONDS:
+        return "ever"  # also what is not a number
     left, words = max(0, round(seconds)), []
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         number, left = divmod(left, length)

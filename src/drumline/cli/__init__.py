@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline import __version__
+from drumline.cli import terminal
 from drumline.errors import DrumlineError, EngineError, InputError, SeveralError, SpecError
 from drumline.words import of_system
 
@@ -114,18 +115,18 @@ def main(early: Early | None = None) -> None:
 
     Left without taking the interpreter apart, which takes as long as starting it and is of use to nobody.
     """
+    terminal.guard_streams()
     code = run(early=early)
     with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        terminal.flush()
     os._exit(code)
 
 
 def run(argv: Sequence[str] | None = None, *, early: Early | None = None) -> int:
     """Run the command line and return its exit code; `early` is the launch that it is to go on with."""
     try:
-        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, color=_colour(), obj=early)
-        sys.stdout.flush()
+        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, obj=early)
+        terminal.flush()
     except click.UsageError as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 shows the help by itself
             error.show()
@@ -147,6 +148,9 @@ def run(argv: Sequence[str] | None = None, *, early: Early | None = None) -> int
     except OSError as error:  # a disk that is full, a file that may not be read: of whatever nobody foresaw
         show_error(EngineError(of_system(error)))
         return EngineError.exit_code
+    except Exception as error:  # noqa: BLE001 - a defect; also its text may come from a host or a log
+        terminal.print_traceback(error)
+        return 1
     return code if isinstance(code, int) else 0
 
 
@@ -158,21 +162,14 @@ def _hint(error: click.UsageError) -> str:
 
 
 def show_error(error: DrumlineError) -> None:
-    """Tell the user what was refused and what to do."""
+    """Print what was refused and what to do."""
     if isinstance(error, SeveralError):
         for each in error.errors:
             show_error(each)
         return
     message = error.message
     if isinstance(error, SpecError):
-        click.echo(message, err=True)
+        terminal.print_lines(map(str, error.problems), err=True)
         number = len(error.problems)
         message = f"{number} problems, nothing was done" if number > 1 else "one problem, nothing was done"
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True, color=_colour())
-    if error.hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True, color=_colour())
-
-
-def _colour() -> bool | None:
-    """Colour where there is a terminal, unless NO_COLOR says otherwise."""
-    return False if os.environ.get("NO_COLOR") else None
+    terminal.print_error(message, error.hint)

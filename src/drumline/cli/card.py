@@ -13,21 +13,22 @@ from drumline.view.card import Card, Followers
 from drumline.words import printable
 
 _NARROW = 40  # columns; below that lines are left to the terminal
+_LONGEST = 4000  # characters of a line
 _NAMES = 4  # are spelled out
 _TOLD_LATE_SECONDS = 1.0  # a start, when its replica may have fallen already; what is more is a clock that was set back
 
 
-def spell_card(run: str, card: Card, columns: int | None) -> str:
+def spell_card(run: str, card: Card, columns: int | None) -> list[str]:
     """The card as lines behind a bar, none wider than this; None is as wide as it takes."""
     remedy = remedy_for(card.cause)
     hints = [f"hint: {remedy}"] if remedy else []
     paragraphs = [[_headline(run, card), _facts(run, card)], list(card.lines), [_followers(run, card)], hints]
     lines: list[str] = []
     for paragraph in paragraphs:
-        said = [printable(line) for line in paragraph if line]
+        said = [_cut(printable(line)) for line in paragraph if line]
         lines += ["", *said] if lines and said else said
     width = columns - 2 if columns and columns >= _NARROW else None
-    return "\n".join(f"{BAR} {piece}".rstrip() for line in lines for piece in _wrapped(line, width))
+    return [f"{BAR} {piece}".rstrip() for line in lines for piece in _wrapped(line, width)]
 
 
 def card_data(run: str, card: Card | None) -> dict[str, object] | None:
@@ -99,11 +100,15 @@ def _spell(run: str, name: ReplicaId | None) -> str | None:
     return f"{run}.{name}" if name else None
 
 
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
 def _wrapped(line: str, width: int | None) -> list[str]:
     """A line in pieces, the later ones a little to the right of it."""
     if width is None or len(line) <= width:
         return [line]
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    indent = " " * min(len(line) - len(line.lstrip()) + 2, width // 2)
     pieces, rest = [], line
     while len(rest) > width:
         cut = rest.rfind(" ", len(indent) + 1, width + 1)

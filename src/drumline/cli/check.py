@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import click
@@ -15,6 +14,7 @@ from drumline.cli.options import (
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
 )
+from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, table, warn
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
@@ -52,13 +52,11 @@ def command(
         loaded = load(file, given=given, on=on, context=context, namespace=namespace, hosts=hosts)
     except SpecError as error:
         if form == "json":
-            click.echo(
-                json.dumps({"ok": False, "problems": [problem._asdict() for problem in error.problems]}, indent=2)
-            )
+            print_json({"ok": False, "problems": [problem._asdict() for problem in error.problems]})
         raise
     if form == "json":
         opinion = _ask_engine(loaded)
-        click.echo(json.dumps(_data(loaded, opinion), indent=2, ensure_ascii=False))
+        print_json(_data(loaded, opinion))
         if opinion.objections:
             raise EngineError("; ".join(opinion.objections))
     else:
@@ -75,12 +73,11 @@ def show_plan(loaded: Loaded) -> None:
     for remark in opinion.remarks:
         warn(remark)
     verdict = "cannot start" if opinion.objections else "is fine"
-    click.echo(f"{loaded.source} {verdict}: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
-    click.echo()
-    click.echo(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
-    click.echo()
-    for line in _notes(plan):
-        click.echo(line)
+    print_line(f"{loaded.source} {verdict}: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
+    print_line()
+    print_lines(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
+    print_line()
+    print_lines(_notes(plan))
     if opinion.objections:
         raise EngineError("; ".join(opinion.objections))
 

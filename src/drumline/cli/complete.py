@@ -13,6 +13,7 @@ from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
 from drumline.store.home import home_dir, home_of
 from drumline.view.runs import RunRow, recent_runs
+from drumline.words import printable
 
 _MOST = 100  # nobody reads on
 
@@ -49,7 +50,7 @@ class RunIds(click.types.StringParamType):
         for row in recent_runs(home_dir(os.environ), read_clock(), limit=_MOST).runs:
             over = _OVER.get(self._command, row.summary.is_final)
             if row.summary.id.startswith(incomplete) and row.summary.is_final == over:
-                yield CompletionItem(row.summary.id + self._end, help=_about(row))
+                yield CompletionItem(printable(row.summary.id) + self._end, help=_about(row))
 
     def _replicas(self, incomplete: str) -> Iterator[CompletionItem]:
         if self._command not in _WHOLE:
@@ -71,4 +72,4 @@ def offer_runs(name: str, command: click.Command) -> None:
 
 
 def _about(row: RunRow) -> str:
-    return f"{row.summary.name} {row.summary.phase}"  # no comma: fish would cut it there
+    return printable(f"{row.summary.name} {row.summary.phase}")  # no comma: fish would cut it there

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from drumline.cli.terminal import print_document
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -22,4 +24,4 @@ def command(ctx: click.Context, shell: str) -> None:
         raise click.ClickException(f"no completion for {shell}")
     complete = kind(ctx.find_root().command, {}, "drumline", "_DRUMLINE_COMPLETE")
     # Not `complete.source()`: for bash it starts one to ask for its version, which says nothing of the user's.
-    click.echo(complete.source_template % complete.source_vars())
+    print_document(f"{complete.source_template % complete.source_vars()}\n")

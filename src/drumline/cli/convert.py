@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from drumline.cli.options import PARAMETER_OPTION
+from drumline.cli.terminal import print_document
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.load import check_spec, read_file, read_given
@@ -53,7 +54,7 @@ def command(
         warn(remark)
     written = write(draft)
     check_spec(written.encode(), draft.spot.source)
-    click.echo(written, nl=False)
+    print_document(written)
 
 
 def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> Draft:

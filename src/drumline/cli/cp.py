@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from drumline.cli.inspect import find_output
+from drumline.cli.terminal import print_warning
 from drumline.errors import InputError
 
 # A run's number, with the path there behind a colon; everything else is a file of this machine.
@@ -28,7 +29,8 @@ def command(source: str, target: str) -> None:
     if there and here:
         raise InputError("both are of a run", hint="copy the first to this machine, and from there to the other")
     if there:
-        find_output(there[1]).fetch(there[2], Path(target))
+        for warning in find_output(there[1]).fetch(there[2], Path(target)):
+            print_warning(warning)
     elif here:
         if not os.path.lexists(source):
             raise InputError(f"there is no {source}")

@@ -7,10 +7,11 @@ from shlex import quote
 from signal import Signals
 
 from drumline.cli.card import card_data, spell_card
-from drumline.cli.frame import Frame, as_json, terminal_columns
+from drumline.cli.frame import Frame, terminal_columns
 from drumline.cli.goodput import describe_goodput, goodput_data
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
 from drumline.cli.row import note, run_data
+from drumline.cli.terminal import json_lines
 from drumline.cli.text import rounded, span, table, utc
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
@@ -18,7 +19,7 @@ from drumline.run.unit import describe_revival
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
-from drumline.words import listed, printable
+from drumline.words import listed
 
 _LONGEST = 200  # of an exception; the log has the rest
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -35,14 +36,14 @@ def look_at_run(home: str, text: str, form: str) -> Frame:
         details = details._replace(replicas=tuple(row for row in details.replicas if row.id in meant))
     is_last = details.run.summary.is_final
     if form == "json":
-        return Frame(as_json(_data(details)), is_last=is_last, is_data=True)
-    parts = [_head(details, now), _replicas(details)]
+        return Frame(json_lines(_data(details)), is_last=is_last, is_data=True)
+    lines = [*_head(details, now), "", *_replicas(details)]
     if details.card and target.role is None:
-        parts.insert(0, spell_card(details.run.summary.id, details.card, terminal_columns()))
-    return Frame("\n\n".join(parts), is_last=is_last)
+        lines = [*spell_card(details.run.summary.id, details.card, terminal_columns()), "", *lines]
+    return Frame(lines, is_last=is_last)
 
 
-def _head(details: RunDetails, now: Moment) -> str:
+def _head(details: RunDetails, now: Moment) -> list[str]:
     run = details.run.summary
     name = run.project if run.name == run.project else f"{run.project}, {run.name}"
     parameters = " ".join(f"{key}={quote(value)}" for key, value in details.plan.parameters.items())
@@ -64,7 +65,7 @@ def _head(details: RunDetails, now: Moment) -> str:
         "Returned": "; ".join(describe_revival(revival) for revival in details.revivals),
         "Warning": listed(details.warnings),
     }
-    return "\n".join(f"{f'{word}:':<11} {printable(text)}" for word, text in facts.items() if text)
+    return [f"{f'{word}:':<11} {text}" for word, text in facts.items() if text]
 
 
 def _output(details: RunDetails, now: Moment) -> str:
@@ -109,7 +110,7 @@ def _revision(details: RunDetails) -> str:
     return f"{details.revision}, with changes" if details.is_dirty else details.revision
 
 
-def _replicas(details: RunDetails) -> str:
+def _replicas(details: RunDetails) -> list[str]:
     """A table without the columns in which nobody has anything."""
     run, rows = details.run.summary, details.replicas
     day = (utc(run.started_at) or "")[:11]
@@ -128,7 +129,7 @@ def _replicas(details: RunDetails) -> str:
         "CPUS": ["" if row.resources.cpus is None else f"{row.resources.cpus:g}" for row in rows],
         "MEMORY": [_size(row.resources.memory_bytes) for row in rows],
         "GPUS": ["" if row.resources.gpus is None else str(row.resources.gpus) for row in rows],
-        "MESSAGE": [printable(_message(row)) for row in rows],
+        "MESSAGE": [_message(row) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}
     return table(tuple(shown), list(zip(*shown.values(), strict=True)))

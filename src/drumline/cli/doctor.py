@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from drumline.cli.options import (
     SPEC_ARGUMENT,
 )
 from drumline.cli.patience import told_after_a_moment
+from drumline.cli.terminal import print_hint, print_json, print_lines
 from drumline.cli.text import FORM_OPTION, table
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import find_doctor
@@ -53,12 +53,12 @@ def command(
     with told_after_a_moment(f"looking at {_place(patient)}..."):
         found = list(find_doctor(patient.engine)(patient))
     if form == "json":
-        click.echo(json.dumps([each._asdict() for each in found], indent=2, ensure_ascii=False))
+        print_json([each._asdict() for each in found])
     else:
-        click.echo(table(("WHAT", "STATE", "FOUND"), [_cells(each) for each in found]))
+        print_lines(table(("WHAT", "STATE", "FOUND"), [_cells(each) for each in found]))
         for each in found:
             if each.hint:
-                click.echo(f"{click.style('hint:', fg='cyan')} {each.subject}: {each.hint}", err=True)
+                print_hint(f"{each.subject}: {each.hint}")
     ctx.exit(1 if any(each.verdict == MISSING for each in found) else 0)
 
 

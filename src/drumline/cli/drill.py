@@ -9,6 +9,7 @@ import click
 from drumline.cli.drilled import Bounds, show_report
 from drumline.cli.options import HOSTS_OPTION, ON_OPTION, PARAMETER_OPTION
 from drumline.cli.rehearsal import Moment, Rehearsal
+from drumline.cli.terminal import print_line
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.cli.train import require_launchable
 from drumline.engine.protocol import Saboteur
@@ -103,15 +104,15 @@ def command(
         if rehearsal.wait(moment):
             reached = rehearsal.hurt()
             where = "" if reached is None else f" at step {reached}"
-            click.echo(f"drumline: {_DONE[harm]} {folder.id}.{victim}{where}", err=True)
+            print_line(f"drumline: {_DONE[harm]} {folder.id}.{victim}{where}", err=True)
             report = rehearsal.see(within)
             passed = show_report(folder, report, Bounds(within, steps_lost), form)
         else:
-            click.echo(f"drumline: {rehearsal.too_late} before the moment came; nobody was hurt", err=True)
+            print_line(f"drumline: {rehearsal.too_late} before the moment came; nobody was hurt", err=True)
     finally:
         if is_own and not keep and not read_state(folder).phase.is_final:
             stop_run(folder, force=True)
-            click.echo(f"drumline: run {folder.id} was for the drill, and is ended", err=True)
+            print_line(f"drumline: run {folder.id} was for the drill, and is ended", err=True)
     ctx.exit(0 if passed else 1)
 
 
@@ -169,7 +170,7 @@ def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, Repl
         take_up(folder)
     if plan.restart != loaded.plan.restart:
         warn("the spec allows no restart; the drill allows one, to see what it would be worth")
-    click.echo(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)
+    print_line(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)
     return folder, victim, saboteur
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import click
-
-from drumline.cli.frame import as_json
 from drumline.cli.rehearsal import Report
+from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import rounded, span
 from drumline.store.folder import RunFolder
 from drumline.store.summary import describe_cause
@@ -26,7 +24,7 @@ def show_report(folder: RunFolder, report: Report, bounds: Bounds, form: str) ->
     exceeded = failures(report, bounds)
     passed = report.came_back and not report.wrong and not exceeded
     if form == "json":
-        click.echo(as_json(_data(folder, report, bounds, exceeded, passed=passed)))
+        print_json(_data(folder, report, bounds, exceeded, passed=passed))
         return passed
     facts = {
         "Hurt": _hurt(folder, report),
@@ -37,10 +35,10 @@ def show_report(folder: RunFolder, report: Report, bounds: Bounds, form: str) ->
         "Verdict": _verdict(folder, report),
     }
     for word, text in facts.items():
-        click.echo(f"{f'{word}:':<11} {text}")
+        print_line(f"{f'{word}:':<11} {text}")
     for each in exceeded:
-        click.echo(f"{'Exceeded:':<11} {each}")
-    click.echo(f"{'Drill:':<11} {'passed' if passed else 'FAILED'}")
+        print_line(f"{'Exceeded:':<11} {each}")
+    print_line(f"{'Drill:':<11} {'passed' if passed else 'FAILED'}")
     return passed
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
 import click
 
+from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, span, table, utc
 from drumline.runtime.environment import remove_unused
 from drumline.store.home import cache_of
@@ -26,14 +26,16 @@ def command(*, prune: bool, form: str) -> None:
     root = str(cache_of(os.environ) / "environments")
     if prune:
         for folder in remove_unused(root, 0.0):
-            click.echo(f"removed {folder}", err=form == "json")
+            print_line(f"removed {folder}", err=form == "json")
     rows = environment_rows(root)
     if form == "json":
-        click.echo(json.dumps([_data(row) for row in rows], indent=2, ensure_ascii=False))
+        print_json([_data(row) for row in rows])
     elif rows and not prune:
-        click.echo(table(("NAME", "STATE", "SIZE", "USED", "REQUIREMENTS"), [_cells(row, time.time()) for row in rows]))
+        print_lines(
+            table(("NAME", "STATE", "SIZE", "USED", "REQUIREMENTS"), [_cells(row, time.time()) for row in rows])
+        )
     elif not rows and not prune:
-        click.echo(f"there are none in {root}", err=True)
+        print_line(f"there are none in {root}", err=True)
 
 
 def _cells(row: EnvironmentRow, now: float) -> tuple[str, ...]:

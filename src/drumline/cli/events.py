@@ -8,7 +8,7 @@ from typing import NamedTuple, assert_never
 
 import click
 
-from drumline.cli.frame import as_json
+from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import FORM_OPTION, span, utc
 from drumline.errors import EngineError
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
@@ -45,7 +45,7 @@ from drumline.run.unit import describe_revival
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
 from drumline.store.journal import Record, read_journal
-from drumline.words import bulk, count, printable
+from drumline.words import bulk, count
 
 
 @click.command()
@@ -67,12 +67,12 @@ def command(target: str, form: str) -> None:
     if meant.role is not None:
         told = [each for each in told if _replica(each.record.event) in replicas]
     if form == "json":
-        click.echo(as_json([_data(folder.id, each.record, each.follows) for each in told]))
+        print_json([_data(folder.id, each.record, each.follows) for each in told])
         return
     for (at, _, _, event), follows, some in told:
-        click.echo(f"[{utc(at)}] {_subject(folder.id, event)} {printable(_words(event, some=some))}")
+        print_line(f"[{utc(at)}] {_subject(folder.id, event)} {_words(event, some=some)}")
         for sentence in follows:
-            click.echo(f"[{utc(at)}] {folder.id}: {printable(sentence)}")
+            print_line(f"[{utc(at)}] {folder.id}: {sentence}")
 
 
 class _Told(NamedTuple):

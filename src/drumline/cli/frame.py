@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import click
+from drumline.cli.terminal import (
+    Escaped,
+    escape,
+    has_colour,
+    join,
+    move_up,
+    print_lines,
+    style,
+    terminal_size,
+    write,
+)
 
 PAUSE_SECONDS = 1.0
 BAR = "┃"  # in front of each line of a card
@@ -22,26 +30,26 @@ _STATE = r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FA
 class Frame(NamedTuple):
     """A picture of how things stand: the result, words beside it, and whether it will change no more."""
 
-    text: str = ""
-    talk: str = ""
+    lines: Sequence[str] = ()
+    talk: Sequence[str] = ()
     is_last: bool = False
     is_table: bool = False  # its lines may be cut; whoever wants all of one looks at that alone
     is_data: bool = False  # for a program
 
 
-def show_card(text: str) -> None:
+def show_card(lines: Sequence[str]) -> None:
     """Print a card; on a terminal in colour."""
-    click.echo("\n".join(_draw(text, None)) if _terminal_size() else text)
+    write(join(_draw(lines, None), "\n"))
 
 
 def show(frame: Frame) -> None:
     """Print a picture once; on a terminal in colour, a table no wider than that."""
-    if frame.text:
-        size = None if frame.is_data else _terminal_size()
-        columns = size.columns if size and frame.is_table else None
-        click.echo("\n".join(_draw(frame.text, columns)) if size else frame.text)
-    if frame.talk:
-        click.echo(frame.talk, err=True)
+    size = None if frame.is_data else terminal_size()
+    if frame.lines and size:
+        write(join(_draw(frame.lines, size.columns if frame.is_table else None), "\n"))
+    else:
+        print_lines(frame.lines)
+    print_lines(frame.talk, err=True)
 
 
 def sleep() -> None:
@@ -54,13 +62,12 @@ def watch(look: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> No
     drawn, before = 0, None
     while True:
         frame = look()
-        size = None if frame.is_data else _terminal_size()
+        size = None if frame.is_data else terminal_size()
         if size:
-            lines = _draw("\n".join(part for part in (frame.text, frame.talk) if part), size.columns)
+            lines = _draw((*frame.lines, *frame.talk), size.columns)
             if len(lines) >= size.lines > 2:
-                lines[size.lines - 2 :] = [f"… {len(lines) - size.lines + 2} more lines"]
-            back = f"\x1b[{drawn}A" if drawn else ""
-            click.echo(f"{back}\x1b[J" + "\n".join(lines), color=True)  # these are moves, not colours
+                lines[size.lines - 2 :] = [escape(f"… {len(lines) - size.lines + 2} more lines")]
+            write(join((move_up(drawn), join(lines, "\n"))))
             drawn = len(lines)
         elif frame != before:
             show(frame)
@@ -70,46 +77,39 @@ def watch(look: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> No
         pause()
 
 
-def as_json(data: object) -> str:
-    """Data for a program; what is no text in a file's name stays an escape, which is JSON too."""
-    import json  # noqa: PLC0415 - who reads a table does not wait for it
-
-    return json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
-
-
 def terminal_columns() -> int | None:
     """How wide the terminal is that shows our results; None if none does."""
-    size = _terminal_size()
+    size = terminal_size()
     return size.columns if size else None
 
 
-def _terminal_size() -> os.terminal_size | None:
-    try:
-        return os.get_terminal_size(sys.stdout.fileno())
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def _draw(text: str, columns: int | None) -> list[str]:
-    colourful = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    lines = []
-    for number, line in enumerate(text.splitlines()):
-        cut = f"{line[: columns - 1]}…" if columns and len(line) > columns else line
+def _draw(lines: Iterable[str], columns: int | None) -> list[Escaped]:
+    """Return lines as a terminal shows them, in colour if it has some, and cut to this width."""
+    colourful = has_colour()
+    drawn = []
+    for number, line in enumerate(lines):
+        text = escape(line)
+        if columns and len(text) > columns:
+            text = join((escape(text[: columns - 1]), escape("…")))
         if colourful:
-            cut = (
-                _paint_card(cut, is_first=number == 0) if cut.startswith(BAR) else re.sub(_STATE, _paint, cut, count=1)
-            )
-        lines.append(cut)
-    return lines
+            text = _paint_card(text, is_first=number == 0) if text.startswith(BAR) else _paint_state(text)
+        drawn.append(text)
+    return drawn
 
 
-def _paint_card(line: str, *, is_first: bool) -> str:
+def _paint_card(line: Escaped, *, is_first: bool) -> Escaped:
     """A red bar; what happened in bold, and where it did fainter than the rest."""
-    text = line.removeprefix(BAR)
+    text = escape(line.removeprefix(BAR))
     is_bold = is_first or _EXCEPTION.match(text) is not None
     is_place = text.startswith(("   File ", "   …"))
-    return click.style(BAR, fg="red") + (click.style(text, bold=is_bold or None, dim=is_place or None) if text else "")
+    bar = style(escape(BAR), colour="red")
+    return join((bar, style(text, bold=is_bold or None, dim=is_place or None))) if text else bar
 
 
-def _paint(match: re.Match[str]) -> str:
-    return click.style(match[0], fg=_COLOURS.get(match[0], "blue"))
+def _paint_state(line: Escaped) -> Escaped:
+    """Colour the first name of a state in a line."""
+    found = re.search(_STATE, line)
+    if found is None:
+        return line
+    word = style(escape(found[0]), colour=_COLOURS.get(found[0], "blue"))
+    return join((escape(line[: found.start()]), word, escape(line[found.end() :])))

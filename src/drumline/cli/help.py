@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from drumline.cli import COMMANDS
+from drumline.cli.terminal import print_document
 from drumline.errors import InputError
 from drumline.words import nearest
 
@@ -29,14 +30,14 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show what a COMMAND takes, or a page about a TOPIC; without either, the list of topics."""
     if not words:
-        click.echo(_overview())
+        print_document(f"{_overview()}\n")
     elif words[0] in COMMANDS:
         root = ctx.find_root().command
         root.main([*words, "--help"], prog_name="drumline", standalone_mode=False, color=ctx.color)
     elif len(words) > 1 or words[0] not in TOPICS:
         raise InputError(f"no command or topic `{' '.join(words)}`", hint=_meant("-".join(words)))
     else:
-        click.echo(topic(words[0]), nl=False)
+        print_document(topic(words[0]))
 
 
 def topic(name: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from drumline.cli.frame import Frame, as_json, terminal_columns
+from drumline.cli.frame import Frame, terminal_columns
+from drumline.cli.terminal import json_lines
 from drumline.cli.text import span, table, utc
 from drumline.cli.usage import GIB, sample_data
 from drumline.run.id import Target
@@ -23,11 +24,14 @@ def look_at_history(home: Path, targets: Sequence[Target], form: str) -> Frame:
     """Show what the replicas that are meant have used."""
     runs = [run_use(find_folder(home, target.run), target, read_clock()) for target in targets]
     if form == "json":
-        return Frame(as_json([_data(run) for run in runs]), is_data=True)
+        return Frame(json_lines([_data(run) for run in runs]), is_data=True)
     empty = [run.run.summary.id for run in runs if not any(replica.samples for replica in run.replicas)]
     talk = [f"run {name}: nobody has looked at what it uses" for name in empty]
-    texts = [_text(run, terminal_columns() or _USUAL) for run in runs if run.run.summary.id not in empty]
-    return Frame("\n\n".join(texts), "\n".join(talk), is_table=True)
+    shown: list[str] = []
+    for run in runs:
+        if run.run.summary.id not in empty:
+            shown += [""] * bool(shown) + _lines(run, terminal_columns() or _USUAL)
+    return Frame(shown, talk, is_table=True)
 
 
 def _cores(sample: Sample) -> float:
@@ -54,7 +58,7 @@ _MEASURES: dict[str, tuple[Value, str]] = {
 }
 
 
-def _text(run: RunUse, width: int) -> str:
+def _lines(run: RunUse, width: int) -> list[str]:
     """A table with a line for everything that is known of a replica, and time from left to right in what is left."""
     summary = run.run.summary
     known = [
@@ -64,7 +68,7 @@ def _text(run: RunUse, width: int) -> str:
         if (found := extent(replica.samples, value))
     ]
     rows = [(replica.id, what, *_numbers(found, form)) for replica, what, found, form, _ in known]
-    lines = table(("ID", "", "MIN", "MEAN", "MAX"), rows).splitlines()
+    lines = table(("ID", "", "MIN", "MEAN", "MAX"), rows)
     room = width - max(map(len, lines)) - 2
     bars = [
         _bars(series(replica.samples, value, start=run.start, end=run.end, width=room), found.most)
@@ -75,7 +79,7 @@ def _text(run: RunUse, width: int) -> str:
     drawn = [f"{line:<{left}}  {bar}".rstrip() for line, bar in zip_longest(lines, ["", *bars], fillvalue="")]
     lasted = span(run.end - run.start)
     title = f"Run {summary.id} ({summary.project}), {summary.phase}: {lasted} from {utc(run.start)} to {utc(run.end)}"
-    return "\n".join((title, "", *drawn))
+    return [title, "", *drawn]
 
 
 def _numbers(found: Extent, form: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from drumline.cli.schema import shipped_schema
+from drumline.cli.terminal import print_line
 from drumline.errors import InputError
 from drumline.words import listed
 
@@ -186,15 +187,16 @@ def _undone_on_failure() -> Iterator[list[Path]]:
 def _show_template(directory: Path, written: list[str]) -> None:
     """Say what is there now, and what to do with it."""
     for name in written:
-        click.echo(f"wrote {directory / name}")
-    click.echo("\nNext, when its image is set:")
+        print_line(f"wrote {directory / name}")
+    print_line()
+    print_line("Next, when its image is set:")
     if directory.absolute() != Path.cwd():
-        click.echo(f"  cd {shlex.quote(str(directory))}")
+        print_line(f"  cd {shlex.quote(str(directory))}")
     claim, inspector = "-p create_pvc_checkpoint=false", "-p create_volume_inspector=false"
-    click.echo(f"  drumline render {JINJA} {inspector} | kubectl create -f -     make the claim")
-    click.echo(f"  drumline render {JINJA} {claim} {inspector} -p deploy=true | kubectl create -f -     train")
-    click.echo(f"  drumline render {JINJA} {claim} | kubectl create -f -     look at what was saved")
-    click.echo(f"  drumline convert {JINJA} > {SPEC}     have drumline do all of it")
+    print_line(f"  drumline render {JINJA} {inspector} | kubectl create -f -     make the claim")
+    print_line(f"  drumline render {JINJA} {claim} {inspector} -p deploy=true | kubectl create -f -     train")
+    print_line(f"  drumline render {JINJA} {claim} | kubectl create -f -     look at what was saved")
+    print_line(f"  drumline convert {JINJA} > {SPEC}     have drumline do all of it")
 
 
 def _missing_framework(framework: str) -> str | None:
@@ -207,16 +209,17 @@ def _missing_framework(framework: str) -> str | None:
 def _show_next(directory: Path, written: list[str], missing: str | None = None) -> None:
     """Say what is there now, and what to do with it; first of all to install the framework, if it is missing."""
     for name in written:
-        click.echo(f"wrote {directory / name}")
+        print_line(f"wrote {directory / name}")
     if SCHEMA not in written:
-        click.echo(f"kept {directory / SCHEMA}; `drumline schema` prints today's")
-    click.echo("\nNext:")
+        print_line(f"kept {directory / SCHEMA}; `drumline schema` prints today's")
+    print_line()
+    print_line("Next:")
     if directory.absolute() != Path.cwd():
-        click.echo(f"  cd {shlex.quote(str(directory))}")
+        print_line(f"  cd {shlex.quote(str(directory))}")
     steps = {f"pip install {missing}": "it is not in the environment that drumline is in"} if missing else {}
     steps["drumline check"] = "name every mistake, or show who would run"
     steps["drumline train"] = "train with everyone, here"
     steps["python train.py"] = "train alone, as one process"
     width = max(map(len, steps))
     for step, about in steps.items():
-        click.echo(f"  {step.ljust(width)}    {about}")
+        print_line(f"  {step.ljust(width)}    {about}")

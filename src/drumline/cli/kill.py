@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from drumline.cli.patience import told_after_a_moment
+from drumline.cli.terminal import print_line
 from drumline.cli.text import utc
 from drumline.errors import InputError
 from drumline.run.doubt import Doubt, doubts_from_text
@@ -35,7 +36,7 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
     for folder in [_folder(text) for text in dict.fromkeys(ids)]:
         before = read_state(folder)
         if before.phase.is_final:
-            click.echo(f"run {folder.id} was over already: {before.phase}")
+            print_line(f"run {folder.id} was over already: {before.phase}")
             unsure |= _is_in_doubt(folder)
         else:
             running.append(folder)
@@ -44,13 +45,13 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
         with told_after_a_moment(_waits(folder, force=force)):
             state = wait_until_stopped(folder, before, force=force)
         if not state.phase.is_final:
-            click.echo(f"run {folder.id} was ended, and has been resumed since: {state.phase}")
+            print_line(f"run {folder.id} was ended, and has been resumed since: {state.phase}")
         elif in_doubt := _is_in_doubt(folder):
             unsure |= in_doubt
         elif state.phase is Phase.KILLED:
-            click.echo(f"killed run {folder.id}; nothing of it is alive")
+            print_line(f"killed run {folder.id}; nothing of it is alive")
         else:
-            click.echo(f"run {folder.id} ended by itself first: {state.phase}")
+            print_line(f"run {folder.id} ended by itself first: {state.phase}")
     if unsure:
         ctx.exit(1)
 
@@ -80,12 +81,12 @@ def _is_in_doubt(folder: RunFolder) -> bool:
     over = [doubt for doubt in doubts if doubt.until is not None and doubt.until <= now]
     for doubt in over:
         ended = f"whatever ran there has ended by its lease, at the latest at {utc(doubt.until)}"
-        click.echo(f"run {folder.id} is over; {doubt.host} could not be reached, and {ended}")
+        print_line(f"run {folder.id} is over; {doubt.host} could not be reached, and {ended}")
     left = [doubt for doubt in doubts if doubt not in over]
     if not left:
         return False
-    click.echo(f"run {folder.id} is over, but {listed([doubt.host for doubt in left])} could not be reached", err=True)
-    click.echo(f"hint: whatever is left there {_until(left, hosts.lease_seconds)}", err=True)
+    print_line(f"run {folder.id} is over, but {listed([doubt.host for doubt in left])} could not be reached", err=True)
+    print_line(f"hint: whatever is left there {_until(left, hosts.lease_seconds)}", err=True)
     return True
 
 

@@ -72,18 +72,19 @@ def _since(batches: Iterable[list[Item]], at: float | None) -> Iterator[list[Ite
 
 def _last(batches: Iterable[list[Item]], number: int) -> list[Item]:
     """The last so many lines of the replicas, and what happened from the first of them on."""
-    kept: deque[Item] = deque()
+    kept: deque[tuple[Item, int]] = deque()  # each with the number of its lines
     lines = 0
     for items in batches:
         for item in items:
-            kept.append(item)
-            lines += _count(item)
-            while kept and lines - _count(kept[0]) >= number:
-                lines -= _count(kept.popleft())
-    if kept and isinstance(kept[0], Lines) and lines > number:
-        cut = kept[0].data.split(b"\n", lines - number)[-1]
-        kept[0] = kept[0]._replace(data=cut)
-    return list(kept)
+            kept.append((item, _count(item)))
+            lines += kept[-1][1]
+            while kept and lines - kept[0][1] >= number:
+                lines -= kept.popleft()[1]
+    found = [item for item, _ in kept]
+    if found and isinstance(found[0], Lines) and lines > number:
+        cut = found[0].data.split(b"\n", lines - number)[-1]
+        found[0] = found[0]._replace(data=cut)
+    return found
 
 
 def _count(item: Item) -> int:

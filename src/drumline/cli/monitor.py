@@ -11,8 +11,9 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.frame import Frame, as_json, show, terminal_columns, watch
+from drumline.cli.frame import Frame, show, terminal_columns, watch
 from drumline.cli.status import working_directory
+from drumline.cli.terminal import json_lines
 from drumline.cli.text import FORM_OPTION
 from drumline.cli.usage import picture, run_usage
 from drumline.errors import InputError
@@ -69,9 +70,9 @@ def _look(home: Path, targets: Sequence[Target], directory: str | None, form: st
     going = [run.run.summary.id for run in runs if not run.run.summary.is_final]
     watcher.follow([find_folder(home, run).socket_file for run in going])
     if form == "json":
-        return Frame(as_json([run_usage(run) for run in runs]), is_last=not going, is_data=True)
+        return Frame(json_lines([run_usage(run) for run in runs]), is_last=not going, is_data=True)
     if not runs:
-        return Frame(talk=_nothing(everywhere=directory is None), is_last=True)
+        return Frame(talk=[_nothing(everywhere=directory is None)], is_last=True)
     return _with_words(picture(runs, terminal_columns()), runs)._replace(is_last=not going)
 
 
@@ -88,14 +89,14 @@ def _nothing(*, everywhere: bool) -> str:
 
 def _with_words(frame: Frame, runs: Sequence[MonitoredRun]) -> Frame:
     """Add what a reader should know of runs in which nothing moves."""
-    words = [frame.talk] if frame.talk else []
+    words = list(frame.talk)
     for run in runs:
         name, phase = run.run.summary.id, run.run.summary.phase
         if run.run.summary.is_final:
             words.append(f"run {name} is over: {phase}; `drumline monitor {name} --history` shows what it used")
         elif run.run.supervisor_gone:
             words.append(f"run {name}: supervisor gone; drumline supervise {name}")
-    return frame._replace(talk="\n".join(words))
+    return frame._replace(talk=words)
 
 
 def _pause(watcher: Watch) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
+from drumline.cli.terminal import print_line
 
 MOMENT_SECONDS = 1.0
 
@@ -21,7 +21,7 @@ def told_after_a_moment(message: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    handler = signal.signal(signal.SIGALRM, lambda *_: click.echo(message, err=True))
+    handler = signal.signal(signal.SIGALRM, lambda *_: print_line(message, err=True))
     left, _ = signal.setitimer(signal.ITIMER_REAL, MOMENT_SECONDS)
     try:
         yield

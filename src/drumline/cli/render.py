@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import click
@@ -15,6 +14,7 @@ from drumline.cli.options import (
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
 )
+from drumline.cli.terminal import print_document
 from drumline.cli.text import warn
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError, SpecError
@@ -81,8 +81,7 @@ def command(
         warn(remark)
     for objection in engine.objections(launches):
         warn(objection)
-    # As bytes: what a file's name or a value is made of need not fit the terminal's encoding.
-    click.echo(os.fsencode(engine.render(loaded.plan, launches, form)), nl=False)
+    print_document(engine.render(loaded.plan, launches, form))
 
 
 def _render_template(source: str, data: bytes, given: tuple[str, ...], form: str | None) -> None:
@@ -105,4 +104,4 @@ def _render_template(source: str, data: bytes, given: tuple[str, ...], form: str
         warn(
             f"{source}: what it is rendered to is no YAML that a cluster could read: line {where.line}: {where.message}"
         )
-    click.echo(text)
+    print_document(f"{text}\n")

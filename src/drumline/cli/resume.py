@@ -6,6 +6,7 @@ import os
 
 import click
 
+from drumline.cli.terminal import print_line
 from drumline.cli.train import leave, require_launchable, watch
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
@@ -43,9 +44,9 @@ def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interr
                 find_folder(home, folder.id)  # somebody may have removed it meanwhile
                 raise
             attempt = before.attempt + 1
-            click.echo(f"drumline: run {folder.id} ({plan.name}) goes on as attempt {attempt}", err=True)
+            print_line(f"drumline: run {folder.id} ({plan.name}) goes on as attempt {attempt}", err=True)
             if in_background:
-                click.echo(folder.id)
+                print_line(folder.id)
                 return
         ctx.exit(watch(folder, since=attempt))
     except KeyboardInterrupt:

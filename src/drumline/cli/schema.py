@@ -6,6 +6,8 @@ from importlib.resources import files
 
 import click
 
+from drumline.cli.terminal import print_document
+
 
 def shipped_schema() -> str:
     """The schema as it is shipped; a test holds it against the types."""
@@ -15,4 +17,4 @@ def shipped_schema() -> str:
 @click.command()
 def command() -> None:
     """Print the JSON Schema of drumline.yml, for editors that complete and check YAML."""
-    click.echo(shipped_schema(), nl=False)
+    print_document(shipped_schema())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
-from drumline.cli.frame import as_json
+from drumline.cli.terminal import print_json, print_lines
 from drumline.cli.text import FORM_OPTION, utc
 from drumline.errors import NotFoundError
 from drumline.run.id import parse_target
@@ -17,6 +18,8 @@ from drumline.store.folder import find_folder
 from drumline.store.home import home_of
 from drumline.supervise.control import request_stacks
 from drumline.supervise.reach import read_state
+
+_MOST_BYTES = 1 << 22  # of one replica's stacks
 
 
 @click.command()
@@ -40,12 +43,20 @@ def command(target: str, form: str) -> None:
         path = folder.path / trace_dir(name, state.attempt, standing.incarnation) / STACKS
         with suppress(FileNotFoundError):
             if name in replicas:
-                text = path.read_text("utf-8", "replace").strip()
+                text = _read(path)
                 found.append({"id": f"{folder.id}.{name}", "at": utc(path.stat().st_mtime), "stacks": text})
     if not found:
         hint = "it needs py-spy: `pip install 'drumline[stacks]'` where drumline is" if goes_on else None
         raise NotFoundError(f"there are no stacks of {target}", hint=hint or "they are saved when a run hangs")
     if form == "json":
-        click.echo(as_json(found))
+        print_json(found)
         return
-    click.echo("\n\n".join(f"[{each['at']}] {each['id']}\n{each['stacks']}" for each in found))
+    for number, each in enumerate(found):
+        # Indented: a stack dump may have been written by a host, and is not to pass for the head of another.
+        print_lines([""] * (number > 0) + [f"[{each['at']}] {each['id']}"])
+        print_lines(f"  {line}".rstrip() for line in str(each["stacks"]).split("\n"))
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as stacks:
+        return stacks.read(_MOST_BYTES).decode(errors="replace").strip()

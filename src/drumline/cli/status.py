@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.frame import Frame, as_json, show, watch
+from drumline.cli.frame import Frame, show, watch
 from drumline.cli.row import note, run_data
+from drumline.cli.terminal import json_lines
 from drumline.cli.text import FORM_OPTION, span, table
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
 from drumline.view.runs import RunRow, recent_runs
-from drumline.words import count, listed, printable
+from drumline.words import count, listed
 
 if TYPE_CHECKING:
     from drumline.view.standing import Standing
@@ -58,15 +59,13 @@ def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str
         more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
         talk.append(f"warning: {listing.problems[0]}{more}")
     if form == "json":
-        return Frame(
-            as_json([run_data(row, _standing(home, row, now)) for row in listing.runs]), "\n".join(talk), is_data=True
-        )
+        return Frame(json_lines([run_data(row, _standing(home, row, now)) for row in listing.runs]), talk, is_data=True)
     if not listing.runs:
         talk.append(_nothing(home, everywhere=directory is None))
-        return Frame(talk="\n".join(talk))
+        return Frame(talk=talk)
     if listing.has_more:
         talk.append("there are older ones: `-n 0` lists all")
-    return Frame(_table(home, listing.runs, now), "\n".join(talk), is_table=True)
+    return Frame(_table(home, listing.runs, now), talk, is_table=True)
 
 
 def _standing(home: str, row: RunRow, now: Moment) -> Standing | None:
@@ -88,17 +87,17 @@ def _note(home: str, row: RunRow, now: Moment) -> str:
     return "; ".join(part for part in (note(row), describe(standing)) if part)
 
 
-def _table(home: str, rows: tuple[RunRow, ...], now: Moment) -> str:
+def _table(home: str, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
     columns = {
         "ID": [row.summary.id for row in rows],
-        "PROJECT": [printable(row.summary.project) for row in rows],
-        "NAME": [printable(row.summary.name) if row.summary.name != row.summary.project else "" for row in rows],
+        "PROJECT": [row.summary.project for row in rows],
+        "NAME": [row.summary.name if row.summary.name != row.summary.project else "" for row in rows],
         "STATE": [row.summary.phase for row in rows],
         "AGE": [span(now.at - row.summary.created_at, parts=1) for row in rows],
         "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
         "REPLICAS": [_headcount(row) for row in rows],
         "ENGINE": [row.summary.engine if row.summary.engine != "local" else "" for row in rows],
-        "NOTE": [printable(_note(home, row, now)) for row in rows],
+        "NOTE": [_note(home, row, now) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}
     return table(tuple(shown), list(zip(*shown.values(), strict=True)))

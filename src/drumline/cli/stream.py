@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from drumline.cli.log import chunks, last_state, last_states, plain, tame
+from drumline.cli.terminal import write_bytes
+from drumline.cli.text import utc
 from drumline.run.state import Phase
 from drumline.runtime.lock import is_locked
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.supervise.reach import supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
+from drumline.words import printable
 
 if TYPE_CHECKING:
     from drumline.cli.footer import Footer
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
-_CONTROL = re.compile(
-    rb"\x1b\[[0-?]*[ -/]*[@-~]"  # a sequence
-    rb"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # a title, a link
-    rb"|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]"
-)
 _WAITING = (Phase.CREATED, Phase.PENDING, Phase.STARTING)  # what it waits for is a part of it
 _QUICK, _SLOW = 0.01, 0.2
+_WRITE_BYTES = 1 << 20
+_BAR_BYTES = 1 << 12  # of a progress bar; no terminal is wider
 _NARROW = 20  # columns; below that a sum is no help
 _BIRTH = 5.0  # the time that a run may take from its number to its supervisor
 
@@ -47,28 +46,33 @@ class Screen:
         self._colourful = self.is_live and not os.environ.get("NO_COLOR")
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
         self._below: list[bytes] = []
+        self._encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
 
     def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes], footer: str = "") -> None:
         """Write items, then, on a terminal, the lines that have not ended yet, and a last line that sums up."""
-        pieces = [self._lines(item) if isinstance(item, Lines) else self._change(item) for item in items]
         below = self._progress(unfinished, footer) if self.is_live else []
-        if pieces or below != self._below:
-            if self._below:
-                pieces.insert(0, b"\x1b[%dA\x1b[J" % len(self._below))
+        written = b"\x1b[%dA\x1b[J" % len(self._below) if self._below else b""
+        changed = below != self._below
+        for item in items:
+            for piece in self._lines(item) if isinstance(item, Lines) else self._change(item):
+                changed = True
+                written += piece
+                if len(written) >= _WRITE_BYTES:
+                    write_bytes(self._out, written)
+                    written = b""
+        if changed:
             self._below = below
-            self._write(b"".join((*pieces, *below)))
+            write_bytes(self._out, written + b"".join(below))
 
-    def _lines(self, item: Lines) -> bytes:
+    def _lines(self, item: Lines) -> Iterator[bytes]:
+        """What a replica has printed: on a terminal made safe for it, else byte by byte but for what was drawn over."""
         prefix = self._prefix(item.id, item.at, exact=item.exact)
-        data = item.data
-        if b"\r" in data:
-            data = b"\n".join(_last_state(line) for line in data.split(b"\n"))
-        if self._tames:
-            data = _tame(data)
-        body = data.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
-        return prefix + body + b"\n"
+        for chunk in chunks(item.data):
+            data = last_states(chunk).removesuffix(b"\n")
+            data = self._encode(tame(data)) if self._tames else data
+            yield prefix + data.replace(b"\n", b"\n" + prefix) + b"\n"
 
-    def _change(self, item: Change) -> bytes:
+    def _change(self, item: Change) -> Iterator[bytes]:
         prefix = self._prefix(item.id, item.at)
         waits = item.message if item.phase in _WAITING else ""
         lines = [f"--> {item.phase} ({waits})" if waits else f"--> {item.phase}"]
@@ -80,14 +84,18 @@ class Screen:
             lines.append(f"Exit Code: {item.exit.code}")
         elif item.exit and item.exit.signal is not None:
             lines.append(f"Signal: {item.exit.signal}")
-        return b"".join(prefix + line.encode(errors="surrogateescape") + b"\n" for line in lines)
+        for line in lines:
+            yield prefix + self._encode(printable(line)) + b"\n"
+
+    def _encode(self, text: str) -> bytes:
+        return text.encode(self._encoding, "backslashreplace")
 
     def _prefix(self, name: str, at: float, *, exact: bool = True) -> bytes:
         stamp = f"[{'' if exact else '~'}{_utc(int(at))}] " if self._timestamps else ""
         text = f"{name:<{self._width}}| {stamp}"
         if self._colourful and name in self._colours:
-            return f"\x1b[{self._colours[name]}m{text}\x1b[0m".encode()
-        return text.encode()
+            return self._encode(f"\x1b[{self._colours[name]}m{text}\x1b[0m")
+        return self._encode(text)
 
     def _progress(self, unfinished: Mapping[str, bytes], footer: str) -> list[bytes]:
         """Lines that are drawn again and again: none wider than the terminal, nor more than it has room for."""
@@ -96,10 +104,11 @@ class Screen:
         shown = []
         for name, line in unfinished.items():
             if b"\r" in line and room > 0:
-                text = _CONTROL.sub(b"", _last_state(line)).decode(errors="replace")[:room]
-                shown.append(f"{name:<{self._width}}| {text}\n".encode())
+                text = plain(last_state(line)[:_BAR_BYTES])[:room]
+                shown.append(self._encode(f"{name:<{self._width}}| {text}\n"))
         if footer and columns > _NARROW:
-            shown.append(f"{footer}\n".encode() if len(footer) < columns else f"{footer[: columns - 2]}…\n".encode())
+            text = printable(footer)
+            shown.append(self._encode(text if len(text) < columns else f"{text[: columns - 2]}…") + b"\n")
         return shown[-max(0, lines - 2) :] if lines > 2 else []
 
     def _size(self) -> os.terminal_size:
@@ -109,14 +118,6 @@ class Screen:
         except OSError:
             size = os.terminal_size((0, 0))
         return size if all(size) else shutil.get_terminal_size()
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._out, view) :]
-        except BrokenPipeError:
-            raise SystemExit(141) from None  # whoever read has had enough; click would say 1, which is a failed run
 
 
 def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[], object] | None = None) -> None:
@@ -163,23 +164,6 @@ def _footer(feed: Feed, folder: RunFolder) -> Footer:
     return Footer(feed, folder)
 
 
-def _last_state(line: bytes) -> bytes:
-    """What a line with carriage returns has come to show."""
-    while line:
-        line, _, state = line.rpartition(b"\r")
-        if state.strip():
-            return state
-    return b""
-
-
-def _tame(data: bytes) -> bytes:
-    """Lines that cannot harm a terminal: colours stay, and end with their line; nothing else moves, clears or rings."""
-    if not _CONTROL.search(data):
-        return data
-    tamed = _CONTROL.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else b"", data)
-    return tamed.replace(b"\n", b"\x1b[0m\n") if b"\x1b" in tamed else tamed
-
-
 @lru_cache(maxsize=64)
 def _utc(second: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+    return utc(second) or "-"

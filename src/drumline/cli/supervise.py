@@ -6,6 +6,7 @@ import os
 
 import click
 
+from drumline.cli.terminal import print_line
 from drumline.run.id import parse_target
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import find_folder
@@ -21,8 +22,8 @@ def command(run: str) -> None:
     folder = find_folder(home_of(os.environ), parse_target(run).run)
     state = read_state(folder)
     if state.phase.is_final:
-        click.echo(f"run {folder.id} is over: {state.phase}")
+        print_line(f"run {folder.id} is over: {state.phase}")
     elif not is_locked(folder.lock_file) and take_up(folder):
-        click.echo(f"run {folder.id} is looked after again")
+        print_line(f"run {folder.id} is looked after again")
     else:
-        click.echo(f"run {folder.id} has a supervisor already")
+        print_line(f"run {folder.id} has a supervisor already")

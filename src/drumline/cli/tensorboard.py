@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from drumline.cli.terminal import print_line
 from drumline.engine.local.claim import claim_port
 from drumline.errors import EngineError, InputError
 from drumline.run.id import parse_target
@@ -122,8 +123,8 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
                 server.wait(_MOMENT_SECONDS)
         answered = server.returncode is None
         if answered:
-            click.echo(f"TensorBoard: http://{HOST}:{port}/")
-            click.echo(f"drumline: run{'s' * (len(runs) > 1)} {listed(list(runs))}; Ctrl-C ends it", err=True)
+            print_line(f"TensorBoard: http://{HOST}:{port}/")
+            print_line(f"drumline: run{'s' * (len(runs) > 1)} {listed(list(runs))}; Ctrl-C ends it", err=True)
         code = server.wait()
     except KeyboardInterrupt:
         if not answered:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from drumline.cli.terminal import escape, print_warning
 from drumline.errors import Problem
 from drumline.words import span
 
@@ -18,18 +19,19 @@ FORM_OPTION = click.option(
 )
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Left-justified columns, as wide as their widest cell, two spaces apart."""
-    lines = [headings, *rows]
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of left-justified columns, as wide as their widest cell, two spaces apart."""
+    lines = [[escape(cell) for cell in line] for line in (headings, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def utc(at: float | None) -> str | None:
-    """`2026-11-15T07:23:46Z`; None stays what it is."""
-    return None if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    """`2026-11-15T07:23:46Z`; None for None, and for a time that no calendar has."""
+    try:
+        return None if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def rounded(seconds: float | None) -> float | None:
@@ -38,6 +40,6 @@ def rounded(seconds: float | None) -> float | None:
 
 
 def warn(*messages: str | Problem) -> None:
-    """Say what does not stop anything, on stderr."""
+    """Print what does not stop anything, on stderr."""
     for message in messages:
-        click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
+        print_warning(str(message))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.plan.address import Address, parse_addresses
@@ -94,7 +95,7 @@ def make(
     chosen = nodes if everyone else [_choose_node(task, nodes)]
     show_all(findings)
     for chunk in _write(chosen, cluster, form, everyone=everyone):
-        click.echo(chunk)
+        print_line(chunk)
 
 
 @command.command(epilog=CHECK_EPILOG)
@@ -109,7 +110,7 @@ def check(file: str | None, form: str) -> None:
     examination = examine(text)
     problems = examination.of("problem")
     if form == "json":
-        click.echo(json.dumps(_data(examination), indent=2))
+        print_json(_data(examination))
     else:
         # What is only good to know can wait until it works.
         show_all(([] if problems else examination.of("note")), source)
@@ -118,7 +119,7 @@ def check(file: str | None, form: str) -> None:
     if problems:
         raise InputError(f"{source} has {'one problem' if len(problems) == 1 else f'{len(problems):,} problems'}")
     if form == "text":
-        click.echo(f"{source} is fine: {examination.who}")
+        print_line(f"{source} is fine: {examination.who}")
 
 
 def show_all(findings: Sequence[Finding], source: str = "") -> None:
@@ -127,13 +128,13 @@ def show_all(findings: Sequence[Finding], source: str = "") -> None:
         place = f"{source}: {path}" if source and path else source or path
         match level:
             case "problem":
-                click.echo(f"{place}: {message}", err=True)
+                print_line(f"{place}: {message}", err=True)
             case "warning":
                 warn(f"{place}: {message}")
             case "note":
-                click.echo(f"note: {place}: {message}", err=True)
+                print_line(f"note: {place}: {message}", err=True)
     if len(findings) > _MAX_SHOWN:
-        click.echo(f"... and {len(findings) - _MAX_SHOWN:,} more; -o json has them all", err=True)
+        print_line(f"... and {len(findings) - _MAX_SHOWN:,} more; -o json has them all", err=True)
 
 
 def _workers_on(hosts: str) -> list[str]:

@@ -24,6 +24,7 @@ from drumline.cli.options import (
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
 )
+from drumline.cli.terminal import print_line, print_lines
 from drumline.cli.text import warn
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
@@ -120,7 +121,7 @@ def command(
             _say_who(plan)
             if in_background:
                 warn(*notes)  # who watches is told by the run itself
-                click.echo(folder.id)
+                print_line(folder.id)
                 return
         if early and early.begun:
             release_interrupts()
@@ -181,17 +182,17 @@ def _reach(engine: Engine, plan: Plan) -> Plan:
 def leave(folder: RunFolder, *, kill: bool) -> None:
     """Leave a run after an interrupt; end it, if that is wanted or another interrupt says so."""
     if kill or not _leave(folder):
-        click.echo(f"\ndrumline: ending run {folder.id}", err=True)
+        print_lines(("", f"drumline: ending run {folder.id}"), err=True)
         from drumline.supervise.reach import stop_run  # noqa: PLC0415
 
         state = stop_run(folder, force=False)
-        click.echo(f"drumline: run {folder.id}: {state.phase}", err=True)
+        print_line(f"drumline: run {folder.id}: {state.phase}", err=True)
 
 
 def _say_who(plan: Plan) -> None:
     from drumline.view.line import headcount  # noqa: PLC0415
 
-    click.echo(f"drumline: run {plan.run} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
+    print_line(f"drumline: run {plan.run} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
 
 
 def watch(folder: RunFolder, *, since: int = 0) -> int:
@@ -240,11 +241,11 @@ def _say_why(folder: RunFolder) -> None:
 def _leave(folder: RunFolder) -> bool:
     """Say how to come back; False if a second interrupt says that the run is to end."""
     try:
-        click.echo(
-            f"\ndrumline: run {folder.id} goes on; `drumline logs -f {folder.id}` shows it again,"
-            f" `drumline kill {folder.id}` or another Ctrl-C now ends it",
-            err=True,
+        how = (
+            f"drumline: run {folder.id} goes on; `drumline logs -f {folder.id}` shows it again,"
+            f" `drumline kill {folder.id}` or another Ctrl-C now ends it"
         )
+        print_lines(("", how), err=True)
         if sys.stderr.isatty():
             time.sleep(_SECOND_THOUGHT_SECONDS)
     except KeyboardInterrupt:

@@ -10,7 +10,6 @@ from drumline.cli.frame import Frame
 from drumline.cli.text import table, utc
 from drumline.store.metrics import Sample
 from drumline.view.monitor import MonitoredRun, UsageRow
-from drumline.words import printable
 
 GIB = 1 << 30
 _NONE = "N/A"
@@ -25,7 +24,7 @@ def picture(runs: Sequence[MonitoredRun], width: int | None) -> Frame:
     samples = [row.used for _, row in rows]
     columns = {
         "ID": [row.id for _, row in rows],
-        "PROJECT": [printable(project) for project, _ in rows],
+        "PROJECT": [project for project, _ in rows],
         "STATE": [row.phase for _, row in rows],
         "CPU %": [_percent(used.cpu_share) if used else _NONE for used in samples],
         "MEM %": [_part(used.memory_bytes, used.memory_total_bytes) if used else _NONE for used in samples],
@@ -47,20 +46,20 @@ def picture(runs: Sequence[MonitoredRun], width: int | None) -> Frame:
         words.append("* of the whole GPU: what each process has of it cannot be told here")
     if (hint := _missing_library(samples)) and any(samples):
         words.append(hint)
-    return Frame(_fit(columns, width), "\n".join(words), is_table=True)
+    return Frame(_fit(columns, width), words, is_table=True)
 
 
-def _fit(columns: dict[str, list[str]], width: int | None) -> str:
+def _fit(columns: dict[str, list[str]], width: int | None) -> list[str]:
     """A table, without what a narrow terminal has no room for."""
     idle = [name for name in _GPU_COLUMNS if all(cell.startswith(_NONE) for cell in columns[name])]
     dropped: set[str] = set()
     for more in ([], idle, *([name] for name in _DISPENSABLE)):
         dropped.update(more)
         shown = {name: cells for name, cells in columns.items() if name not in dropped}
-        text = table(tuple(shown), list(zip(*shown.values(), strict=True)))
-        if width is None or max(map(len, text.splitlines())) <= width:
+        lines = table(tuple(shown), list(zip(*shown.values(), strict=True)))
+        if width is None or max(map(len, lines)) <= width:
             break
-    return text
+    return lines
 
 
 def _percent(share: float | None) -> str:

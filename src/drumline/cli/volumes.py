@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import click
-
+from drumline.cli.terminal import confirm, print_line
 from drumline.engine.output import Written
 from drumline.engine.registry import open_output
 from drumline.errors import EngineError, InputError
@@ -22,20 +21,20 @@ def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
         output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
         found = output.volumes()
         for volume in found:
-            click.echo(f"run {details.plan.run}: {volume.words}", err=True)
+            print_line(f"run {details.plan.run}: {volume.words}", err=True)
         if found:
             doomed.append((output, [volume.name for volume in found]))
     if not doomed:
-        click.echo("no volume was made for them that is still there", err=True)
+        print_line("no volume was made for them that is still there", err=True)
         return
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("volumes are deleted only if somebody says so", hint="say `--yes`")
-        click.confirm("Delete that, for ever?", abort=True, err=True)
+        confirm("Delete that, for ever?")
     for output, names in doomed:
         output.remove(names)
         for name in names:
-            click.echo(f"deleted the claim {name}")
+            print_line(f"deleted the claim {name}")
 
 
 def cluster_output(plan: Plan) -> str:

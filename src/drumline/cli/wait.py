@@ -6,6 +6,7 @@ import os
 
 import click
 
+from drumline.cli.terminal import print_line
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
 from drumline.store.folder import find_folder
@@ -18,5 +19,5 @@ from drumline.supervise.reach import wait_for_end
 def command(run: str) -> None:
     """Wait until the run ID is over; the exit code is the run's: 0 if it finished, else 1."""
     state = wait_for_end(find_folder(home_of(os.environ), parse_target(run).run))
-    click.echo(f"run {run}: {state.phase}", err=True)
+    print_line(f"run {run}: {state.phase}", err=True)
     raise SystemExit(0 if state.phase is Phase.FINISHED else 1)

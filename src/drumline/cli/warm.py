@@ -7,7 +7,7 @@ import time
 
 import click
 
-from drumline.cli.frame import as_json
+from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, span, table
 from drumline.errors import NotFoundError
 from drumline.store.home import home_of
@@ -29,10 +29,10 @@ def command(ctx: click.Context, form: str) -> None:
 
     found = list(known_warm_processes(home_of(os.environ)))
     if form == "json":
-        click.echo(as_json([each._asdict() for each in found]))
+        print_json([each._asdict() for each in found])
         return
     if not found:
-        click.echo("there is no warm process; `drumline train` starts one where it helps")
+        print_line("there is no warm process; `drumline train` starts one where it helps")
         return
     rows = [
         (
@@ -46,7 +46,7 @@ def command(ctx: click.Context, form: str) -> None:
         )
         for each in found
     ]
-    click.echo(table(("KEY", "IMPORTED", "ENVIRONMENT", "MEMORY", "AGE", "REPLICAS", "NOW"), rows))
+    print_lines(table(("KEY", "IMPORTED", "ENVIRONMENT", "MEMORY", "AGE", "REPLICAS", "NOW"), rows))
 
 
 @command.command()
@@ -65,4 +65,4 @@ def stop(keys: tuple[str, ...]) -> None:
             raise NotFoundError(f"there is no warm process {key}", hint="`drumline warm` shows which there are")
     chosen = [each for each in full if each.startswith(keys)]
     ended = stop_warm_processes(home, *chosen)
-    click.echo(f"ended {ended} warm process{'' if ended == 1 else 'es'}")
+    print_line(f"ended {ended} warm process{'' if ended == 1 else 'es'}")

@@ -24,7 +24,7 @@ _REPORTS = (
     ("silent", "a peer stopped sending heartbeats", r"stopped sending heartbeats|heartbeat timeout"),
     ("silent", "no answer to its heartbeats", r"Deadline Exceeded\s+RPC: /\S+/Heartbeat"),
     ("absent", "a barrier timed out", r"Barrier timed out|Barrier failed because|barrier has failed"),
-    ("absent", "not everybody came to the rendezvous", r"\d+/\d+ clients joined|RegisterTask|Connect\(\) timed out"),
+    ("absent", "not everybody came to the rendezvous", r"\d/\d+ clients joined|RegisterTask|Connect\(\) timed out"),
     ("absent", "nobody listened where it connected", r"timed out after \d+ms while trying to connect"),
     ("silent", "a barrier timed out", r"failed to pass monitoredBarrier|monitoredBarrier.{0,200}timed out"),
     ("silent", "timed out in a collective", r"Timed out waiting \d+ms for (?:send|recv) operation"),
@@ -57,7 +57,7 @@ _NAMED = (
 )
 _LISTED = re.compile(r"unhealthy \(stopped sending heartbeats\)|Some timed out task names")
 _LEADER = re.compile(r"RPC: /\S*CoordinationService/Heartbeat|Failed to send RPC to coordination service")
-_ADDRESS = re.compile(r"\(?(?P<host>\[[0-9a-f:]+\]|[\w.-]+)(?::|, )(?P<port>\d{2,5})\)?")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:]+\]|(?<![\w.-])[\w.-]++)(?::|, )(?P<port>\d{2,5})")
 
 
 class Peers(NamedTuple):

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 _MOST_FRAMES = 8  # of the author's own, in one traceback
 _MOST_LINES = 6  # of a message
+_MOST_SOURCE = 3  # lines of a frame
 _LONGEST = 500  # characters of a line that is shown
 _LONGEST_LINE = 4000  # of one that is read
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _BEFORE = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
 _HEADS = ("Traceback (most recent call last):", "Fatal Python error: ")
-_FRAME = re.compile(r' +File "(?P<path>[^"]*)", line (?P<line>\d+)(?:,)? in (?P<name>.*)')
+_FRAME = re.compile(r' +File "(?P<path>[^"]*)", line (?P<line>\d{1,9}),? in (?P<name>.*)')
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
 _NOT_MESSAGE = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:|[IWEF]\d{4} \d\d:\d\d|\[?(?:INFO|WARNING|ERROR|DEBUG)\b|step \d|\*\*\* "
@@ -33,7 +34,8 @@ _NOISE = re.compile(
     r"|\s*:?(?:UNKNOWN:Error received from peer|\{\"created\")|\s*\[\[\{\{node|\d+ derived errors ignored|\s+\(\d+\) "
     r"|The error could be from a previous operation|Original stack trace|\d+ root error\(s\) found|^\s+File \"|\s*$"
 )
-_TAILS = re.compile(r"\s*\[Op:\w+\]( name:.*)?$|\s*\[\[\{\{node .*$|\s*\[type\.googleapis\.com/.*$")
+# Not from within a run of blanks: each of its places would be a place to begin.
+_TAILS = re.compile(r"(?<!\s)\s*+(?:\[Op:\w+\](?: name:.*)?$|\[\[\{\{node .*$|\[type\.googleapis\.com/.*$)")
 
 
 class Frame(NamedTuple):
@@ -98,7 +100,9 @@ def lines_of(tail: bytes) -> list[str]:
 
 
 def _last_state(line: str) -> str:
-    return next((state for state in reversed(line.split("\r")) if state.strip()), "")
+    last = len(line.rstrip())
+    end = line.find("\r", last)
+    return line[line.rfind("\r", 0, last) + 1 : len(line) if end < 0 else end] if last else ""
 
 
 def find_raised(lines: Sequence[str]) -> list[Chain]:
@@ -135,7 +139,7 @@ def _frames(lines: Sequence[str], *, first_only: bool = False) -> Iterator[Frame
             frame = Frame(found["path"], int(found["line"]), found["name"])
         elif first_only and frame and not line.startswith(" "):
             break
-        elif frame and not first_only and not _UNDERLINE.fullmatch(line):
+        elif frame and not first_only and len(frame.source) < _MOST_SOURCE and not _UNDERLINE.fullmatch(line):
             frame = frame._replace(source=(*frame.source, line.strip()))
     if frame:
         yield frame
@@ -151,8 +155,10 @@ def _message(lines: Sequence[str]) -> Iterator[str]:
 
 def _essence(message: Iterable[str]) -> list[str]:
     """A message without what surrounds it: graphs of operations, and where they were made."""
-    kept = []
+    kept: list[str] = []
     for number, line in enumerate(message):
+        if len(kept) > _MOST_LINES:
+            break
         said = _TAILS.sub("", line)
         if number == 0:
             kept.append(said.removesuffix(" Graph execution error:"))  # what was wrong is on a later line
@@ -199,7 +205,7 @@ def _trim_frames(frames: Sequence[Frame]) -> list[str]:
         shown += [_skipped(skipped)] if skipped else []
         skipped = []
         shown.append(_clip(f'  File "{frame.path}", line {frame.line}, in {frame.name}'))
-        shown += [_clip(f"    {line}") for line in frame.source[:3]]
+        shown += [_clip(f"    {line}") for line in frame.source]
     return [*shown, _skipped(skipped)] if skipped else shown
 
 

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_LONGEST = 2000  # no known shape is longer
+_LONGEST = 2000  # characters; no known shape is longer
+LONGEST_BYTES = 4 * _LONGEST
+_SLOWEST, _FASTEST = 1e-9, 1e9  # steps in a second; a rate beyond these is no measurement
 
 
 class Progress(NamedTuple):
@@ -61,12 +63,12 @@ _LOSS = re.compile(rf"(?<![\w/.'-]){_NOT_TRAINING}(?:train(?:ing)?[_ ])?loss'?\s
 
 _HEADER = re.compile(rf"[\W_]*epoch:? *\[?(?P<epoch>{_INT}) ?/ ?(?P<epochs>{_INT})\]?[\W_]*", re.I)
 
-_CLOCK = r"(?:\d+:)?\d+:\d\d|\d+s"
+_CLOCK = r"(?:\d{1,9}:)?\d{1,9}:\d\d|\d{1,9}s"
 _KERAS = re.compile(
     rf"\s*(?P<step>{_INT})/(?:(?P<steps>{_INT})|Unknown)(?: +━+| +\[[=>.]*\])?(?: -)?"
-    rf"(?: ETA: (?P<eta>{_CLOCK})| (?:{_CLOCK}))(?: -)?(?: (?P<per>\d+)(?P<unit>us|ms|s)/step)?(?= - )"
+    rf"(?: ETA: (?P<eta>{_CLOCK})| (?:{_CLOCK}))(?: -)?(?: (?P<per>\d{{1,15}})(?P<unit>us|ms|s)/step)?(?= - )"
 )
-_KERAS_RATE = re.compile(r" (?P<per>\d+)(?P<unit>us|ms|s)/step$")
+_KERAS_RATE = re.compile(r" (?P<per>\d{1,15})(?P<unit>us|ms|s)/step$")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _TQDM = re.compile(
@@ -132,12 +134,13 @@ def read_piece(piece: Piece) -> Progress | None:
 def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
     """What stood on each line at each time, backwards."""
     end, ends_line, is_whole = len(tail), False, False
+    breaks = tail.replace(b"\r", b"\n")  # one search for both: with two, either could go over the rest again and again
     while end >= 0:
-        start = max(tail.rfind(b"\n", 0, end), tail.rfind(b"\r", 0, end)) + 1
+        start = breaks.rfind(b"\n", 0, end) + 1
         if is_cut and start == 0:
             return
-        text = _CONTROL.sub("", tail[start : min(end, start + 4 * _LONGEST)].decode(errors="replace")).rstrip()
-        if text:
+        said = tail[start : min(end, start + LONGEST_BYTES)]
+        if said and (text := _CONTROL.sub("", said.decode(errors="replace")).rstrip()):
             yield Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole, end)
         end, is_whole = start - 1, True
         ends_line = tail[end : end + 1] == b"\n" or tail[end : end + 2] == b"\r\n"
@@ -174,10 +177,15 @@ def _read_keras(piece: Piece) -> Progress | None:
     per = bar if bar["per"] else _KERAS_RATE.search(complete)
     rate = None
     if per and int(per["per"]):
-        rate = 1 / (int(per["per"]) * _UNITS[per["unit"]])
+        rate = _sane(1 / (float(per["per"]) * _UNITS[per["unit"]]))
     elif bar["eta"] and counted.steps and counted.step is not None and (eta := _seconds(bar["eta"])):
-        rate = (counted.steps - counted.step) / eta or None
+        rate = _sane((counted.steps - counted.step) / eta)
     return counted._replace(loss=_loss_in(complete), rate=rate)
+
+
+def _sane(rate: float) -> float | None:
+    """Return a rate; None for one from which no time could be computed."""
+    return rate if _SLOWEST < rate < _FASTEST else None
 
 
 def _seconds(clock: str) -> int:
@@ -203,10 +211,10 @@ def _read_tqdm(text: str) -> Progress | None:
         return None
     said, per = bar["rate"], bar["per"]
     try:
-        rate = 1 / float(per) if per else float(said) if said and said != "?" else None
+        rate = _sane(1 / float(per) if per else float(said)) if per or said != "?" else None
     except (ValueError, ZeroDivisionError):
         rate = None
-    return counted._replace(loss=loss, rate=rate or None)
+    return counted._replace(loss=loss, rate=rate)
 
 
 def _read_line(text: str) -> Progress | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _SPY_THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \([^)]*\)(?:: "(?P<name>.*)")?')
-_SPY_FRAME = re.compile(r"    (?P<name>.+) \((?P<file>.+?)(?::(?P<line>\d+))?\)")
 _OWN_THREAD = re.compile(r"(?:Current t|T)hread 0x[0-9a-f]+ .*\(most recent call first\):")
-_OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
+_OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<name>.*)')
+_LONGEST = 4000  # characters of a line; a longer one is of no known shape
 
 
 class Frame(NamedTuple):
@@ -49,12 +49,27 @@ def _threads(text: str) -> Iterator[Thread]:
     name: str | None = None
     frames: list[Frame] = []
     for line in text.splitlines():
+        if len(line) > _LONGEST:
+            continue
         opened = _SPY_THREAD.fullmatch(line) or _OWN_THREAD.fullmatch(line)
         if opened:
             if name is not None:
                 yield Thread(tuple(frames), name)
             name, frames = opened.groupdict().get("name") or "", []
-        elif name is not None and (frame := _SPY_FRAME.fullmatch(line) or _OWN_FRAME.fullmatch(line)):
-            frames.append(Frame(frame["name"], frame["file"], int(frame["line"]) if frame["line"] else None))
+        elif name is not None and (frame := _frame(line)):
+            frames.append(frame)
     if name is not None:
         yield Thread(tuple(frames), name)
+
+
+def _frame(line: str) -> Frame | None:
+    """Return the frame in a line of py-spy, `    name (file:3)`, or of the fault handler; None if there is none."""
+    if own := _OWN_FRAME.fullmatch(line):
+        return Frame(own["name"], own["file"], int(own["line"]))
+    if not line.startswith("    ") or not line.endswith(")"):
+        return None
+    name, _, place = line[4:-1].rpartition(" (")
+    file, _, number = place.rpartition(":")
+    if file and number.isdecimal() and len(number) < 10:
+        return Frame(name, file, int(number)) if name else None
+    return Frame(name, place) if name and place else None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from drumline.run.progress import newest_first, read_piece
+from drumline.run.progress import LONGEST_BYTES, newest_first, read_piece
 
 
 class Counted(NamedTuple):
@@ -30,6 +30,7 @@ class StepReader:
         self._epoch: int | None = None
         self._names_epochs = False
         self._rest = b""
+        self._is_cut = False  # the piece that goes on is too long to be read, and was dropped
         self._offset = 0
 
     def read(self, data: bytes) -> Iterator[Counted]:
@@ -38,7 +39,12 @@ class StepReader:
         whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         self._rest = data[whole:]
         start, self._offset = self._offset, self._offset + whole
-        for piece in reversed(list(newest_first(data[:whole], is_cut=False))):
+        pieces = list(newest_first(data[:whole], is_cut=self._is_cut)) if whole else []
+        self._is_cut = self._is_cut and not whole
+        if len(self._rest) > LONGEST_BYTES:
+            self._offset += len(self._rest)
+            self._rest, self._is_cut = b"", True
+        for piece in reversed(pieces):
             found = read_piece(piece)
             if found is None:
                 continue

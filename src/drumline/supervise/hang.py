@@ -18,6 +18,7 @@ from drumline.run.state import Phase, RunState
 from drumline.run.traces import REPORT, STACKS, trace_dir
 from drumline.words import span
 
+_MOST_BYTES = 1 << 22  # of a replica's stacks
 _LOOKS = 20  # in a time that is over when nothing was seen in any of them
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 30.0
 
@@ -164,7 +165,9 @@ def _read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[Replic
     found = {}
     for name in look.replicas:
         path = run_dir / trace_dir(name, look.attempt, look.incarnations.get(name, 0)) / STACKS
-        text = path.read_text("utf-8", "replace") if path.exists() else ""
+        text = ""
+        with suppress(OSError), path.open("rb") as stacks:
+            text = stacks.read(_MOST_BYTES).decode(errors="replace")
         found[name] = read_activity(text, is_stopped=name in stopped)
     return found
 

@@ -20,7 +20,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_records
 from drumline.store.logs import LogReader
 from drumline.view.life import Life
-from drumline.words import bulk, count
+from drumline.words import bulk, count, printable
 
 
 class Lines(NamedTuple):
@@ -255,7 +255,7 @@ class Feed:
 
     def _remark(self, at: float, words: str, state: RunState, life: int = 0) -> Lines:
         """What drumline itself says of the run."""
-        return Lines(at, self._folder.id, f"{words}\n".encode(), state.attempt, life=life, is_from_log=False)
+        return Lines(at, self._folder.id, f"{printable(words)}\n".encode(), state.attempt, life=life, is_from_log=False)
 
     def _restarting(self, at: float, state: RunState) -> Change:
         cause = state.causes[-1]

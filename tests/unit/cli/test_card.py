@@ -27,7 +27,7 @@ def card(**more: Any) -> Card:
 
 
 def test_facts_that_nobody_knows_are_left_out() -> None:
-    assert spell_card("4", card(at=None), None).split("\n") == [
+    assert spell_card("4", card(at=None), None) == [
         "┃ Run 4 failed. First to fall: 4.worker.1, exit code 1",
         "┃ attempt 2",
     ]
@@ -35,28 +35,29 @@ def test_facts_that_nobody_knows_are_left_out() -> None:
 
 def test_who_fell_before_its_start_was_told_fell_at_once() -> None:
     assert (
-        spell_card("4", card(started_at=NOON + 0.01), None).split("\n")[1].endswith("Z, 0s after its start, attempt 2")
+        spell_card("4", card(started_at=NOON + 0.01), None)[1].endswith("Z, 0s after its start, attempt 2")
     )
-    assert "after" not in spell_card("4", card(started_at=NOON + 3600), None)  # a clock that was set back
+    assert "after" not in "".join(spell_card("4", card(started_at=NOON + 3600), None))  # a clock that was set back
 
 
 def test_a_failure_of_nobody_is_a_sentence() -> None:
     cause = Cause(None, 0, Exit(message="the run's time limit of 60 s is over"), "time", "TimeLimit")
     spelled = spell_card("4", card(cause=cause, words=cause.exit.message), None)
-    assert spelled.split("\n")[0] == "┃ Run 4 failed: the run's time limit of 60 s is over"
+    assert spelled[0] == "┃ Run 4 failed: the run's time limit of 60 s is over"
 
 
 def test_who_left_with_0_has_not_fallen() -> None:
     cause = Cause(worker(1), 0, Exit(code=0), "crash", "LeftEarly")
-    assert spell_card("4", card(cause=cause), None).startswith("┃ Run 4 failed. First to go: 4.worker.1, ")
+    assert spell_card("4", card(cause=cause), None)[0].startswith("┃ Run 4 failed. First to go: 4.worker.1, ")
 
 
 def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
     cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", "ModuleNotFoundError: No module named 'keras.layers'")
-    assert spell_card("4", card(cause=cause), None).endswith(
-        "\n┃\n┃ hint: the Python that ran this has no `keras.layers`: install it there, or let the run have a Python"
-        " of its own, with `environment` in the spec"
-    )
+    assert spell_card("4", card(cause=cause), None)[-2:] == [
+        "┃",
+        "┃ hint: the Python that ran this has no `keras.layers`: install it there, or let the run have a Python"
+        " of its own, with `environment` in the spec",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
 )
 def test_what_people_meet_again_and_again_is_told_with_what_helps(said: str, remedy: str) -> None:
     cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", said)
-    hint = spell_card("4", card(cause=cause), None).split("\n")[-1]
+    hint = spell_card("4", card(cause=cause), None)[-1]
     assert hint.startswith("┃ hint: ")
     assert remedy in hint
 
@@ -87,14 +88,14 @@ def test_what_people_meet_again_and_again_is_told_with_what_helps(said: str, rem
 def test_two_that_lost_each_other_are_told_how_far_they_were_and_what_helps() -> None:
     cause = Cause(None, 0, Exit(message="worker.0 and worker.1 lost each other"), "lost", "Unreachable")
     far = Standing(Progress(step=137), at=NOON)
-    _, facts, *_, hint = spell_card("4", card(cause=cause, standing=far, standing_of=worker(0)), None).split("\n")
+    _, facts, *_, hint = spell_card("4", card(cause=cause, standing=far, standing_of=worker(0)), None)
     assert facts.endswith("attempt 0, 4.worker.0 was at step 137")
     assert "`restart: {lost: 1}`" in hint
 
 
 def test_an_error_of_ones_own_gets_no_advice() -> None:
     cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", "ValueError: bad row in shard 7")
-    assert "hint" not in spell_card("4", card(cause=cause), None)
+    assert "hint" not in "".join(spell_card("4", card(cause=cause), None))
 
 
 def test_what_became_of_the_others_is_one_line() -> None:
@@ -104,7 +105,7 @@ def test_what_became_of_the_others_is_one_line() -> None:
         Followers((worker(4),), "KeyError: 'x'", is_own=True),
     )
     stopped = tuple(map(worker, range(5, 12)))
-    assert spell_card("4", card(followed=followed, stopped=stopped), None).split("\n")[-1] == (
+    assert spell_card("4", card(followed=followed, stopped=stopped), None)[-1] == (
         "┃ 4.worker.0, 4.worker.2 followed: connection reset by peer; 4.worker.3 failed alike;"
         " 4.worker.4 failed too: KeyError: 'x';"
         " 4.worker.5, 4.worker.6, 4.worker.7, 4.worker.8 and 3 more were stopped"
@@ -114,11 +115,28 @@ def test_what_became_of_the_others_is_one_line() -> None:
 def test_no_line_is_wider_than_the_terminal_and_none_is_lost() -> None:
     lines = ('  File "train.py", line 3, in f', "    " + "word " * 40, "x" * 130)
     spelled = spell_card("4", card(lines=lines), 60)
-    assert max(map(len, spelled.split("\n"))) <= 60
-    assert spelled.count("word") == 40
-    assert spelled.count("x") == 130 + "exit code".count("x")
-    assert spell_card("4", card(lines=lines), 20).count("\n") == 5  # too narrow for anything
+    assert max(map(len, spelled)) <= 60
+    assert "".join(spelled).count("word") == 40
+    assert "".join(spelled).count("x") == 130 + "exit code".count("x")
+    assert len(spell_card("4", card(lines=lines), 20)) == 6  # too narrow for anything
 
 
 def test_what_a_terminal_would_obey_is_spelled_out() -> None:
     assert "┃ bad \\x1b[2J row" in spell_card("4", card(lines=("bad \x1b[2J row",)), None)
+
+
+def test_a_line_that_begins_with_more_blanks_than_the_terminal_is_wide_is_wrapped() -> None:
+    spelled = spell_card("4", card(lines=(" " * 200 + "word " * 40,)), 60)
+    assert max(map(len, spelled)) <= 60
+    assert "".join(spelled).count("word") == 40
+
+
+def test_a_message_of_a_megabyte_is_cut() -> None:
+    spelled = spell_card("4", card(words="x" * (1 << 20)), 60)
+    assert sum(map(len, spelled)) < 10_000
+    assert spelled[-2].endswith("…")
+
+
+def test_a_line_of_a_log_cannot_leave_its_card() -> None:
+    spelled = spell_card("4", card(lines=("a\nerror: forged\x1b[2J\u202e",)), None)
+    assert spelled[-1] == "┃ a\\nerror: forged\\x1b[2J\\u202e"

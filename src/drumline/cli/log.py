@@ -1,0 +1,68 @@
+"""What a replica has printed, made safe for a terminal: in time that grows with its length, whatever it is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_CHUNK_BYTES = 1 << 16
+
+# What moves the cursor, rings, or changes the direction of text. It is one set at the start of the pattern, so that the
+# search for it is fast, and all repetitions are possessive, so that no input is read more than twice.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069](?:"
+    r"(?<=\x1b)\x1b*+(?:"
+    r"(?P<colour>\[[0-9;:]{0,64}m)"
+    r"|\[[0-?]*+[ -/]*+[@-~]?"  # another control sequence
+    r"|[\]PX^_][^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"  # a title, a link, the clipboard
+    r"|[ -/]*+[0-~]?)"
+    r"|(?<=\x9b)[0-?]*+[ -/]*+[@-~]?"  # the same, begun by one character
+    r"|(?<=[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"
+    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]*+)"  # a run is one match
+)
+
+
+def chunks(data: bytes) -> Iterator[bytes]:
+    """Return whole lines in pieces of 64 KiB or little more; a longer line is one piece."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start + _CHUNK_BYTES - 1) + 1 or len(data)
+        yield data[start:end]
+        start = end
+
+
+def last_states(data: bytes) -> bytes:
+    """Return lines with what each of them has come to show: a carriage return draws a line over."""
+    data = data.replace(b"\r\n", b"\n")  # the same, and most of them
+    pieces, done = [], 0
+    while (found := data.find(b"\r", done)) >= 0:
+        start = data.rfind(b"\n", done, found) + 1 or done
+        end = data.find(b"\n", found)
+        end = len(data) if end < 0 else end
+        pieces += [data[done:start], last_state(data[start:end])]
+        done = end
+    return b"".join((*pieces, data[done:]))
+
+
+def last_state(line: bytes) -> bytes:
+    """Return what a line with carriage returns has come to show: its last state that is not blank."""
+    last = len(line.rstrip())
+    end = line.find(b"\r", last)
+    return line[line.rfind(b"\r", 0, last) + 1 : len(line) if end < 0 else end] if last else b""
+
+
+def tame(data: bytes) -> str:
+    """Return lines that cannot harm a terminal: colours stay and end with their line, all other control is removed.
+
+    By characters and not by bytes: bytes on both sides of one that is removed could make a character together.
+    """
+    text = data.decode(errors="replace")
+    tamed = _CONTROL.sub(lambda found: f"\x1b{found['colour']}" if found["colour"] else "", text)
+    if "\x1b" not in tamed:
+        return tamed
+    return "\n".join(f"{line}\x1b[0m" if "\x1b" in line else line for line in tamed.split("\n"))
+
+
+def plain(data: bytes) -> str:
+    """Return the text of a line without colours."""
+    return _CONTROL.sub("", data.decode(errors="replace"))
