@@ -23,8 +23,8 @@ class Output(Protocol):
         """Run a command beside it, a shell if none is named, and return its exit code; raise EngineError."""
         ...
 
-    def fetch(self, path: str, into: Path) -> None:
-        """Copy a file or folder to this machine, as `cp -r` would; raise NotFoundError if there is none."""
+    def fetch(self, path: str, into: Path) -> Sequence[str]:
+        """Copy a file or folder to this machine, as `cp -r` would, and return warnings; raise NotFoundError."""
         ...
 
     def put(self, source: Path, path: str) -> None:

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,8 +24,10 @@ from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.engine.kubernetes.shell import execute, keys, raw_terminal
-from drumline.engine.local.output import copy
+from drumline.engine.kubernetes.untar import unpack
 from drumline.engine.output import Volume, Written
+from drumline.engine.project.copy import copy, refuse_link
+from drumline.engine.project.tree import left_out_warning
 from drumline.errors import EngineError, InputError, NotFoundError
 
 T = TypeVar("T")
@@ -33,7 +35,8 @@ T = TypeVar("T")
 _ABSENT = 44  # the exit code by which the script below says that there is no such file
 _GONE_SECONDS = 120.0
 _TAR = """
-pack() { if command -v tar >/dev/null; then tar -cf - "$1"; else python3 -c 'import sys, tarfile
+pack() { if tar --hard-dereference --version >/dev/null 2>&1; then tar --hard-dereference -cf - "$1"
+elif command -v tar >/dev/null; then tar -cf - "$1"; else python3 -c 'import sys, tarfile
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as t: t.add(sys.argv[1])' "$1"; fi; }
 unpack() { if command -v tar >/dev/null; then tar -xof -; else python3 -c 'import sys, tarfile
 with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as t: t.extractall()'; fi; }
@@ -82,20 +85,21 @@ class ClusterOutput:
 
         return self._ask(look)
 
-    def fetch(self, path: str, into: Path) -> None:
-        """Have a tar of it written, unpack that beside its place, and put it there."""
-        if not hasattr(tarfile, "data_filter"):
-            raise EngineError("this Python unpacks what others wrote without care", hint="use 3.11.4 or later")
+    def fetch(self, path: str, into: Path) -> Sequence[str]:
+        """Unpack a tar that the pod sends into a temporary folder, then copy it to its place."""
         where = self._path(path)
         name = posixpath.basename(where)
 
-        async def take(api: Api) -> None:
+        async def take(api: Api) -> Sequence[str]:
             with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
                 async with inspect.visit(api, self._plan) as pod:
-                    await self._take(api, pod, where, Path(scratch))
-                copy(Path(scratch, name), into)
+                    left_out = await self._take(api, pod, where, Path(scratch))
+                if name in left_out:
+                    raise refuse_link(path)
+                copy(Path(scratch, name), into, trusted=False)
+                return [left_out_warning(left_out)] if left_out else []
 
-        self._ask(take)
+        return self._ask(take)
 
     def put(self, source: Path, path: str) -> None:
         """Send a tar of it, whose length is said before: the other side cannot be told that it is over."""
@@ -166,18 +170,15 @@ class ClusterOutput:
 
         self._ask(away)
 
-    async def _take(self, api: Api, pod: str, where: str, scratch: Path) -> None:
-        """Unpack what the pod sends, in a thread, since a tar is read as it comes."""
+    async def _take(self, api: Api, pod: str, where: str, scratch: Path) -> tuple[str, ...]:
+        """Unpack what the pod sends, in a thread, since a tar is read as it comes; return what is left out."""
         reading, writing = os.pipe()
         said = io.BytesIO()
         loop = asyncio.get_running_loop()
 
-        def extract() -> None:
-            with os.fdopen(reading, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-                archive.extraction_filter = getattr(tarfile, "data_filter", None)  # there from 3.11.4 on
-                archive.extractall(scratch, members=_inside(archive))
-                while stream.read(1 << 20):  # what stands behind the end of the archive
-                    pass
+        def extract() -> tuple[str, ...]:
+            with os.fdopen(reading, "rb") as stream:
+                return unpack(stream, scratch)
 
         async def write(data: bytes) -> None:
             await loop.run_in_executor(None, _write_all, writing, data)
@@ -188,15 +189,16 @@ class ClusterOutput:
             code = await execute(api, pod, inspect.CONTAINER, words, stdout=write, stderr=_into(said))
         finally:
             os.close(writing)
-            trouble = (await asyncio.gather(extracting, return_exceptions=True))[0]
+            unpacked = (await asyncio.gather(extracting, return_exceptions=True))[0]
         if code == _ABSENT:
             raise NotFoundError(
                 f"run {self._plan.run} has no {where}", hint=f"`drumline inspect {self._plan.run} ls` lists what it has"
             )
         if code:
             raise EngineError(f"cannot read {where}: {_last(said) or f'exit code {code}'}")
-        if isinstance(trouble, Exception):
-            raise EngineError(f"cannot unpack {where}: {trouble}")
+        if isinstance(unpacked, BaseException):
+            raise EngineError(f"cannot unpack {where}: {unpacked}")
+        return unpacked
 
     def _path(self, path: str) -> str:
         return posixpath.normpath(posixpath.join(place_helper(self._plan).output_dir, path))
@@ -256,21 +258,6 @@ async def _script() -> AsyncIterator[bytes]:
     async for data in keys():
         yield data
     yield b"\nexit\n"
-
-
-def _inside(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
-    """What a pod sends, as long as it is nothing but files, folders and links that stay in the folder they go to."""
-    for member in members:
-        ends = [member.name]
-        if member.islnk():
-            ends.append(member.linkname)
-        elif member.issym():
-            ends.append(posixpath.join(posixpath.dirname(member.name), member.linkname))
-        elif not (member.isfile() or member.isdir()):
-            raise tarfile.TarError(f"{member.name} is neither a file nor a folder")
-        if any(posixpath.isabs(end) or posixpath.normpath(end).split("/")[0] == ".." for end in ends):
-            raise tarfile.TarError(f"{member.name} would lie outside")
-        yield member
 
 
 def _last(said: io.BytesIO) -> str:

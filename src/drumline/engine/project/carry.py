@@ -11,12 +11,17 @@ from typing import Any, NamedTuple, Protocol
 
 from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.there.receive import MARK
+from drumline.engine.untrusted import clean_text, load_json, load_record, require_within
 from drumline.errors import EngineError
 from drumline.words import bulk
 
 KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
 KEEP_BYTES = 4 << 30
 _BATCH_BYTES = 8 << 20  # at once, so that neither side holds more
+_ANSWER_SECONDS = 3600.0  # a large project takes long to lay out
+_ANSWER_BYTES = 64 << 20
+_ANSWER_VALUES = 1 << 21
+_MOST_BYTES = 1 << 62
 _TRIES = 5  # while files change under us, or somebody removes what was there
 _PACKAGE = "drumline.engine.project.there"
 # Makes modules of the sources on stdin, as many bytes as it is told, and calls `main` of the last one.
@@ -53,8 +58,11 @@ class Shell(Protocol):
 
     host: str
 
-    async def run(self, argv: Sequence[str], given: bytes = b"") -> Answer:
-        """Run a command with this as its stdin; raise EngineError if the host cannot be reached."""
+    async def run(self, argv: Sequence[str], given: bytes = b"", *, seconds: float, most_bytes: int) -> Answer:
+        """Run a command with this as its stdin.
+
+        Raise EngineError if the host cannot be reached, if it takes longer, or if more is written on stdout.
+        """
         ...
 
 
@@ -85,10 +93,15 @@ async def lay_out(
 
 
 async def ask(shell: Shell, python: str, script: str, request: object, rest: bytes = b"") -> tuple[Any, bytes]:
-    """Run a script of `there` with this request; return what it answers, and the bytes behind that."""
+    """Run a script of `there` with this request; return what it answers, and the bytes behind that.
+
+    The answer is a mapping whose numbers and strings are within limits; no more is known of it. Raise EngineError if
+    there is none.
+    """
     source = _sources(script)
     argv = [python, "-X", "utf8", "-ISc", _BOOT, str(len(source))]
-    answer = await shell.run(argv, source + json.dumps(request).encode() + b"\n" + rest)
+    given = source + json.dumps(request).encode() + b"\n" + rest
+    answer = await shell.run(argv, given, seconds=_ANSWER_SECONDS, most_bytes=_ANSWER_BYTES)
     _, marked, said = answer.out.partition(MARK)
     if answer.code == 127:
         raise EngineError(
@@ -96,15 +109,35 @@ async def ask(shell: Shell, python: str, script: str, request: object, rest: byt
             hint="install Python 3.11 or newer there, or name it: `ssh: {python: PATH}`",
         )
     if answer.code or not marked:
-        words = answer.err.strip().splitlines()
+        words = clean_text(answer.err.strip()).splitlines()
         raise EngineError(
             f"{shell.host} did not do what it was told: {words[-1] if words else f'exit code {answer.code}'}"
         )
     head, _, data = said.partition(b"\n")
-    found = json.loads(head)
+    try:
+        found = load_json(head, most_values=_ANSWER_VALUES, signed=True, names=True)
+        if not isinstance(found, dict):
+            raise ValueError("not a mapping")
+    except ValueError as error:
+        raise malformed(shell.host, error) from None
     if "error" in found:
         raise _refusal(shell.host, found)
     return found, data
+
+
+def malformed(host: str, error: object) -> EngineError:
+    """Return what is raised for an answer that no script of ours gives."""
+    return EngineError(f"{host} has answered something that drumline does not answer: {clean_text(str(error), 200)}")
+
+
+class Received(NamedTuple):
+    """What `receive` answers; without a manifest only what was damaged on its way, by the hash of its content."""
+
+    damaged: tuple[str, ...]
+    folder: str = ""
+    free_bytes: int = 0
+    missing: tuple[str, ...] = ()
+    written: int = 0
 
 
 def _sources(script: str) -> bytes:
@@ -142,16 +175,16 @@ class _Errand:
         """Offer it, send what is missing, and offer it again, until nothing is."""
         answer = await self._offer((), b"", mirror=mirror)
         for _ in range(_TRIES):
-            if not answer["missing"]:
+            if not answer.missing:
                 break
             self._require_room(answer)
-            answer = await self._send(answer["missing"], mirror=mirror)
+            answer = await self._send(answer.missing, mirror=mirror)
         else:
             raise EngineError(f"{self._what} changes faster than it can be carried to {self._shell.host}")
         found = self._snapshot
-        return Carried(answer["folder"], found.files, found.size_bytes, self._sent, answer["written"])
+        return Carried(clean_text(answer.folder), found.files, found.size_bytes, self._sent, answer.written)
 
-    async def _send(self, missing: Sequence[str], *, mirror: bool) -> Any:
+    async def _send(self, missing: Sequence[str], *, mirror: bool) -> Received:
         """Send these, the last of them with the manifest: most folders are there after that."""
         sizes = self._snapshot.sizes
         known = sorted((sizes[digest], digest) for digest in missing if digest in sizes)
@@ -159,7 +192,7 @@ class _Errand:
         last: _Batch = ([], [])
         for batch in batches:
             if last[0]:
-                self._renew((await self._ask(*last, b"", mirror=mirror))["damaged"])
+                self._renew((await self._ask(*last, b"", mirror=mirror)).damaged)
             last = batch
         return await self._offer(last[0], b"".join(last[1]), mirror=mirror)
 
@@ -183,16 +216,16 @@ class _Errand:
                 self._snapshot.renew(digest)
         yield pieces, data
 
-    async def _offer(self, pieces: Sequence[_Piece], data: bytes, *, mirror: bool) -> Any:
+    async def _offer(self, pieces: Sequence[_Piece], data: bytes, *, mirror: bool) -> Received:
         answer = await self._ask(pieces, [data], self._snapshot.manifest, mirror=mirror)
-        self._renew(answer["damaged"])
+        self._renew(answer.damaged)
         return answer
 
     def _renew(self, damaged: Sequence[str]) -> None:
         for digest in damaged:
             self._snapshot.renew(digest)
 
-    async def _ask(self, pieces: Sequence[_Piece], data: Sequence[bytes], manifest: bytes, *, mirror: bool) -> Any:
+    async def _ask(self, pieces: Sequence[_Piece], data: Sequence[bytes], manifest: bytes, *, mirror: bool) -> Received:
         request = {
             "folder": self._folder,
             "store": self._store,
@@ -206,16 +239,22 @@ class _Errand:
         }
         self._sent += sum(map(len, data))
         answer, _ = await ask(self._shell, self._python, "receive", request, b"".join((*data, manifest)))
-        return answer
+        try:
+            received = load_record(Received, answer)
+            for number in (received.free_bytes, received.written):
+                require_within(number, 0, _MOST_BYTES)
+        except ValueError as error:
+            raise malformed(self._shell.host, error) from None
+        return received
 
-    def _require_room(self, answer: Any) -> None:
+    def _require_room(self, answer: Received) -> None:
         """Raise EngineError if it cannot fit, before anything is sent: once as it travels, once laid out."""
         sizes = self._snapshot.sizes
-        needed, free = 2 * sum(sizes.get(each, 0) for each in answer["missing"]), answer["free_bytes"]
+        needed, free = 2 * sum(sizes.get(each, 0) for each in answer.missing), answer.free_bytes
         if needed > free:
             raise EngineError(
                 f"{self._shell.host} has no room for {self._what}: it takes {bulk(needed)} below"
-                f" {answer['folder']}, where {bulk(free)} are free",
+                f" {clean_text(answer.folder)}, where {bulk(free)} are free",
                 hint="make room there, or name another folder of the hosts: `ssh: {folder: PATH}`",
             )
 
@@ -224,10 +263,11 @@ _Piece = tuple[str, int, int, int]
 _Batch = tuple[list[_Piece], list[bytes]]
 
 
-def _refusal(host: str, answer: Any) -> EngineError:
-    if answer["errno"] in (errno.ENOSPC, errno.EDQUOT):
+def _refusal(host: str, answer: Mapping[str, Any]) -> EngineError:
+    path, words = clean_text(str(answer.get("path"))), clean_text(str(answer["error"]))
+    if answer.get("errno") in (errno.ENOSPC, errno.EDQUOT):
         return EngineError(
-            f"the disk of {host} is full: {answer['path']} cannot be written",
+            f"the disk of {host} is full: {path} cannot be written",
             hint="make room there, or name another folder of the hosts: `ssh: {folder: PATH}`",
         )
-    return EngineError(f"{answer['path']} cannot be written on {host}: {answer['error']}")
+    return EngineError(f"{path} cannot be written on {host}: {words}")

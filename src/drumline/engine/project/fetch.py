@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drumline.engine.project.carry import Shell, ask
 from drumline.engine.project.there.beneath import Beneath, split, stays_beneath
-from drumline.engine.project.tree import shown
 from drumline.errors import EngineError, NotFoundError
 
 SCRATCH = ".drumline-fetch"  # beside what is fetched, for what is on its way
 YOUNG_SECONDS = 2.0  # a file that was written so lately may not be complete
 _BATCH_BYTES = 8 << 20
-_MOST_NAMED = 3  # links in a warning
 _MOST_BYTES = 1 << 62  # of a file; no file system has larger ones, and no time in ns is later
 
 
@@ -100,13 +98,6 @@ def read_listing(host: str, answer: Any, *, is_part: bool) -> tuple[list[Found],
     outside = {each.path for each in usable if each.kind == "link" and not _leads_inside(each, is_part=is_part)}
     kept = sorted((each for each in usable if each.path not in outside), key=lambda each: (each.mtime_ns, each.path))
     return kept, tuple(sorted(outside))
-
-
-def leads_out(links: Sequence[str]) -> str:
-    """Return a warning about links that were left out."""
-    named = ", ".join(shown(each) for each in links[:_MOST_NAMED]) + (", …" if len(links) > _MOST_NAMED else "")
-    are = "links lead" if len(links) > 1 else "link leads"
-    return f"{len(links)} {are} out of what is fetched, and {'are' if len(links) > 1 else 'is'} left out: {named}"
 
 
 def _read_entry(data: Any) -> Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -16,6 +16,7 @@ from drumline.errors import InputError
 GIT, OWN = ".gitignore", ".drumlineignore"
 _NEVER = {".git", ".hg", ".svn", ".jj", ".venv", "__pycache__"}
 _TRIES = 3
+_MOST_NAMED = 3  # paths in a warning
 
 
 class Entry(NamedTuple):
@@ -142,6 +143,13 @@ class _Walker:
             self.remarks.append(f"{shown(path)} is left out: it leads out of the project, to {shown(target)}")
             return None
         return Entry(path, "link", target=os.path.relpath(aim, folder) if os.path.isabs(target) else target)
+
+
+def left_out_warning(paths: Sequence[str]) -> str:
+    """Return what is said of paths that were not copied."""
+    named = ", ".join(shown(each) for each in paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")
+    count = f"{len(paths)} of its files are" if len(paths) > 1 else "one of its files is"
+    return f"{count} left out, as links that lead out of the output, or no regular files: {named}"
 
 
 def shown(path: str) -> str:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.engine.project.carry import Carried, Shell, carry, lay_out
-from drumline.engine.project.fetch import fetch, leads_out
+from drumline.engine.project.fetch import fetch
 from drumline.engine.project.own import own_folders
 from drumline.engine.project.size import list_largest
 from drumline.engine.project.snapshot import Snapshot, take
-from drumline.engine.project.tree import OWN, walk
+from drumline.engine.project.tree import OWN, left_out_warning, walk
 from drumline.engine.protocol import Site
 from drumline.engine.ssh.refusal import AwayError
 from drumline.errors import EngineError, NotFoundError
@@ -200,7 +200,7 @@ class Luggage:
     def _tell_left_out(self, links: Sequence[str]) -> None:
         if new := [each for each in links if each not in self._left_out]:
             self._left_out.update(new)
-            self._warn(leads_out(new))
+            self._warn(f"the output is fetched, but {left_out_warning(new)}")
 
     def _note(self, origin: Origin) -> None:
         self._origin = origin

@@ -14,12 +14,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from drumline.engine.local.output import Folder, copy
+from drumline.engine.local.output import Folder
 from drumline.engine.output import Volume, Written
 from drumline.engine.project.carry import ask, lay_out
+from drumline.engine.project.copy import copy, refuse_link
 from drumline.engine.project.fetch import fetch
 from drumline.engine.project.snapshot import Snapshot
-from drumline.engine.project.tree import Entry, Tree, walk
+from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk
 from drumline.engine.ssh.luggage import FOLDER, read_origin
 from drumline.engine.ssh.refusal import AwayError
 from drumline.engine.ssh.shell import CONFIG_VARIABLE, Shell, connect, last_words
@@ -48,7 +49,7 @@ class HostsOutput:
     def __init__(self, written: Written) -> None:
         self._plan = written.plan
         self._run = written.plan.run
-        self._here = Folder(written)
+        self._here = Folder(written, trusted=False)
         self._folder = written.folder
         self._origin = read_origin(written.run_dir)
 
@@ -70,14 +71,13 @@ class HostsOutput:
             sys.stderr.flush()
         return subprocess.run(words, check=False).returncode
 
-    def fetch(self, path: str, into: Path) -> None:
+    def fetch(self, path: str, into: Path) -> Sequence[str]:
         """Copy from the chief's host; what is here already, and of a host that does not answer, from here."""
         origin = self._there
         if origin.is_whole and not posixpath.isabs(path):
-            self._here.fetch(path, into)
-            return
+            return self._here.fetch(path, into)
 
-        async def take(shell: Shell) -> None:
+        async def take(shell: Shell) -> Sequence[str]:
             with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
                 found = posixpath.normpath(posixpath.join(origin.output_dir, path))
                 folder, name = posixpath.split(found)
@@ -93,17 +93,19 @@ class HostsOutput:
                     )
                     if taken.is_whole:
                         break
-                copy(Path(scratch, name), into)
+                if name in taken.left_out:
+                    raise refuse_link(path)
+                copy(Path(scratch, name), into, trusted=False)
+                return [left_out_warning(taken.left_out)] if taken.left_out else []
 
         try:
-            self._ask(origin.host, take)
+            return self._ask(origin.host, take)
         except NotFoundError as error:
             raise NotFoundError(error.message, hint=f"`drumline inspect {self._run} ls` lists what it has") from None
         except AwayError as error:
             if origin.is_shared or posixpath.isabs(path):
                 raise
-            sys.stderr.write(f"drumline: {error.message}; this is what was fetched before\n")
-            self._here.fetch(path, into)
+            return [f"{error.message}; this is what was fetched before", *self._here.fetch(path, into)]
 
     def put(self, source: Path, path: str) -> None:
         """Copy to the chief's host, and to the folder here, which is laid out where the next chief is."""
@@ -123,7 +125,7 @@ class HostsOutput:
 
         self._ask(origin.host, give)
         if not origin.is_shared and not posixpath.isabs(path):
-            copy(source, self._folder / path)
+            copy(source, self._folder / path, trusted=True)
 
     def volumes(self) -> Sequence[Volume]:
         """None that anybody is asked about: the folders of a run on its hosts go with it."""
