@@ -253,3 +253,53 @@ def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None
         world.empty_disk("h1")
         (project.folder / "large").write_bytes(os.urandom(15_000_000))
         assert "h1 has no room for the project: it takes 30.0 MB below " in project.drumline("train", code=1)
+
+
+# A host's Python that is not honest: asked for the output it lists links that climb through each other, or folders and
+# files behind such a link. Everything else it does as it is told.
+LIAR = """\
+#!/usr/bin/env python3
+import json, os, subprocess, sys
+if "-ISc" not in sys.argv:
+    os.execvp("python3", ["python3", *sys.argv[1:]])
+size, given = int(sys.argv[-1]), sys.stdin.buffer.read()
+if not json.loads(given[:size])[-1][0].endswith(".offer"):
+    sys.exit(subprocess.run(["python3", *sys.argv[1:]], input=given).returncode)
+request = json.loads(given[size:].partition(b"\\n")[0])
+data, answer = b"", {"absent": False, "path": "/", "entries": ENTRIES}
+if "parts" in request:
+    data = b"evil" * len(request["parts"])
+    answer = {"lengths": [4] * len(request["parts"])}
+sys.stdout.buffer.write(b"\\n--drumline--\\n" + json.dumps(answer).encode() + b"\\n" + data)
+"""
+FOLDER, LINK, FILE = (["folder", 0, 1, False], ["link", 0, 1, False], ["file", 4, 1, False])
+CLIMBING = [["d", *FOLDER, "", False], ["d/up", *LINK, "..", False], ["out", *LINK, "d/up/../../../..", False]]
+BEHIND = [["out", *FOLDER, "", False], ["out/.ssh", *FOLDER, "", False], ["out/.ssh/authorized_keys", *FILE, "", False]]
+
+
+@pytest.mark.parametrize(
+    ("entries", "warning", "fetched"),
+    [
+        (CLIMBING, "the output is fetched, but one of its files is left out", {"d", "d/up"}),
+        ([*CLIMBING, *BEHIND], "the output is not here: h1 sent a list of files that cannot be used", set()),
+        (BEHIND, "", {"out", "out/.ssh", "out/.ssh/authorized_keys"}),
+    ],
+    ids=["links", "links and files", "files"],
+)
+def test_a_host_that_lies_about_the_output_writes_nothing_outside_of_it(
+    make: Callable[[str], Project], entries: list[object], warning: str, fetched: set[str]
+) -> None:
+    project = make(
+        f"roles: {{worker: 1}}\nengine: {{default: ssh, ssh: {{hosts: [h1], python: {HOME}/liar-{os.getpid()}}}}}\n"
+    )
+    liar = project.world.path("h1", f"{HOME}/liar-{os.getpid()}")
+    liar.write_text(LIAR.replace("ENTRIES", repr(entries)))
+    liar.chmod(0o755)
+    before = sorted(path.name for path in project.home.parent.iterdir())
+    project.say("done", "h1")
+    said = project.drumline("train")
+    assert warning in said
+    output = project.here("")
+    assert {str(path.relative_to(output)) for path in output.rglob("*")} == fetched
+    assert sorted({*(path.name for path in project.home.parent.iterdir())} - {"home"}) == before
+    assert project.status()["state"] == "FINISHED"
