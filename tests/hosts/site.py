@@ -85,8 +85,9 @@ class SshSite:
         wait_until(lambda: any(read_trace(each).over for each in self._traces(replica, 0)))
 
     def _traces(self, replica: ReplicaId, attempt: int) -> list[Path]:
-        inner = f"{HOME}/.local/share/drumline/runs/{self._unique}/{trace_dir(replica, attempt)}/{TRACE}"
-        return [self._world.path(name, inner) for name in self._names]
+        run = f"{HOME}/.local/share/drumline/runs/{self._unique}"
+        inner = f"{trace_dir(replica, attempt)}/{TRACE}"
+        return [self._world.path(name, f"{run}/agents/{name}/{inner}") for name in self._names]
 
     def left(self) -> list[str]:
         mark = f"runs/{self._unique}/"

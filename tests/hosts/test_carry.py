@@ -82,11 +82,13 @@ class Cut(Shell):
     world: World
     calls = 0
 
-    async def run(self, argv: Sequence[str], given: bytes = b"", *, seconds: float | None = None) -> Answer:
+    async def run(
+        self, argv: Sequence[str], given: bytes = b"", *, seconds: float = 600.0, most_bytes: int = 1 << 16
+    ) -> Answer:
         Cut.calls += 1
         if Cut.calls == 3:
             argv = ["sh", "-c", f'{{ head -c 1000000; until [ -e {OVER} ]; do sleep 0.1; done; }} | "$@"', "sh", *argv]
-        going = asyncio.ensure_future(super().run(argv, given, seconds=seconds))
+        going = asyncio.ensure_future(super().run(argv, given, seconds=seconds, most_bytes=most_bytes))
         if Cut.calls == 3:
             await asyncio.sleep(0)
             await asyncio.to_thread(Cut.world.kill_sshd, self.host)

@@ -180,7 +180,7 @@ class Processes:
         path = life.folder(self._run_dir) / TRACE
         kept = _Kept(life, path)
         trace = read_trace(path)
-        if is_locked(path):
+        if is_locked(path) and trace.boot in (None, self._boot):  # else it is kept on another machine: homes are shared
             again = partial(self._loop.call_later, _MOMENT_SECONDS, partial(self._adopt_again, life))
             if trace.keeper is None:  # the fork is so young that it has not written its first line
                 again()
@@ -278,7 +278,7 @@ class Processes:
         trace = read_trace(kept.path)
         if trace.pid is None:
             self._loop.call_later(_MOMENT_SECONDS, lambda: self._signal(kept, number))
-        elif trace.exit is None and keeper.start_ticks(trace.pid) == trace.ticks:
+        elif trace.exit is None and trace.boot == self._boot and keeper.start_ticks(trace.pid) == trace.ticks:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(trace.pid, number)
                 os.killpg(trace.pid, signal.SIGCONT)  # who is stopped hears nothing

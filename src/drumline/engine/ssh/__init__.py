@@ -141,17 +141,11 @@ class SshEngine:
 
     def pulses(self) -> Iterator[Pulse]:
         """What everybody has done, on hosts that answer at once."""
-        from drumline.plan.codec import from_data  # noqa: PLC0415
-        from drumline.run.quiet import Pulse  # noqa: PLC0415
-
-        return (from_data(Pulse, each) for each in self._run.survey.ask("pulses"))  # type: ignore[misc]
+        return self._run.survey.pulses()
 
     def sockets(self) -> Iterator[Sockets]:
         """On which ports everybody listens, on hosts that answer at once."""
-        from drumline.run.rendezvous import Sockets  # noqa: PLC0415
-
-        for replica, listening, connected in self._run.survey.ask("sockets"):
-            yield Sockets(ReplicaId.parse(replica), frozenset(listening), frozenset(connected))
+        return self._run.survey.sockets()
 
     def stacks(
         self,

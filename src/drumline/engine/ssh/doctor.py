@@ -4,28 +4,79 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 from drumline.engine.health import PACKAGES, UNSURE, Health, Patient
 from drumline.engine.ssh import diagnosis
+from drumline.engine.ssh.agent import FOLDER, GREETING_BYTES, MOST_GREETINGS
+from drumline.engine.ssh.answers import MOST_PORT, Done
 from drumline.engine.ssh.diagnosis import Found
+from drumline.engine.ssh.refusal import MalformedError
 from drumline.engine.ssh.shell import Shell, Talk, connect, last_words
+from drumline.engine.ssh.wire import LINE_BYTES
+from drumline.engine.untrusted import clean_text, load_json, load_record
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.assign import Room, assign, room_of
 from drumline.plan.hosts import Host, Hosts, require_hosts
 from drumline.plan.types import Plan
 
-FOLDER = "~/.local/share/drumline"
+T = TypeVar("T")
+
 _SECONDS = 30.0  # for one answer
 _CALL_SECONDS = 5.0
 _SHARED_SECONDS = 5.0
 _CLOCK_LOOKS = 5
-_MOST_GREETINGS = 1000  # lines that a shell may say before us
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
+
+
+class LookFacts(NamedTuple):
+    """What `look.facts` answers."""
+
+    python: str
+    packages: Mapping[str, str]
+    folder: str
+    free: int
+    writable: bool
+    cpus: float
+    memory: int
+    gpus: int
+
+
+class LookPackages(NamedTuple):
+    """What `look.packages_of` answers."""
+
+    packages: Mapping[str, str]
+
+
+class LookClock(NamedTuple):
+    """What `look.clock` answers."""
+
+    time: float
+
+
+class LookPorts(NamedTuple):
+    """What `look.listen` answers: ports on which it listens now, and those that were taken."""
+
+    ports: tuple[int, ...]
+    taken: tuple[int, ...]
+
+
+class LookTroubles(NamedTuple):
+    """What `look.call` answers: for each peer what is wrong with it, or nothing."""
+
+    troubles: tuple[str, ...]
+
+
+class LookFiles(NamedTuple):
+    """What `look.read` answers: what is in each file."""
+
+    found: Mapping[str, str]
 
 
 def examine(patient: Patient) -> list[Health]:
@@ -78,47 +129,51 @@ class _Look:
         code = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
         answer = await shell.run([python, "-c", code], seconds=_SECONDS)
         hint = "install Python 3.11 or newer there, or name the one that it has: `ssh: {python: PATH}`"
-        if answer.code or not answer.out.strip():
+        words = answer.out.decode(errors="replace").split()
+        if answer.code or not words or not _VERSION.fullmatch(words[-1]):
             said = last_words(answer.err)
             raise EngineError(f"{shell.address}, but there is no Python that works as `{python}`: {said}", hint=hint)
-        version = answer.out.decode(errors="replace").split()[-1]
+        version = words[-1]
         if not diagnosis.is_new_enough(version):
-            words = f"{shell.address}, but `{python}` is Python {version}, and 3.11 or newer is needed there"
-            raise EngineError(words, hint=hint)
+            old = f"{shell.address}, but `{python}` is Python {version}, and 3.11 or newer is needed there"
+            raise EngineError(old, hint=hint)
         source = Path(__file__).with_name("look.py").read_text()
         self._talk = await shell.talk([python, "-c", source])
-        for _ in range(_MOST_GREETINGS):
-            if b"drumline-look" in (line := await self._line()):
-                break
-            if not line:
-                raise EngineError(f"{self.host.name}: {last_words(await self._talk.said_last())}")
-        return shell.address, version
+        for _ in range(MOST_GREETINGS):
+            if b"drumline-look" in await self._line(GREETING_BYTES):
+                return shell.address, version
+        raise EngineError(f"{self.host.name} does not answer")
 
-    async def ask(self, do: str, **words: object) -> dict[str, Any]:
-        """Ask, and wait for the answer; raise EngineError if there is none, or it is that something failed."""
+    async def ask(self, do: str, kind: type[T], **words: object) -> T:
+        """Ask, and return the answer; raise EngineError if there is none, or it is that something failed."""
         assert self._talk
         await self._talk.write(json.dumps({"do": do, **words}).encode() + b"\n")
-        line = await self._line()
-        if not line:
-            raise EngineError(f"{self.host.name}: {last_words(await self._talk.said_last())}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise EngineError(str(answer["error"]))
-        return answer
+        line = await self._line(LINE_BYTES)
+        try:
+            answer = load_json(line)
+            if not isinstance(answer, dict) or "error" not in answer:
+                return load_record(kind, answer)
+        except ValueError as error:
+            raise MalformedError(self.host.name, error) from None
+        raise EngineError(clean_text(str(answer["error"])))
 
-    async def _line(self) -> bytes:
+    async def _line(self, most_bytes: int) -> bytes:
         assert self._talk
         try:
-            return await asyncio.wait_for(self._talk.readline(), _SECONDS)
+            async with asyncio.timeout(_SECONDS):
+                line = await self._talk.readline(most_bytes)
         except TimeoutError:
             raise EngineError(f"{self.host.name} does not answer any more") from None
+        if not line:
+            raise EngineError(f"{self.host.name}: {last_words(await self._talk.said_last())}")
+        return line
 
     async def close(self) -> None:
         """Let it go, and see it leave, if it can be heard."""
         if self._talk:
             with suppress(EngineError):
                 await self._talk.write(b'{"do": "leave"}\n')
-                await self._line()
+                await self._line(LINE_BYTES)
             self._talk.close()
         if self._shell:
             await self._shell.close()
@@ -129,9 +184,10 @@ async def _find(look: _Look, plan: Plan | None) -> Found:
     packages = PACKAGES[plan.framework] if plan else ()
     try:
         address, version = await look.open()
-        facts = await look.ask("facts", folder=look.folder, packages=packages)
+        facts = await look.ask("facts", LookFacts, folder=look.folder, packages=packages)
         if named := _named_python(plan):
-            facts |= await look.ask("packages_of", python=named, packages=packages)
+            other = await look.ask("packages_of", LookPackages, python=named, packages=packages)
+            facts = facts._replace(packages=other.packages)
         skew = await _skew(look)
     except DrumlineError as error:
         return Found(look.host, error.message, error.hint)
@@ -139,12 +195,12 @@ async def _find(look: _Look, plan: Plan | None) -> Found:
         look.host,
         address=look.host.address or address,
         version=version,
-        python=facts["python"],
-        packages=facts["packages"],
-        folder=facts["folder"],
-        free_bytes=facts["free"],
-        is_writable=facts["writable"],
-        room=Room(facts["cpus"], facts["memory"], facts["gpus"]),
+        python=clean_text(facts.python),
+        packages={name: clean_text(facts.packages[name], 100) for name in packages if name in facts.packages},
+        folder=clean_text(facts.folder),
+        free_bytes=facts.free,
+        is_writable=facts.writable,
+        room=Room(facts.cpus, facts.memory, facts.gpus),
         skew_seconds=skew,
     )
 
@@ -162,7 +218,7 @@ async def _skew(look: _Look) -> float:
     looks: list[tuple[float, float]] = []
     for _ in range(_CLOCK_LOOKS):
         before = time.time()
-        there = (await look.ask("clock"))["time"]
+        there = (await look.ask("clock", LookClock)).time
         after = time.time()
         looks.append((after - before, there - (before + after) / 2))
     return min(looks)[1]
@@ -173,21 +229,27 @@ async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | No
     wanted = _wanted_ports(found, plan)
     try:
         heard = await asyncio.gather(
-            *(look.ask("listen", name=look.host.name, ports=wanted[look.host.name]) for look in looks)
+            *(look.ask("listen", LookPorts, name=look.host.name, ports=wanted[look.host.name]) for look in looks)
         )
         peers = [
             (each.name, each.address, port)
             for each, answer in zip(found, heard, strict=True)
-            for port in answer["ports"]
+            for port in answer.ports[: len(wanted[each.name]) or 1]
+            if 0 < port <= MOST_PORT
         ]
-        told = await asyncio.gather(*(look.ask("call", peers=peers, seconds=_CALL_SECONDS) for look in looks))
+        told = await asyncio.gather(
+            *(look.ask("call", LookTroubles, peers=peers, seconds=_CALL_SECONDS) for look in looks)
+        )
     except EngineError as error:
         return Health("ports", UNSURE, error.message)
-    taken = {look.host.name: answer["taken"] for look, answer in zip(looks, heard, strict=True)}
+    taken = {
+        look.host.name: [port for port in answer.taken if port in (wanted[look.host.name] or (0,))]
+        for look, answer in zip(looks, heard, strict=True)
+    }
     troubles = {
         look.host.name: [
-            f"{name} at {address}:{port} ({trouble})"
-            for (name, address, port), trouble in zip(peers, answer["troubles"], strict=True)
+            f"{name} at {address}:{port} ({clean_text(trouble, 200)})"
+            for (name, address, port), trouble in zip(peers, answer.troubles, strict=False)
             if trouble
         ]
         for look, answer in zip(looks, told, strict=True)
@@ -215,17 +277,19 @@ async def _shared(looks: Sequence[_Look], folder: str) -> list[str]:
     troubles = []
     for look in looks:
         try:
-            await look.ask("write", path=files[look.host.name], text=look.host.name)
+            await look.ask("write", Done, path=files[look.host.name], text=look.host.name)
         except EngineError as error:
             troubles.append(f"{look.host.name} cannot write there ({error.message.rpartition(': ')[2].lower()})")
             files.pop(look.host.name)
-    asked = [look.ask("read", paths=list(files.values()), seconds=_SHARED_SECONDS) for look in looks]
+    asked = [look.ask("read", LookFiles, paths=list(files.values()), seconds=_SHARED_SECONDS) for look in looks]
     for look, answer in zip(looks, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
             troubles.append(f"{look.host.name} cannot read there")
             continue
-        unseen = [name for name, path in files.items() if answer["found"].get(path) != name]
+        unseen = [name for name, path in files.items() if answer.found.get(path) != name]
         if unseen:
             troubles.append(f"{look.host.name} does not see what {' and '.join(unseen[:3])} wrote")
-    await asyncio.gather(*(look.ask("remove", paths=list(files.values())) for look in looks), return_exceptions=True)
+    await asyncio.gather(
+        *(look.ask("remove", Done, paths=list(files.values())) for look in looks), return_exceptions=True
+    )
     return troubles

@@ -8,16 +8,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from drumline.engine.ssh.answers import Done
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.luggage import Luggage
 from drumline.engine.ssh.placing import CONNECT_SECONDS, PLACE_SECONDS
-from drumline.engine.ssh.refusal import AwayError
+from drumline.engine.ssh.refusal import AwayError, MalformedError
 from drumline.errors import DrumlineError
 from drumline.runtime.keeper import now
 
 RELEASE_SECONDS = 30.0
 _RISE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
+_STALLED_SECONDS = 30.0
+_STALLED_BYTES = 1 << 16
 _HINDERED_SECONDS = 1.0  # that others wait for a host that cannot be reached
 
 Bring = Callable[..., None]  # has something called by the supervisor's loop
@@ -84,8 +87,8 @@ class Errands:
         """Tell a host something, and bring word when it has done all of it; who breaks off is told again."""
         for message in messages:
             try:
-                await self._links[host].ask(message)
-            except AwayError:
+                await self._links[host].ask(message, Done)
+            except (AwayError, MalformedError):
                 return
             except DrumlineError as error:
                 self._bring(refused, message["attempt"], error.message)
@@ -94,15 +97,33 @@ class Errands:
     async def collect(self, warn: Callable[[str], None], then: Callable[[], None]) -> None:
         """Fetch what the chief has written, then go on; that it cannot be fetched changes no end."""
         try:
-            await self._luggage.collect()
+            await self._collect()
         except DrumlineError as error:
             self._bring(warn, f"the output is not here: {error.message}")
         self._bring(then)
 
+    async def _collect(self) -> None:
+        """Fetch what the chief has written; raise EngineError if its host sends next to nothing for a while."""
+        collecting = asyncio.ensure_future(self._luggage.collect())
+        received = self._received_bytes
+        try:
+            while not (await asyncio.wait({collecting}, timeout=_STALLED_SECONDS))[0]:
+                if abs(self._received_bytes - received) < _STALLED_BYTES:
+                    raise AwayError(f"its host has sent next to nothing for {_STALLED_SECONDS:g} s")
+                received = self._received_bytes
+            await collecting
+        finally:
+            collecting.cancel()
+
+    @property
+    def _received_bytes(self) -> int:
+        """What commands on all hosts have said; less after a connection broke."""
+        return sum(link.shell.received_bytes for link in self._links.values() if link.shell)
+
     async def release(self, hosts: Iterable[str]) -> list[str]:
         """Fetch what is not here, then have every host say that nothing is left; those that did."""
         try:
-            await self._luggage.collect()
+            await self._collect()
         except DrumlineError as error:
             print(f"what the chief has written last is not here: {error.message}", file=sys.stderr)  # noqa: T201
 
@@ -110,7 +131,7 @@ class Errands:
             link = self._links[host]
             with suppress(TimeoutError, DrumlineError):
                 if await link.rise(_RISE_SECONDS):
-                    await asyncio.wait_for(link.ask({"do": "release"}), RELEASE_SECONDS)
+                    await asyncio.wait_for(link.ask({"do": "release"}, Done), RELEASE_SECONDS)
                     return host
             return ""
 

@@ -18,7 +18,7 @@ from drumline.engine.notes import End, note, note_end, read_end, read_notes
 from drumline.engine.protocol import Loop, Tell
 from drumline.engine.ssh.helper import Helper, Part
 from drumline.engine.ssh.lives import NEVER_STARTED
-from drumline.engine.ssh.wire import Frame, life_from_data
+from drumline.engine.ssh.news import LogPiece
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId, Value
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
@@ -133,37 +133,37 @@ class Helpers:
         for helper in self._known.values():
             yield from helper.orders(host, self._loop.now())
 
-    def write(self, host: str, frame: Frame) -> None:
+    def given(self, life: Life, host: str) -> Helper | None:
+        """Return a helper if this host was told to begin it, else None."""
+        helper = self._known.get(life)
+        part = helper.parts.get(host) if helper else None
+        return helper if part and part.begins else None
+
+    def write(self, host: str, helper: Helper, piece: LogPiece) -> None:
         """Keep a piece of a log as it is there, and its whole lines in the log of all."""
-        helper = self._known.get(life_from_data(frame.message["life"]))
-        if helper is None or host not in helper.parts or frame.message["do"] != "log":
-            return
         part = helper.parts[host]
-        known = part.offset - frame.message["at"]
+        known = part.offset - piece.at
         if known < 0:
             return
         begun = _last_line(part.file)
-        data = frame.data[known:]
+        data = piece.data[known:]
         with part.file.open("ab") as file:
             file.write(data)
         lines, whole, _ = (begun + data).rpartition(b"\n")
         if whole:
             self._append(helper, host, lines + whole)
 
-    def started(self, host: str, event: ReplicaStarted) -> None:
+    def started(self, helper: Helper, event: ReplicaStarted) -> None:
         """A host says that a helper has begun there."""
-        helper = self._known.get(Life(event.replica, event.attempt, event.incarnation))
-        if helper and host in helper.parts and not helper.has_started and helper.end is None:
+        if not helper.has_started and helper.end is None:
             helper.has_started = True
             hosts = list(helper.parts)
             words = f"on {hosts[0]}" if len(hosts) == 1 else f"on {len(hosts)} hosts"
             self._tell(event._replace(note=words))
 
-    def ended(self, host: str, event: ReplicaExited) -> None:
+    def ended(self, host: str, helper: Helper, event: ReplicaExited) -> None:
         """A host says that a helper has ended there."""
-        helper = self._known.get(Life(event.replica, event.attempt, event.incarnation))
-        if helper and host in helper.parts:
-            self._end_part(helper, host, event.exit)
+        self._end_part(helper, host, event.exit)
 
     def lose(self, host: str, exit_: Exit) -> None:
         """A host is gone, and with it whoever helped there."""
@@ -182,6 +182,11 @@ class Helpers:
         """Whether it is to begin on this host, which is not ready for it."""
         helper = self._known.get(life)
         return helper is not None and helper.waits_on(host) and not helper.parts[host].begins
+
+    def overdue(self, host: str, before: float) -> bool:
+        """Whether a helper was to be killed on this host by a time before this, and has not ended as far as known."""
+        parts = [each.parts[host] for each in self._known.values() if each.waits_on(host)]
+        return any(part.kill_at is not None and part.kill_at < before for part in parts)
 
     def living(self, host: str) -> list[Life]:
         """Who helps on this host, as far as anybody knows."""

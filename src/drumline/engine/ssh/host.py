@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,17 +25,17 @@ from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
 from drumline.engine.protocol import Capacity, Loop, MustWait, Site
 from drumline.engine.ssh.follower import Follower, Say
+from drumline.engine.ssh.lock import take_over
 from drumline.engine.ssh.shelf import tidy
-from drumline.engine.ssh.wire import Frame, launch_from_data, life_from_data, life_to_data
+from drumline.engine.ssh.wire import DATA_BYTES, LINE_BYTES, Frame, launch_from_data, life_from_data, life_to_data
 from drumline.errors import DrumlineError
 from drumline.plan.codec import plan_from_json, to_data
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Harm
 from drumline.run.traces import STACKS, TRACE
 from drumline.runtime import keeper
-from drumline.runtime.lock import is_locked, take_lock
+from drumline.runtime.lock import is_locked
 
-_LOCK_SECONDS = 5.0
 _MOMENT_SECONDS = 0.02
 _LOOK_SECONDS = 0.5
 _SILENCE_SECONDS = 60.0
@@ -76,7 +74,13 @@ class Hand:
             traceback.print_exc()
             answer = {"error": "EngineError", "message": f"{type(error).__name__}: {error}"}
         if "id" in message and answer is not None:
-            self._say({"do": "answer", "id": message["id"], **answer}, b"")
+            self._answer(message, answer)
+
+    def _answer(self, message: dict[str, Any], answer: dict[str, Any]) -> None:
+        frame = {"do": "answer", "id": message["id"], **answer}
+        if len(Frame(frame).encode()) > LINE_BYTES:  # the other side would hang up
+            frame = {"do": "answer", "id": message["id"], "error": "EngineError", "message": "the answer is too long"}
+        self._say(frame, b"")
 
     @property
     def is_forsaken(self) -> bool:
@@ -87,13 +91,14 @@ class Hand:
         self._loop.call_later(_LOOK_SECONDS, self._look_out)
 
     def _do_hello(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Open the run's folder; whoever was its hand before is gone, or has lost its connection and does not know."""
+        """Open this host's folder of the run; an agent that was there before has lost its connection, and is ended."""
         base = Path(message["folder"]).expanduser().absolute()
-        self._base, self._run_dir = base, base / "runs" / message["run"]
-        for folder in (base, base / "runs", self._run_dir, self._run_dir / "project"):
+        self._run_dir = _own_folder(base, message)
+        directory = base / "runs" / message["run"] / "project"
+        for folder in (base, base / "runs", directory.parent, directory, self._run_dir.parent, self._run_dir):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._silence_seconds = message["lost"]
-        self._lock = _take_over(self._run_dir / "hand.lock")
+        self._lock = take_over(self._run_dir / "hand.lock")
         log = os.open(self._run_dir / "hand.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -107,7 +112,6 @@ class Hand:
         runtime = os.path.expanduser(message["runtime"])  # noqa: PTH111
         environ["PYTHONPATH"] = ":".join(filter(None, (environ.get("PYTHONPATH"), runtime)))  # behind the user's own
         cores = len(os.sched_getaffinity(0))
-        directory = self._run_dir / "project"
         capacity = _allowed(find_capacity(cores, environ), message["allowed"])
         self._site = Site(directory, base, cores, _python_dir(self._run_dir), capacity, cache=base / "cache")
         self._engine = LocalEngine(self._site, environ, lease)
@@ -131,7 +135,7 @@ class Hand:
 
     def _do_ports(self, message: dict[str, Any]) -> dict[str, Any]:
         """Who has which of these ports; nothing needs to be opened for that."""
-        return {"holders": find_holders(message["ports"])}
+        return {"holders": [to_data(each) for each in find_holders(message["ports"])]}
 
     def _do_ping(self, message: dict[str, Any]) -> dict[str, Any]:
         del message
@@ -181,15 +185,20 @@ class Hand:
     def _do_sockets(self, message: dict[str, Any]) -> dict[str, Any]:
         del message
         found = self._engine.sockets()
-        return {"sockets": [[str(each.replica), [*each.listening], [*each.connected]] for each in found]}
+        return {
+            "sockets": [
+                {"replica": str(each.replica), "listening": [*each.listening], "connected": [*each.connected]}
+                for each in found
+            ]
+        }
 
     def _do_stacks(self, message: dict[str, Any]) -> None:
         lives = _lives(message)
 
         def then() -> None:
             for life in lives:
-                with suppress(OSError):
-                    data = (life.folder(self._run_dir) / STACKS).read_bytes()
+                with suppress(OSError), (life.folder(self._run_dir) / STACKS).open("rb") as file:
+                    data = file.read(DATA_BYTES)
                     self._say({"do": "file", "life": life_to_data(life), "name": STACKS}, data)
             self._say({"do": "answer", "id": message["id"]}, b"")
 
@@ -203,7 +212,7 @@ class Hand:
 
     def _do_harm(self, message: dict[str, Any]) -> dict[str, Any]:
         """Hurt a life, or heal it: for whoever is no supervisor, so nothing needs to be opened for that."""
-        run_dir = Path(message["folder"]).expanduser().absolute() / "runs" / message["run"]
+        run_dir = _own_folder(Path(message["folder"]).expanduser().absolute(), message)
         saboteur = LocalSaboteur()
         act = saboteur.heal if message["heal"] else saboteur.hurt
         life = life_from_data(message["life"])
@@ -280,12 +289,6 @@ def _python_dir(run_dir: Path) -> str | None:
     return str(script.parent)
 
 
-def _take_over(path: Path) -> int:
-    """Lock the run's folder, and end the hand that still holds it: nobody can hear it any more."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while (lock := take_lock(path)) is None:
-        with suppress(OSError, ValueError):
-            os.kill(int(path.read_text()), signal.SIGKILL)
-        if time.monotonic() > deadline:
-            raise OSError(11, f"{path} stays locked")
-    return lock
+def _own_folder(base: Path, message: Mapping[str, str]) -> Path:
+    """Return this host's own folder of a run: hosts may share their home, and must not meet in it."""
+    return base / "runs" / message["run"] / "agents" / message["host"]

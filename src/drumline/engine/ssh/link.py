@@ -6,43 +6,40 @@ All of it happens in the courier's thread.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
-from drumline.engine.ssh.package import BOOT, package_data, package_name
-from drumline.engine.ssh.refusal import AwayError, RefusedError, raised
+from drumline.engine.ssh.agent import (
+    FIRST_WORD_SECONDS,
+    FOLDER,
+    Facts,
+    agent_folder,
+    open_agent,
+    packages_folder,
+    read_facts,
+)
+from drumline.engine.ssh.answers import ClockAnswer, FactsAnswer, read_answer
+from drumline.engine.ssh.news import News, cost_bytes, read_news
+from drumline.engine.ssh.package import package_name
+from drumline.engine.ssh.refusal import AwayError, MalformedError, RefusedError, raised
 from drumline.engine.ssh.shell import Shell, Talk, connect, last_words
-from drumline.engine.ssh.wire import MAGIC, SIZE, Frame, check_news
+from drumline.engine.ssh.wire import DATA_BYTES, LINE_BYTES, SIZE, Frame
+from drumline.engine.untrusted import load_json
 from drumline.errors import EngineError, InputError
 from drumline.plan.hosts import Host, Hosts
 from drumline.runtime.keeper import boot_id, now
 
-FOLDER = "~/.local/share/drumline"
-_AGENTS = "~/.cache/drumline/hosts"
+T = TypeVar("T")
+
 _CONNECT_SECONDS = 15.0
-_FIRST_WORD_SECONDS = 30.0
-_MOST_GREETINGS = 1000  # lines that a shell may say before us
 _CLOCK_LOOKS = 3
 _QUIET_SECONDS = 15.0  # without an answer, and another connection is tried
 _PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-
-
-class Facts(NamedTuple):
-    """What a host is and has, and where it was found."""
-
-    base: str  # the folder of all runs there
-    boot: str
-    python: str
-    cpus: float
-    memory_bytes: int
-    gpus: tuple[str, ...]
-    address: str
-    runtime: str = ""
-    skew_seconds: float = 0.0  # by which its clock is before ours
+_MOST_MALFORMED = 3  # connections on which a host may break the protocol before it is not tried again
+_UNHANDLED_BYTES = 4 << 20  # that may wait for the supervisor; the host is not read meanwhile
+_ROOM_SECONDS = 0.01
 
 
 class Link:
@@ -53,7 +50,7 @@ class Link:
         host: Host,
         hosts: Hosts,
         *,
-        hear: Callable[[Frame], None],
+        hear: Callable[[News], None],
         rises: Callable[[], None],
     ) -> None:
         self.host = host
@@ -63,6 +60,10 @@ class Link:
         self._quiet_seconds = min(_QUIET_SECONDS, hosts.lost_seconds / 2)
         self._numbers = count()
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._malformed = 0  # connections that were closed since the host broke the protocol
+        # Each of both is written by one thread alone: what was passed on, and what of it has been dealt with.
+        self._passed_bytes = self._handled_bytes = 0
+        self._is_waiting = False
         self._talk: Talk | None = None
         self.shell: Shell | None = None
         self.facts: Facts | None = None
@@ -83,6 +84,11 @@ class Link:
         return self._risen.is_set()
 
     @property
+    def is_broken(self) -> bool:
+        """Whether the host broke the protocol so often that it is not tried again."""
+        return self._malformed >= _MOST_MALFORMED
+
+    @property
     def is_hindered(self) -> bool:
         """Whether the host could not be reached, and is only tried again and again."""
         return not self.is_up and self.shell is None and self.trouble is not None
@@ -93,9 +99,9 @@ class Link:
         return self.facts.skew_seconds if self.facts else 0.0
 
     async def keep(self) -> None:
-        """Have a hand there, again and again, until this is cancelled."""
+        """Have an agent there, again and again, until this is cancelled or the host is broken."""
         tries = 0
-        while True:
+        while not self.is_broken:
             try:
                 await self._open()
                 self._risen.set()
@@ -103,12 +109,13 @@ class Link:
                 tries = 0
                 await self._listen()
             except EngineError as error:
-                self.trouble = error
+                self.trouble = self._why_refused() or error
             except InputError as error:
                 self.trouble = RefusedError(error.message, hint=error.hint)
-            except Exception as error:  # noqa: BLE001 - whatever it is, a host that is not tried again is lost
-                self.trouble = AwayError(f"{self.host.name} says what nobody understands: {error!r}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the supervisor
+                self.trouble = MalformedError(self.host.name, repr(error))
             finally:
+                self._malformed += isinstance(self.trouble, MalformedError)
                 self._close()
             # `wait_for` of Python 3.11 forgets that it was cancelled if what it waits for comes at the same moment.
             with suppress(TimeoutError):  # who waits for it has it tried again at once
@@ -119,16 +126,22 @@ class Link:
 
     async def rise(self, seconds: float) -> bool:
         """Wait until there is a hand; False if it takes longer. Who has let us in by then is about to have one."""
+        if self.is_broken:
+            await asyncio.sleep(min(seconds, _PAUSES_SECONDS[0]))
+            return False
         self._wanted.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._risen.wait(), seconds)
-        until = now() + min(_FIRST_WORD_SECONDS, self._hosts.lost_seconds)
+        until = now() + min(FIRST_WORD_SECONDS, self._hosts.lost_seconds)
         while self.shell and not self.is_up and now() < until:
             await asyncio.sleep(_PAUSES_SECONDS[0])
         return self.is_up
 
-    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Say this and wait for the answer; raise what the hand raised, AwayError if it is gone."""
+    async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
+        """Ask, and return the answer; raise what the agent raised, MustWait only where it is asked for a place.
+
+        Raise AwayError if it is gone. An answer of another kind is a MalformedError, and ends the connection.
+        """
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
@@ -137,8 +150,21 @@ class Link:
         finally:
             self._answers.pop(number, None)
         if "error" in found:
-            raise raised(self.host.name, found)
-        return found
+            error = raised(self.host.name, found, may_wait=message["do"] == "place")
+        else:
+            try:
+                return read_answer(kind, found)
+            except ValueError as reason:
+                error = MalformedError(self.host.name, reason)
+        if isinstance(error, MalformedError):
+            self.refuse(error)
+        raise error
+
+    def refuse(self, error: MalformedError) -> None:
+        """Close the connection: the host has broken the protocol."""
+        if self._talk and not self._refused.done():
+            self._refused.set_exception(error)
+            self._refused.exception()  # nobody may be waiting for it
 
     async def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         """Say this; raise AwayError if nobody is there."""
@@ -151,24 +177,26 @@ class Link:
         seconds = min(_CONNECT_SECONDS, max(1.0, self._hosts.lost_seconds))
         self.shell = await connect(self.host.name, config=self._hosts.config, seconds=seconds)
         self._let_in_at = now()
-        self._hear_from(await open_hand(self.shell, self._hosts))
+        self._hear_from(await open_agent(self.shell, self._hosts))
         folder = self._hosts.folder or FOLDER
-        runtime = f"{_agents_folder(self._hosts)}/{package_name()}/runtime"
+        runtime = f"{packages_folder(self._hosts)}/{package_name()}/runtime"
         greeting: dict[str, Any] = {
             "do": "hello",
             "run": self._hosts.unique,
+            "host": agent_folder(self.host),
             "folder": folder,
             "lease": self._hosts.lease_seconds,
             "lost": self._hosts.lost_seconds,
         }
         allowed = {"cpus": self.host.cpus, "memory_bytes": self.host.memory_bytes, "gpus": self.host.gpus}
         greeting |= {"runtime": runtime, "allowed": allowed}
-        found = await self._within(self.ask(greeting), _FIRST_WORD_SECONDS)
-        skew = 0.0 if found["boot"] == boot_id() else await self._skew()
+        found = await self._within(self.ask(greeting, FactsAnswer), FIRST_WORD_SECONDS)
+        skew = 0.0 if found.boot == boot_id() else await self._skew()
         self.facts = read_facts(found, self.shell, skew)
 
     def _hear_from(self, talk: Talk) -> None:
         self._talk = talk
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._listener = asyncio.ensure_future(self._read(talk))
 
     async def _skew(self) -> float:
@@ -176,44 +204,80 @@ class Link:
         looks: list[tuple[float, float]] = []
         for _ in range(_CLOCK_LOOKS):
             before = now()
-            there = (await self._within(self.ask({"do": "ping"}), self._quiet_seconds))["now"]
-            looks.append((now() - before, there - (before + now()) / 2))
+            there = await self._within(self.ask({"do": "ping"}, ClockAnswer), self._quiet_seconds)
+            looks.append((now() - before, there.now - (before + now()) / 2))
         return min(looks)[1]
 
     async def _listen(self) -> None:
-        """Ask after the hand now and then, until it is gone."""
+        """Ask after the agent now and then, until it is gone."""
         while True:
-            done, _ = await asyncio.wait({self._listener}, timeout=self._quiet_seconds / 3)
-            if done:
-                await self._listener
+            done, _ = await asyncio.wait(
+                {self._listener, self._refused}, timeout=self._quiet_seconds / 3, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                await each
                 return
-            await self._within(self.ask({"do": "ping"}), self._quiet_seconds)
+            if not self._is_waiting:  # else its answer would not be read
+                await self._within(self.ask({"do": "ping"}, ClockAnswer), self._quiet_seconds)
 
-    async def _within(self, asked: Any, seconds: float) -> dict[str, Any]:
+    async def _within(self, asked: Awaitable[T], seconds: float) -> T:
         try:
             async with asyncio.timeout(seconds):
-                return dict(await asked)
+                return await asked
         except TimeoutError:
             raise AwayError(f"{self.host.name} does not answer") from None
 
     async def _read(self, talk: Talk) -> None:
-        """Pass on what the hand says, until it says no more."""
+        """Pass on what the agent says, until it says no more; raise MalformedError for what no agent says."""
         try:
-            while (line := await talk.readline()).endswith(b"\n"):  # half a line is the last of a connection that broke
-                message = json.loads(line)
-                data = await talk.readexactly(message[SIZE]) if SIZE in message else b""
+            while (line := await talk.readline(LINE_BYTES)).endswith(b"\n"):  # half a line: the connection broke
+                frame = await self._read_frame(talk, line)
                 self.heard_at = now()
-                if message["do"] == "answer":
-                    waiting = self._answers.get(message["id"])
+                if frame.message["do"] == "answer":
+                    waiting = self._answers.get(frame.message.get("id", -1))
                     if waiting and not waiting.done():
-                        waiting.set_result(message)
+                        waiting.set_result(frame.message)
                 else:
-                    check_news(message)
-                    self._hear(Frame(message, data))
+                    news = read_news(frame)
+                    await self._wait_for_room(cost_bytes(news))
+                    self._hear(news)
+        except ValueError as error:
+            raise MalformedError(self.host.name, error) from None
         finally:  # nobody answers any more
             self._fail(AwayError(f"the connection to {self.host.name} broke"))
         words = await talk.said_last()
         raise AwayError(f"the connection to {self.host.name} broke{f': {last_words(words)}' if words else ''}")
+
+    async def _read_frame(self, talk: Talk, line: bytes) -> Frame:
+        message = load_json(line)
+        if not isinstance(message, dict) or not isinstance(message.get("do"), str):
+            raise ValueError("a frame without a message")
+        if type(message.get("id", 0)) is not int:
+            raise ValueError("an answer without a number")
+        size = message.get(SIZE, 0)
+        if type(size) is not int or not 0 <= size <= DATA_BYTES:
+            raise ValueError(f"a message with {str(size)[:50]} bytes")
+        return Frame(message, await talk.readexactly(size))
+
+    def handled(self, news: News) -> None:
+        """From the supervisor's thread: this has been dealt with."""
+        self._handled_bytes += cost_bytes(news)
+
+    async def _wait_for_room(self, cost: int) -> None:
+        """Wait until the supervisor has dealt with most of what it was passed: nothing may pile up in between."""
+        self._passed_bytes += cost
+        while self._passed_bytes - self._handled_bytes > _UNHANDLED_BYTES:
+            self._is_waiting = True
+            await asyncio.sleep(_ROOM_SECONDS)
+            self.heard_at = now()
+        self._is_waiting = False
+
+    def _why_refused(self) -> MalformedError | None:
+        """Return how the host broke the protocol, if it did: an error of a waiting question only says that it ended."""
+        for each in (self._listener, self._refused) if self._talk else ():
+            if each.done() and not each.cancelled() and isinstance(error := each.exception(), MalformedError):
+                return error
+        return None
 
     def _fail(self, error: EngineError) -> None:
         for waiting in self._answers.values():
@@ -230,69 +294,3 @@ class Link:
         if self.shell:
             self.shell.abort()
         self._talk = self.shell = None
-
-
-def _agents_folder(hosts: Hosts) -> str:
-    """Where hands are kept on a host."""
-    return f"{hosts.folder}/hosts" if hosts.folder else _AGENTS
-
-
-async def open_hand(shell: Shell, hosts: Hosts) -> Talk:
-    """Have a hand on a host: carried there if it is not; raise EngineError if there is no Python for it, or no room."""
-    talk = await shell.talk([hosts.python, "-I", "-c", BOOT, _agents_folder(hosts), package_name()])
-    try:
-        word = await asyncio.wait_for(_first_word(talk), _FIRST_WORD_SECONDS)
-        if word and "wants" in word:
-            data = await asyncio.to_thread(package_data)
-            await talk.write(f"{len(data)}\n".encode() + data)
-            word = await asyncio.wait_for(_first_word(talk), _FIRST_WORD_SECONDS)
-        if word and "ready" in word:
-            return talk
-        said = last_words(await talk.said_last()) if not word else ""
-    except TimeoutError:
-        talk.close()
-        raise AwayError(f"{shell.host} has not answered within {_FIRST_WORD_SECONDS:g} s") from None
-    talk.close()
-    raise _no_hand(shell.host, hosts.python, word, said)
-
-
-async def _first_word(talk: Talk) -> dict[str, Any] | None:
-    """What a hand says before anything else; None if there is none. A shell may have greeted us first."""
-    for _ in range(_MOST_GREETINGS):
-        line = await talk.readline()
-        if not line:
-            return None
-        _, found, word = line.rpartition(MAGIC)
-        if found:
-            return dict(json.loads(word))
-    return None
-
-
-def _no_hand(host: str, python: str, word: dict[str, Any] | None, said: str) -> EngineError:
-    if word and "old" in word:
-        return RefusedError(
-            f"{host} has Python {word['old']} as `{python}`, and 3.11 or newer is needed there",
-            hint="name another one that it has: `ssh: {python: PATH}`",
-        )
-    if word and "refused" in word:
-        full = os.strerror(28) in word["refused"]
-        hint = "make room there, or name another folder: `ssh: {folder: PATH}`" if full else ""
-        return RefusedError(f"drumline cannot be laid out on {host}: {word['refused']}", hint=hint)
-    return RefusedError(
-        f"{host} has no Python that works as `{python}`: {said}",
-        hint="install Python 3.11 or newer there, or name the one that it has: `ssh: {python: PATH}`",
-    )
-
-
-def read_facts(found: dict[str, Any], shell: Shell, skew_seconds: float = 0.0) -> Facts:
-    """What a hand has answered to its greeting."""
-    return Facts(
-        base=found["base"],
-        boot=found["boot"],
-        python=found["python"],
-        cpus=found["cpus"],
-        memory_bytes=found["memory_bytes"],
-        gpus=tuple(found["gpus"]),
-        address=shell.address,
-        skew_seconds=skew_seconds,
-    )

@@ -1,7 +1,8 @@
 """The lives of one run's replicas on all hosts, as this machine knows them.
 
-Each start and each end is told once. What hosts say comes in the order in which it happened there, an end after all of
-its log; a life whose host is lost is told to have ended here, and is ended there if the host ever answers again.
+A host is believed only about the lives that it was given. Each start and each end is told once. What hosts say comes in
+the order in which it happened there, an end after all of its log; a life whose host is lost is told to have ended here,
+and is ended there if the host ever answers again.
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
 
 from drumline.engine.local.life import Life
 from drumline.engine.notes import End, note, note_end, read_end, read_notes
 from drumline.engine.protocol import Loop, Tell
-from drumline.engine.ssh.wire import Frame, life_from_data
-from drumline.plan.codec import from_data
+from drumline.engine.ssh.news import LogPiece, SmallFile
 from drumline.plan.types import Launch
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG
@@ -65,6 +64,11 @@ class Lives:
         """What is known of a life."""
         return self._kept.get(life)
 
+    def given(self, life: Life, host: str) -> Kept | None:
+        """Return what is known of a life if this host was told to start it, else None."""
+        kept = self._kept.get(life)
+        return kept if kept and kept.host == host and kept.is_ordered else None
+
     def of(self, host: str) -> list[Kept]:
         """The lives of one host that go on, as far as anybody knows."""
         return [each for each in self._kept.values() if each.host == host and each.end is None]
@@ -93,20 +97,18 @@ class Lives:
             kept.is_ordered = True
             note(kept.folder, {"host": kept.host, "ordered": True})
 
-    def started(self, event: ReplicaStarted) -> None:
+    def started(self, kept: Kept, event: ReplicaStarted) -> None:
         """A host says that a life has begun."""
-        kept = self._kept.get(Life(event.replica, event.attempt, event.incarnation))
-        if kept and not kept.told_start and kept.end is None:
+        if not kept.told_start and kept.end is None:
             kept.told_start = True
             words = f"{event.note}, on {kept.host}" if event.note else f"on {kept.host}"
             if event.pid is not None:
                 note(kept.folder, {"there": event.pid})
             self._tell(event._replace(note=words))
 
-    def ended(self, event: ReplicaExited, usage: Usage | None) -> None:
+    def ended(self, kept: Kept, event: ReplicaExited, usage: Usage | None) -> None:
         """A host says that a life has ended, by the clock of this machine."""
-        kept = self._kept.get(Life(event.replica, event.attempt, event.incarnation))
-        if kept is None or kept.end is not None:
+        if kept.end is not None:
             return
         if usage:
             self._used.append(usage)
@@ -123,16 +125,14 @@ class Lives:
         for kept in self.of(host):
             self.end(kept, exit_, self._loop.now())
 
-    def write(self, frame: Frame) -> None:
+    def write(self, kept: Kept, news: LogPiece | SmallFile) -> None:
         """Put what a host says of a life where it belongs: a piece of its log, or a file beside that."""
-        kept = self._kept.get(life_from_data(frame.message["life"]))
-        if kept is None:
-            return
         kept.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if frame.message["do"] == "log":
-            _append(kept.folder / LOG, frame.message["at"], frame.data)
-        else:
-            _replace(kept.folder / os.path.basename(frame.message["name"]), frame.data)  # noqa: PTH119 - it is a host's word
+        match news:
+            case LogPiece():
+                _append(kept.folder / LOG, news.at, news.data)
+            case SmallFile():
+                _replace(kept.folder / news.name, news.data)
 
     def used(self) -> Iterator[Usage]:
         """What those have used that have ended since this was asked last."""
@@ -153,16 +153,15 @@ class Lives:
         self._tell(ReplicaExited(*kept.life, end.exit, end.at_seconds))
 
 
-def usage_from_data(data: Any, skew_seconds: float) -> Usage:
-    """What a host has measured, by the clock of this machine."""
-    usage = cast("Usage", from_data(Usage, data))
+def by_our_clock(usage: Usage, skew_seconds: float) -> Usage:
+    """Return what a host has measured, by the clock of this machine."""
     return usage._replace(
         at_seconds=usage.at_seconds - skew_seconds, started_seconds=usage.started_seconds - skew_seconds
     )
 
 
 def _append(path: Path, offset: int, data: bytes) -> None:
-    """Add to a log what is not yet in it: its bytes are known by their place."""
+    """Add to a log what is not yet in it: its bytes are known by their place, and none is left out."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         known = os.fstat(file).st_size - offset

@@ -12,7 +12,7 @@ from drumline.engine.protocol import Loop
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import HOST_LOST, Lives
-from drumline.engine.ssh.refusal import RefusedError
+from drumline.engine.ssh.refusal import MalformedError, RefusedError
 from drumline.plan.hosts import Hosts
 from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit
@@ -23,6 +23,7 @@ from drumline.words import span
 
 _LOOK_SECONDS = 0.5
 _WORRY_SECONDS = 5.0
+_REPORT_SECONDS = 60.0  # for a host that answers, to say that a process is gone that it was told to kill
 _ASLEEP_SECONDS = 3.0  # between two looks: this machine was suspended, or had no time for us
 
 
@@ -66,11 +67,25 @@ class Lookout:
         for host, link in self._links.items():
             silent = 0.0 if link.is_up else moment - max(link.answered_at, self._awake_since)
             if silent >= self._hosts.lost_seconds:
-                self._lose(host, silent)
+                self._lose(host, f"has not answered for {span(silent)}")
+            elif link.is_broken:
+                self._lose(host, "is not used any more")
+            elif self._is_overdue(host, moment):
+                self._lose(host, f"has not reported the end of what was killed within {span(self._overdue_seconds)}")
             elif silent >= _WORRY_SECONDS and host not in self._worried and self._is_used(host):
                 self._worry(host, silent)
         if any(each.end is None for each in self._lives) or any(self._helpers.folders()):
             self.look()
+
+    @property
+    def _overdue_seconds(self) -> float:
+        """How long after a kill its end is waited for: a host may be away, but no longer than until it is lost."""
+        return self._hosts.lost_seconds + _REPORT_SECONDS
+
+    def _is_overdue(self, host: str, moment: float) -> bool:
+        before = moment - self._overdue_seconds
+        lives = any(each.kill_at is not None and each.kill_at < before for each in self._lives.of(host))
+        return lives or self._helpers.overdue(host, before)
 
     def _is_used(self, host: str) -> bool:
         return bool(self._lives.of(host) or self._helpers.living(host))
@@ -82,7 +97,7 @@ class Lookout:
         left = span(self._hosts.lost_seconds - silent, parts=1)
         self._warn(f"{host} has not answered for {span(silent)}{why}; its replicas go on, and in {left} it is lost")
 
-    def _lose(self, host: str, silent: float) -> None:
+    def _lose(self, host: str, how: str) -> None:
         self.lost.add(host)
         if self._is_used(host):
             lease = self._hosts.lease_seconds
@@ -90,8 +105,8 @@ class Lookout:
             self._worried.add(host)
             self._doubt(self.doubtful | {host})
             trouble = self._links[host].trouble  # one that is only away has no more to say
-            why = f" ({trouble.message})" if isinstance(trouble, RefusedError) else ""
-            end = Exit(message=f"the host {host} has not answered for {span(silent)}{why}{ends}", reason=HOST_LOST)
+            why = f" ({trouble.message})" if isinstance(trouble, RefusedError | MalformedError) else ""
+            end = Exit(message=f"the host {host} {how}{why}{ends}", reason=HOST_LOST)
             self._helpers.lose(host, end)
             self._lives.lose(host, end)
 

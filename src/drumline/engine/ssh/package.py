@@ -36,6 +36,7 @@ PARTS = (
     "engine/ssh/__init__.py",
     "engine/ssh/follower.py",
     "engine/ssh/host.py",
+    "engine/ssh/lock.py",
     "engine/ssh/shelf.py",
     "engine/ssh/wire.py",
     "supervise/__init__.py",

@@ -65,8 +65,21 @@ def merge(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str
     return Placed(hosts, {each: place._replace(host=addresses[hosts[each]]) for each, place in found.items()})
 
 
-def places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
-    """Places as a host has written them."""
+def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, Place]:
+    """Return the places of exactly the replicas that a host was asked about; raise ValueError for others."""
+    wanted = {str(replica.id): replica.id for replica in asked.replicas}
+    if other := places.keys() - wanted.keys():
+        raise ValueError(f"a place for {min(other)[:50]!r}, which it was not asked about")
+    if missing := wanted.keys() - places.keys():
+        raise ValueError(f"no place for {min(missing)}")
+    for name, place in places.items():
+        if len(place.data_dirs) != len(asked.data):
+            raise ValueError(f"{len(place.data_dirs)} data folders for {name}")
+    return {wanted[name]: place for name, place in places.items()}
+
+
+def _places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
+    """Read places that this machine has written."""
     return {ReplicaId.parse(name): cast("Place", from_data(Place, place)) for name, place in data.items()}
 
 
@@ -85,5 +98,5 @@ def read_placed(run_dir: Path, attempt: int) -> Placed | None:
     with suppress(FileNotFoundError, ValueError):
         data = json.loads((run_dir / "attempts" / str(attempt) / PLACES).read_text())
         hosts = {ReplicaId.parse(name): str(host) for name, (host, _) in data.items()}
-        return Placed(hosts, places_from_data({name: place for name, (_, place) in data.items()}))
+        return Placed(hosts, _places_from_data({name: place for name, (_, place) in data.items()}))
     return None

@@ -8,9 +8,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from drumline.engine.protocol import MustWait
-from drumline.engine.ssh.link import Facts, Link
-from drumline.engine.ssh.place import Placed, merge, part, places_from_data
-from drumline.engine.ssh.refusal import AwayError
+from drumline.engine.ssh.agent import Facts
+from drumline.engine.ssh.answers import PlaceAnswer
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.place import Placed, merge, part, require_asked
+from drumline.engine.ssh.refusal import AwayError, MalformedError
+from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, InputError
 from drumline.plan.assign import Room, assign, part_of, room_of
 from drumline.plan.codec import plan_to_json
@@ -87,13 +90,17 @@ class Placing(NamedTuple):
             own = part(part_of(self.plan, self.links[host].host, whose), facts[host].base)
             question = {"do": "place", "plan": plan_to_json(own), "attempt": attempt}
             try:
-                answer = await asyncio.wait_for(self.links[host].ask(question), PLACE_SECONDS)
+                answer = await asyncio.wait_for(self.links[host].ask(question, PlaceAnswer), PLACE_SECONDS)
+                parts[host] = require_asked(answer.places, own)
             except MustWait as wait:
                 raise HostMustWait(host, str(wait)) from None
             except TimeoutError:
-                raise EngineError(f"{host} has given nobody a place within {PLACE_SECONDS:g} s") from None
-            parts[host] = places_from_data(answer["places"])
-            remarks += [f"{host}: {remark}" for remark in answer["remarks"]]
+                raise EngineError(f"placement on {host} timed out after {PLACE_SECONDS:g} s") from None
+            except ValueError as reason:
+                error = MalformedError(host, reason)
+                self.links[host].refuse(error)
+                raise error from None
+            remarks += [f"{host}: {clean_text(remark)}" for remark in answer.remarks]
         addresses = {name: self.links[name].host.address or facts[name].address for name in parts}
         return merge(parts, addresses), remarks
 

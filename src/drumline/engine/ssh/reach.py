@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from drumline.engine.local.holder import Holder
 from drumline.engine.local.place import named_ports
 from drumline.engine.local.room import claims
-from drumline.engine.ssh.link import FOLDER, Facts, open_hand, read_facts
+from drumline.engine.ssh.agent import FOLDER, Facts, ask_agent, open_agent, read_facts
+from drumline.engine.ssh.answers import FactsAnswer, PortsAnswer
 from drumline.engine.ssh.place import hosts_of
-from drumline.engine.ssh.refusal import AwayError, RefusedError, raised
+from drumline.engine.ssh.refusal import RefusedError
 from drumline.engine.ssh.shell import Shell, Talk, connect
-from drumline.engine.ssh.wire import Frame
 from drumline.errors import DrumlineError, InputError, SeveralError
 from drumline.plan.assign import Room, assign, part_of, room_of
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Plan
-
-_ANSWER_SECONDS = 30.0
 
 
 def reach(plan: Plan) -> Plan:
@@ -58,8 +54,9 @@ class _Visit:
         """Connect, have a hand there, and ask it what the host has."""
         try:
             self._shell = await connect(self.host.name, config=self._hosts.config)
-            self._talk = await open_hand(self._shell, self._hosts)
-            found = await self._ask(self._talk, {"do": "facts", "folder": self._hosts.folder or FOLDER})
+            self._talk = await open_agent(self._shell, self._hosts)
+            question = {"do": "facts", "folder": self._hosts.folder or FOLDER}
+            found = await ask_agent(self._talk, self.host.name, question, FactsAnswer)
             self.facts = read_facts(found, self._shell)
         except RefusedError as error:  # trying again changes nothing: it is to be mended first
             self.errors.append(InputError(error.message, hint=error.hint))
@@ -71,11 +68,11 @@ class _Visit:
         if not ports or self._talk is None or self.errors:
             return
         try:
-            answer = await self._ask(self._talk, {"do": "ports", "ports": ports})
+            answer = await ask_agent(self._talk, self.host.name, {"do": "ports", "ports": ports}, PortsAnswer)
         except DrumlineError as error:
             self.errors.append(error)
             return
-        holders = [Holder(*each) for each in answer["holders"]]
+        holders = [each for each in answer.holders if each.port in ports]
         self.errors += [_taken(self.host.name, each) for each in holders if not (waits and each.replica)]
 
     async def close(self) -> None:
@@ -94,19 +91,6 @@ class _Visit:
         cpus, memory_bytes, gpus = self.room
         address = self.host.address or (self.facts.address if self.facts else None)
         return self.host._replace(address=address, cpus=cpus, memory_bytes=memory_bytes, gpus=gpus)
-
-    async def _ask(self, talk: Talk, message: Mapping[str, object]) -> dict[str, Any]:
-        try:
-            await talk.write(Frame({**message, "id": 0}).encode())
-            line = await asyncio.wait_for(talk.readline(), _ANSWER_SECONDS)
-        except TimeoutError:
-            raise AwayError(f"{self.host.name} does not answer any more") from None
-        if not line:
-            raise AwayError(f"the connection to {self.host.name} broke", hint=f"try `ssh {self.host.name} true`")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise raised(self.host.name, answer)
-        return answer
 
 
 def _wanted_ports(plan: Plan, visits: Sequence[_Visit]) -> dict[str, list[int]]:

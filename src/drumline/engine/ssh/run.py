@@ -8,46 +8,40 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
+from drumline.engine.notes import read_notes
 from drumline.engine.protocol import Loop, Site, Tell
 from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.errands import Errands
+from drumline.engine.ssh.hearing import Hearing
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives, usage_from_data
+from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.ssh.lookout import Lookout
 from drumline.engine.ssh.luggage import Luggage, Way
 from drumline.engine.ssh.muster import Calls, Muster
+from drumline.engine.ssh.news import News
 from drumline.engine.ssh.orders import by, orders
 from drumline.engine.ssh.place import Placed, hosts_of
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
 from drumline.engine.ssh.survey import Survey
-from drumline.engine.ssh.wire import Frame, life_to_data
+from drumline.engine.ssh.wire import life_to_data
 from drumline.plan.hosts import Host
 from drumline.plan.types import Launch, Placement, Plan
-from drumline.run.codec import event_from_data
-from drumline.run.event import (
-    AttemptDelayed,
-    EngineFailed,
-    EngineWarned,
-    Event,
-    ReplicaExited,
-    ReplicaStarted,
-    RoomFound,
-)
+from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFound
 from drumline.run.usage import Usage
 
 _SOON_SECONDS = 0.2
+_COLLECT_GRACE_SECONDS = 30.0  # the same, of a chief that is to be stopped
 _COLLECT_SECONDS = 600.0  # that what was written may take on its way here
 
 
@@ -70,14 +64,28 @@ class SshRun:
         self._errands = Errands(self._links, self._luggage, self._courier.bring)
         goods, calls = (self._luggage, self._errands), Calls(tell, self._warn, self._wake, self._lookout.look)
         self._muster = Muster(plan, self._links, self._helpers, goods, self._courier, calls)
-        self.survey = Survey(self._courier, self._links, self._lives)
-        self._attempt = 0
+        self._hearing = Hearing(
+            self._links,
+            (self._lives, self._helpers, self._ends),
+            loop,
+            tell,
+            takes_part=self._takes_part,
+            was_given=self._was_given,
+            room=self._room_found,
+            warn=self._warn,
+        )
+        self.survey = Survey(self._courier, self._links, self._lives, self._hearing.foreign)
         self.places = Places(run_dir, self._courier, tell)
         self._waits_at: tuple[str, int] | None = None  # for room, and in which attempt
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
         self._fetching: Future[None] | None = None
+        self._collecting: dict[Life, tuple[Future[None], Callable[[], None]]] = {}  # with what comes after it
         for link in self._links.values():
             self._courier.send(link.keep())
+
+    @property
+    def _attempt(self) -> int:
+        return self._hearing.attempt
 
     def _link(self, host: Host) -> Link:
         bring, name = self._courier.bring, host.name
@@ -97,7 +105,7 @@ class SshRun:
 
     def place(self, plan: Plan, attempt: int) -> tuple[Placement, Sequence[str]]:
         """Ask the hosts that answer for a place for everybody; raise MustWait if one has no room yet."""
-        self._attempt = attempt
+        self._hearing.attempt = attempt
         unready = {name: why for name in self._links if (why := self._helpers.unready(name))}
         failed = frozenset(filter(self._helpers.has_failed, unready))
         lost, patience = frozenset(self._lookout.lost), self._hosts.lost_seconds
@@ -118,7 +126,7 @@ class SshRun:
         """Have everybody started who has not been; hosts are brought first what they need for that."""
         if not launches:
             return
-        self._attempt = launches[0].attempt
+        self._hearing.attempt = launches[0].attempt
         placed = self.placed(self._attempt)
         if placed is None and (placed := self.places.last):
             self.places.keep(self._attempt, placed)
@@ -194,6 +202,9 @@ class SshRun:
         for kept in self._lives.ask_for(wanted):
             if kept.end is not None:
                 continue
+            if kept.life in self._collecting:
+                seconds = grace_seconds + _COLLECT_GRACE_SECONDS if grace_seconds > 0 else 0.0
+                self._loop.call_later(seconds, partial(self._end_collecting, kept.life))
             if not kept.host or not kept.is_ordered:
                 self._lives.end(kept, NEVER_STARTED, self._loop.now())
                 continue
@@ -214,11 +225,20 @@ class SshRun:
     def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
         """Tell an end; that the chief is done only when all that it wrote is here. What failed is told at once."""
         known = self._lives.get(Life(event.replica, event.attempt, event.incarnation))
-        then = partial(self._lives.ended, event, usage)
-        if event.replica == self._plan.chief and event.exit.ok and known and known.end is None:
-            self._courier.send(self._errands.collect(self._warn, then))
+        if known is None or known.end is not None:
+            return
+        then = partial(self._lives.ended, known, event, usage)
+        if event.replica == self._plan.chief and event.exit.ok:
+            if known.life not in self._collecting:
+                self._collecting[known.life] = self._courier.send(self._errands.collect(self._warn, then)), then
         else:
             then()
+
+    def _end_collecting(self, life: Life) -> None:
+        """Wait no more for what a chief has written: it is to be stopped, and its host may never send all of it."""
+        collecting, then = self._collecting[life]
+        collecting.cancel()
+        then()
 
     def _rise(self, host: str) -> None:
         """A host answers, perhaps again."""
@@ -237,33 +257,22 @@ class SshRun:
             attempt, self._waits_at = self._waits_at[1], None
             self._tell(RoomFound(attempt))
 
-    def _hear(self, host: str, frame: Frame) -> None:
-        message = frame.message
-        if message["do"] == "event":
-            self._happen(host, event_from_data(message["event"]), message.get("usage"))
-        else:
-            self._lives.write(frame)
-            self._helpers.write(host, frame)
+    def _hear(self, host: str, news: News) -> None:
+        self._hearing.hear(host, news)
 
-    def _happen(self, host: str, event: Event, usage: Any) -> None:
-        skew = self._links[host].skew_seconds
-        match event:
-            case ReplicaStarted() if event.replica.is_helper:
-                self._helpers.started(host, event)
-            case ReplicaExited() if event.replica.is_helper:
-                self._helpers.ended(host, event)
-            case ReplicaStarted():
-                self._lives.started(event)
-            case ReplicaExited():
-                used = usage_from_data(usage, skew) if usage else None
-                self._ends.add(event._replace(at_seconds=event.at_seconds - skew), used)
-            case RoomFound():
-                self._waits_at = None
-                self._tell(event)
-            case AttemptDelayed() | EngineFailed() | EngineWarned():
-                self._tell(event._replace(message=f"{host}: {event.message}"))
-            case _:
-                pass
+    def _takes_part(self, host: str) -> bool:
+        """Whether a host has replicas in this attempt, or may get some: it is not placed yet."""
+        placed = self.placed(self._attempt)
+        return placed is None or host in placed.hosts.values()
+
+    def _was_given(self, life: Life, host: str) -> bool:
+        """Whether an earlier supervisor told a host to start this."""
+        notes = read_notes(life.folder(self._run_dir))
+        return notes.get("host") == host or host in (notes.get("hosts") or ())
+
+    def _room_found(self, event: RoomFound) -> None:
+        self._waits_at = None
+        self._tell(event)
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
 from drumline.engine.local.life import Life
 from drumline.engine.notes import read_notes
-from drumline.engine.ssh.link import FOLDER, open_hand
+from drumline.engine.ssh.agent import FOLDER, agent_folder, ask_agent, open_agent
+from drumline.engine.ssh.answers import Done
 from drumline.engine.ssh.place import hosts_of
 from drumline.engine.ssh.shell import connect
-from drumline.engine.ssh.wire import Frame, life_to_data
+from drumline.engine.ssh.wire import life_to_data
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
@@ -44,14 +43,13 @@ async def _harm(traces: Path, replica: ReplicaId, harm: Harm, *, heal: bool) -> 
     hosts = hosts_of(plan_from_json((traces.parents[2] / "plan.json").read_text("utf-8")))
     attempt, incarnation = int(traces.parent.name), int(traces.name.partition("+")[2] or 0)
     life = life_to_data(Life(replica, attempt, incarnation))
-    message = {"do": "harm", "id": 0, "life": life, "harm": harm.value, "heal": heal}
-    message |= {"folder": hosts.folder or FOLDER, "run": hosts.unique}
+    own = next((each for each in hosts.all if each.name == host), None)
+    if own is None:
+        raise EngineError(f"{replica} has no process that could be hurt")
+    message = {"do": "harm", "life": life, "harm": harm.value, "heal": heal}
+    message |= {"folder": hosts.folder or FOLDER, "run": hosts.unique, "host": agent_folder(own)}
     shell = await connect(host, config=hosts.config)
     try:
-        talk = await open_hand(shell, hosts)
-        await talk.write(Frame(message).encode())
-        answer: dict[str, Any] = json.loads(await talk.readline())
+        await ask_agent(await open_agent(shell, hosts), host, message, Done)
     finally:
         await shell.close()
-    if "error" in answer:
-        raise EngineError(answer["message"])

@@ -2,7 +2,7 @@
 
 Hosts are reached as `ssh NAME` reaches them: the user's own configuration with its jump hosts, agent, keys and
 known_hosts. A host whose key is not known, or is another than the known one, is refused, whatever
-`StrictHostKeyChecking` says. Nothing but a POSIX shell is asked of a host: files travel through `cat`, not SFTP.
+`StrictHostKeyChecking` says. Nothing but a POSIX shell is asked of a host, and what it says is read within limits.
 """
 
 from __future__ import annotations
@@ -11,20 +11,26 @@ import asyncio
 import os
 import shlex
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import asyncssh
 
-from drumline.engine.ssh.refusal import AwayError, RefusedError
-from drumline.errors import EngineError, InputError
+from drumline.engine.ssh.refusal import AwayError, MalformedError, RefusedError
+from drumline.engine.untrusted import clean_text
+from drumline.errors import InputError
+from drumline.words import bulk
 
 CONFIG_VARIABLE = "DRUMLINE_SSH_CONFIG"
 _SYSTEM = Path("/etc/ssh")
 _CONNECT_SECONDS = 15.0
 _ALIVE_SECONDS = 5.0  # a host that is silent for three times so long is asked for no more
+RUN_SECONDS = 600.0
+OUT_BYTES = 1 << 16  # of what an ordinary command says
+_ERR_BYTES = 1 << 14  # that are kept of its complaints
+_LAST_WORDS_SECONDS = 5.0
 _PIECE_BYTES = 1 << 16
 _CUT = (asyncssh.DisconnectError, asyncssh.ChannelOpenError, ConnectionError, BrokenPipeError)
 
@@ -38,11 +44,12 @@ class Answer(NamedTuple):
 
 
 class Talk:
-    """A command over there that we talk with, until one of both closes."""
+    """A command on a host that is talked with until one side closes; whatever it says is read within limits."""
 
     def __init__(self, process: asyncssh.SSHClientProcess[bytes], host: str) -> None:
         self._process = process
         self._host = host
+        self._heard = bytearray()  # read and not yet returned
 
     async def write(self, data: bytes) -> None:
         """Say this; wait while the other side does not listen."""
@@ -52,30 +59,50 @@ class Talk:
         except (*_CUT, OSError) as error:
             raise _cut(self._host, error) from None
 
-    async def readline(self) -> bytes:
-        """The next line with its end; nothing when there is no more."""
-        try:
-            return bytes(await self._process.stdout.readline())
-        except (*_CUT, OSError) as error:
-            raise _cut(self._host, error) from None
+    async def readline(self, most_bytes: int) -> bytes:
+        """Return the next line with its end, nothing when there is no more; raise MalformedError for a longer one."""
+        looked = 0
+        while (end := self._heard.find(b"\n", looked)) < 0:
+            looked = len(self._heard)
+            if looked > most_bytes:
+                raise MalformedError(self._host, f"a line longer than {bulk(most_bytes)}")
+            if not await self._read():
+                return self._take(looked)
+        if end > most_bytes:
+            raise MalformedError(self._host, f"a line longer than {bulk(most_bytes)}")
+        return self._take(end + 1)
 
     async def readexactly(self, size: int) -> bytes:
-        """So many bytes; raise AwayError if there are not that many."""
-        try:
-            return bytes(await self._process.stdout.readexactly(size))
-        except (asyncio.IncompleteReadError, *_CUT, OSError) as error:
-            raise _cut(self._host, error) from None
+        """Return so many bytes; raise AwayError if there are not that many."""
+        while len(self._heard) < size:
+            if not await self._read():
+                raise AwayError(f"the connection to {self._host} broke")
+        return self._take(size)
 
     async def said_last(self) -> str:
-        """What it said on its stderr, once it has ended."""
-        try:
-            return bytes(await self._process.stderr.read()).decode(errors="replace").strip()
-        except (*_CUT, OSError):
-            return ""
+        """Return the end of what it said on its stderr, as far as that comes soon."""
+        with suppress(TimeoutError, *_CUT, OSError):
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                return (await _read_end(self._process.stderr)).decode(errors="replace").strip()
+        return ""
 
     def close(self) -> None:
         """Say no more, and listen no more."""
         self._process.close()
+
+    async def _read(self) -> bool:
+        """Wait for more; False if there is none."""
+        try:
+            data = bytes(await self._process.stdout.read(_PIECE_BYTES))
+        except (*_CUT, OSError) as error:
+            raise _cut(self._host, error) from None
+        self._heard += data
+        return bool(data)
+
+    def _take(self, size: int) -> bytes:
+        data = bytes(self._heard[:size])
+        del self._heard[:size]
+        return data
 
 
 class Shell:
@@ -84,28 +111,49 @@ class Shell:
     def __init__(self, connection: asyncssh.SSHClientConnection, host: str) -> None:
         self._connection = connection
         self.host = host
+        self.received_bytes = 0  # by `run`, so far
 
     @property
     def address(self) -> str:
         """Where ssh has found the host."""
         return str((self._connection.get_extra_info("peername") or (self.host,))[0])
 
-    async def run(self, argv: Sequence[str], given: bytes = b"", *, seconds: float | None = None) -> Answer:
-        """Run a command with this as its stdin, in the home folder of the user there."""
+    async def run(
+        self, argv: Sequence[str], given: bytes = b"", *, seconds: float = RUN_SECONDS, most_bytes: int = OUT_BYTES
+    ) -> Answer:
+        """Run a command with this as its stdin, in the home folder of the user there.
+
+        Raise AwayError if it takes longer, MalformedError if it says more; of its stderr the end is returned.
+        """
         try:
-            process = await self._connection.create_process(shlex.join(argv), encoding=None)
-            with suppress(BrokenPipeError):  # it has ended without having read all of it; how, is told
-                process.stdin.write(given)
-                process.stdin.write_eof()
-            done = await process.wait(timeout=seconds)
-        except asyncssh.TimeoutError:
+            async with asyncio.timeout(seconds):
+                process = await self._connection.create_process(shlex.join(argv), encoding=None)
+                try:
+                    with suppress(BrokenPipeError):  # it has ended without having read all of it; how, is told
+                        process.stdin.write(given)
+                        process.stdin.write_eof()
+                    out, err = await asyncio.gather(self._read_all(process, most_bytes), _read_end(process.stderr))
+                    await process.wait_closed()
+                finally:
+                    process.close()
+        except TimeoutError:
             raise AwayError(f"{self.host} has not answered within {seconds:g} s") from None
         except (*_CUT, OSError) as error:
             raise _cut(self.host, error) from None
-        if done.returncode is None:
+        if process.returncode is None:
             raise AwayError(f"the connection to {self.host} broke")
-        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-        return Answer(code, _bytes(done.stdout), _text(done.stderr))
+        code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+        return Answer(code, out, err.decode(errors="replace"))
+
+    async def _read_all(self, process: asyncssh.SSHClientProcess[bytes], most_bytes: int) -> bytes:
+        pieces, size = [], 0
+        while piece := bytes(await process.stdout.read(_PIECE_BYTES)):
+            size += len(piece)
+            self.received_bytes += len(piece)
+            if size > most_bytes:
+                raise MalformedError(self.host, f"more than {bulk(most_bytes)}")
+            pieces.append(piece)
+        return b"".join(pieces)
 
     async def talk(self, argv: Sequence[str]) -> Talk:
         """Begin a command that is talked with."""
@@ -114,31 +162,6 @@ class Shell:
         except (*_CUT, OSError) as error:
             raise _cut(self.host, error) from None
         return Talk(process, self.host)
-
-    async def send(self, data: bytes | Path, path: str, *, mode: int = 0o600) -> None:
-        """Write a file there, whole or not at all; folders on the way to it are made."""
-        given = await asyncio.to_thread(data.read_bytes) if isinstance(data, Path) else data
-        script = (
-            'case "$1" in */*) mkdir -p -- "${1%/*}" || exit;; esac; '
-            'cat > "$1.partial" && chmod "$2" "$1.partial" && mv -f -- "$1.partial" "$1"'
-        )
-        answer = await self.run(["sh", "-c", script, "sh", path, f"{mode:o}"], given)
-        if answer.code:
-            raise EngineError(f"{path} cannot be written on {self.host}: {last_words(answer.err)}")
-
-    async def fetch(self, path: str) -> AsyncIterator[bytes]:
-        """Read a file there, piece by piece; raise EngineError if it cannot be read."""
-        try:
-            process = await self._connection.create_process(shlex.join(["cat", "--", path]), encoding=None)
-            while piece := bytes(await process.stdout.read(_PIECE_BYTES)):
-                yield piece
-            done = await process.wait()
-        except (*_CUT, OSError) as error:
-            raise _cut(self.host, error) from None
-        if done.returncode is None:
-            raise AwayError(f"the connection to {self.host} broke")
-        if done.returncode:
-            raise EngineError(f"{path} cannot be read on {self.host}: {last_words(_text(done.stderr))}")
 
     async def wait_closed(self) -> None:
         """Return when the connection is no more."""
@@ -219,7 +242,7 @@ async def connect(
 def last_words(text: str) -> str:
     """The last line of what a command complained about."""
     lines = text.strip().splitlines()
-    return lines[-1].strip() if lines else "it says no more"
+    return clean_text(lines[-1].strip()) if lines else "it says no more"
 
 
 def _config_files(given: str | None) -> list[str]:
@@ -270,12 +293,12 @@ def _cut(host: str, error: BaseException) -> AwayError:
 def _words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno:
         return os.strerror(abs(error.errno)).lower()
-    return str(error).lower() or type(error).__name__
+    return clean_text(str(error).lower()) or type(error).__name__
 
 
-def _bytes(data: Any) -> bytes:
-    return bytes(data or b"")
-
-
-def _text(data: Any) -> str:
-    return _bytes(data).decode(errors="replace")
+async def _read_end(stream: asyncssh.SSHReader[bytes]) -> bytes:
+    """Read all that comes; return the end of it."""
+    end = b""
+    while piece := bytes(await stream.read(_PIECE_BYTES)):
+        end = (end + piece)[-_ERR_BYTES:]
+    return end

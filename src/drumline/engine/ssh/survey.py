@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
+from drumline.engine.ssh.answers import Done, PulsesAnswer, SocketsAnswer, UsageAnswer
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import Kept, Lives, usage_from_data
+from drumline.engine.ssh.lives import Kept, Lives, by_our_clock
 from drumline.engine.ssh.orders import by
 from drumline.engine.ssh.wire import life_to_data
 from drumline.errors import DrumlineError
+from drumline.run.quiet import Pulse
+from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
+
+T = TypeVar("T")
 
 _ANSWER_SECONDS = 1.0  # that a supervisor may be kept waiting
 _SILENT_SECONDS = 8.0  # a host that has nothing to say is asked every five
@@ -23,38 +28,60 @@ _STACKS_SECONDS = 30.0
 
 
 class Survey:
-    """Asks the hosts on which somebody lives."""
+    """Asks the hosts on which replicas run; `foreign` is called for a host that speaks of other replicas."""
 
     patience_seconds = _ANSWER_SECONDS
 
-    def __init__(self, courier: Courier, links: Mapping[str, Link], lives: Lives) -> None:
+    def __init__(
+        self, courier: Courier, links: Mapping[str, Link], lives: Lives, foreign: Callable[[str, Life], None]
+    ) -> None:
         self._courier = courier
         self._links = links
         self._lives = lives
+        self._foreign = foreign
 
     def usage(self, *, watched: bool) -> Iterator[Usage]:
         """What everybody uses, and what the ended have used."""
-        for link, answer in self._ask_all({"do": "usage", "watched": watched}):
-            yield from (usage_from_data(each, link.skew_seconds) for each in answer["usage"])
+        for link, answer in self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
+            for each in answer.usage:
+                if self._is_given(link, Life(each.replica, each.attempt, each.incarnation)):
+                    yield by_our_clock(each, link.skew_seconds)
         yield from self._lives.used()
 
-    def ask(self, what: str) -> Iterator[Any]:
-        """What hosts have to say about this."""
-        for _, answer in self._ask_all({"do": what}):
-            yield from answer[what]
+    def pulses(self) -> Iterator[Pulse]:
+        """What everybody has done so far."""
+        for link, answer in self._ask_all({"do": "pulses"}, PulsesAnswer):
+            for each in answer.pulses:
+                if self._is_given(link, Life(each.replica, each.attempt, each.incarnation)):
+                    yield each
 
-    def _ask_all(self, message: dict[str, Any]) -> list[tuple[Link, dict[str, Any]]]:
+    def sockets(self) -> Iterator[Sockets]:
+        """On which ports everybody listens, and to whom it is connected."""
+        for link, answer in self._ask_all({"do": "sockets"}, SocketsAnswer):
+            living = {each.life.replica for each in self._lives.of(link.host.name)}
+            for each in answer.sockets:
+                if each.replica in living:
+                    yield Sockets(each.replica, frozenset(each.listening), frozenset(each.connected))
+
+    def _is_given(self, link: Link, life: Life) -> bool:
+        """Whether a host was given this life; of others it has nothing to say, and the user is told."""
+        if self._lives.given(life, link.host.name):
+            return True
+        self._foreign(link.host.name, life)
+        return False
+
+    def _ask_all(self, message: dict[str, Any], kind: type[T]) -> list[tuple[Link, T]]:
         hosts = {each.host for each in self._lives if each.end is None and each.host}
         links = [self._links[name] for name in sorted(hosts)]
         links = [link for link in links if link.is_up and now() - link.heard_at < _SILENT_SECONDS]
 
-        async def ask(link: Link) -> tuple[Link, dict[str, Any]] | None:
+        async def ask(link: Link) -> tuple[Link, T] | None:
             try:
-                return link, await asyncio.wait_for(link.ask(message), self.patience_seconds)
+                return link, await asyncio.wait_for(link.ask(message, kind), self.patience_seconds)
             except (TimeoutError, DrumlineError):
                 return None
 
-        async def ask_all() -> list[tuple[Link, dict[str, Any]]]:
+        async def ask_all() -> list[tuple[Link, T]]:
             return [each for each in await asyncio.gather(*map(ask, links)) if each]
 
         with suppress(TimeoutError):  # the courier has its hands full: nobody answers at once
@@ -69,7 +96,7 @@ class Survey:
             names = [life_to_data(each.life) for each in theirs]
             message = {"do": "stacks", "attempt": theirs[0].life.attempt, "gently": gently, "lives": names}
             with suppress(TimeoutError, DrumlineError):  # who cannot be looked at has none
-                await asyncio.wait_for(self._links[host].ask(message), _STACKS_SECONDS)
+                await asyncio.wait_for(self._links[host].ask(message, Done), _STACKS_SECONDS)
 
         async def ask_all() -> None:
             await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))

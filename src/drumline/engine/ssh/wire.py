@@ -6,19 +6,19 @@ Both sides use it, so it knows nothing but the standard library.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from drumline.engine.local.life import Life
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Secret
-from drumline.run.codec import event_from_data
-from drumline.run.traces import ERROR, REPORT, STACKS
-from drumline.run.usage import Usage
 
 MAGIC = b"drumline-host "  # begins the first line of a hand's; whatever comes before is some shell's greeting
 SIZE = "bytes"  # how many follow the line
-_FILES = (REPORT, ERROR, STACKS)  # that travel beside a log
+LINE_BYTES = 8 << 20  # of the message of one frame that a host sends
+DATA_BYTES = 1 << 20  # of the bytes behind it
+_LIFE = re.compile(r"(\S{1,100}) ([0-9]{1,9}) ([0-9]{1,9})", re.ASCII)
 
 
 class Frame(NamedTuple):
@@ -59,29 +59,17 @@ class Frames:
             yield frame
 
 
-def check_news(message: Mapping[str, Any]) -> None:
-    """Raise an error for what no hand says; who hears such has another one, before anybody believes it."""
-    if message["do"] == "event":
-        event_from_data(message["event"])
-        if message.get("usage") is not None:
-            from_data(Usage, message["usage"])
-        return
-    life_from_data(message["life"])
-    if message["do"] == "log" and type(message["at"]) is int:
-        return
-    if message["do"] != "file" or message["name"] not in _FILES:
-        raise ValueError(f"it says {str(message)[:200]}")
-
-
 def life_to_data(life: Life) -> str:
     """A life in a word: `worker.0 2 0`."""
     return f"{life.replica} {life.attempt} {life.incarnation}"
 
 
 def life_from_data(text: str) -> Life:
-    """The life again."""
-    replica, attempt, incarnation = text.split(" ")
-    return Life(ReplicaId.parse(replica), int(attempt), int(incarnation))
+    """Return the life again; raise ValueError for anything that is not one."""
+    found = _LIFE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a replica: {text[:100]!r}")
+    return Life(ReplicaId.parse(found[1]), int(found[2]), int(found[3]))
 
 
 def launch_to_data(launch: Launch, secrets: Mapping[str, str]) -> dict[str, Any]:

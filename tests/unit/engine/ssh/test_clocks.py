@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import usage_from_data
+from drumline.engine.ssh.lives import by_our_clock
 from drumline.plan.hosts import Host, Hosts
+from drumline.plan.types import ReplicaId
+from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
+
+T = TypeVar("T")
 
 
 class SlowLink(Link):
@@ -18,11 +22,11 @@ class SlowLink(Link):
 
     pauses = (0.8, 0.01, 0.7)
 
-    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
         assert message == {"do": "ping"}
         pause, *self.pauses = self.pauses  # type: ignore[assignment]
         await asyncio.sleep(pause)  # all of it on the way there
-        return {"now": now() + 3600.0}
+        return kind(now=now() + 3600.0)  # type: ignore[call-arg]
 
 
 def test_the_quickest_answer_counts() -> None:
@@ -32,7 +36,6 @@ def test_the_quickest_answer_counts() -> None:
 
 
 def test_what_a_host_measured_is_told_by_our_clock() -> None:
-    data = {"replica": "worker.0", "attempt": 0, "incarnation": 0}
-    times = {"at_seconds": 3700.0, "started_seconds": 3610.0, "cpu_seconds": 5.0}
-    usage = usage_from_data({**data, **times}, 3600.0)
+    found = Usage(ReplicaId("worker", 0), 0, 0, at_seconds=3700.0, started_seconds=3610.0, cpu_seconds=5.0)
+    usage = by_our_clock(found, 3600.0)
     assert (usage.at_seconds, usage.started_seconds, usage.cpu_seconds) == (100.0, 10.0, 5.0)

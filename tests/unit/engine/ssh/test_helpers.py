@@ -10,7 +10,8 @@ import pytest
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers, filled
 from drumline.engine.ssh.lives import NEVER_STARTED
-from drumline.engine.ssh.wire import Frame, life_to_data
+from drumline.engine.ssh.news import LogPiece
+from drumline.engine.ssh.wire import life_to_data
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
@@ -42,10 +43,16 @@ class Story:
             self.helpers.go(LIFE, host, f"plan of {host}")
 
     def log(self, host: str, at: int, text: str) -> None:
-        self.helpers.write(host, Frame({"do": "log", "life": life_to_data(LIFE), "at": at}, text.encode()))
+        if helper := self.helpers.given(LIFE, host):
+            self.helpers.write(host, helper, LogPiece(LIFE, at, text.encode()))
 
     def end(self, host: str, exit_: Exit) -> None:
-        self.helpers.ended(host, ReplicaExited(*LIFE, exit_, 90.0))
+        if helper := self.helpers.given(LIFE, host):
+            self.helpers.ended(host, helper, ReplicaExited(*LIFE, exit_, 90.0))
+
+    def start(self, host: str, pid: int) -> None:
+        if helper := self.helpers.given(LIFE, host):
+            self.helpers.started(helper, ReplicaStarted(*LIFE, pid))
 
     @property
     def ends(self) -> list[Exit]:
@@ -65,7 +72,7 @@ def story(tmp_path: Path) -> Story:
 
 def test_it_starts_once_and_ends_when_it_has_on_every_host(story: Story) -> None:
     for host in ("a", "b"):
-        story.helpers.started(host, ReplicaStarted(*LIFE, 4711))
+        story.start(host, 4711)
     assert story.told == [ReplicaStarted(*LIFE, 4711, note="on 2 hosts")]
     story.end("a", Exit(0))
     assert not story.ends
@@ -173,7 +180,9 @@ class Late(Story):
     def work(self, life: Life, *, on: str = "a", code: int = 0) -> None:
         for host in self.helpers.begin(life, (on,)) if on == "a" else (on,):
             self.helpers.go(life, host, f"plan of {host}")
-            self.helpers.ended(host, ReplicaExited(*life, Exit(code), 90.0))
+            helper = self.helpers.given(life, host)
+            assert helper
+            self.helpers.ended(host, helper, ReplicaExited(*life, Exit(code), 90.0))
 
 
 BUILD = Life(ReplicaId("build", 0), 0, 0)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from drumline.engine.ssh.answers import Done
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.refusal import AwayError
 from drumline.engine.ssh.shell import Shell, Talk
@@ -37,7 +38,8 @@ class Mute:
             await self._broken.wait()
             raise AwayError("the connection to h1 broke")
 
-    async def readline(self) -> bytes:
+    async def readline(self, most_bytes: int) -> bytes:
+        del most_bytes
         await self._broken.wait()
         last, self._last = self._last, b""
         return last
@@ -94,12 +96,12 @@ def test_who_waits_for_an_answer_when_a_connection_breaks_is_told_and_nobody_com
 
         async def come_in(door: Door) -> None:
             door.hear_from(mute)
-            await door.ask({"do": "hello"})
+            await door.ask({"do": "hello"}, Done)
 
         door = Door(come_in)
         keeping = asyncio.ensure_future(door.keep())
         await mute.asked.wait()
-        asked = asyncio.ensure_future(door.ask({"do": "ping"}))
+        asked = asyncio.ensure_future(door.ask({"do": "ping"}, Done))
         await asyncio.sleep(0)
         mute.cut()
         with pytest.raises(AwayError, match="the connection to h1 broke"):

@@ -62,7 +62,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.told: list[Event] = []
         self.clock = Clock()
-        self.link = SimpleNamespace(is_up=False, answered_at=self.clock.now(), trouble=None)
+        self.link = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.clock.now(), trouble=None)
         lives = Lives(folder, self.clock, self.told.append)
         helpers = Helpers(folder, lambda _: None, self.clock, self.told.append)
         hosts = Hosts((Host("h1"),), "unique", "tester", None, lost_seconds=LOST_SECONDS)

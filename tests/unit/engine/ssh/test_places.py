@@ -10,7 +10,8 @@ import pytest
 
 from drumline.engine.courier import Courier
 from drumline.engine.protocol import MustWait
-from drumline.engine.ssh.link import Facts, Link
+from drumline.engine.ssh.agent import Facts
+from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.place import Placed
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing

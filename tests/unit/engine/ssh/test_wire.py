@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,15 +9,12 @@ from drumline.engine.local.life import Life
 from drumline.engine.ssh.wire import (
     Frame,
     Frames,
-    check_news,
     launch_from_data,
     launch_to_data,
     life_from_data,
     life_to_data,
 )
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
-from drumline.run.codec import event_to_data
-from drumline.run.event import RoomFound
 
 _FRAMES = st.lists(st.builds(lambda text, data: Frame({"do": text}, data), st.text(), st.binary(max_size=50)))
 
@@ -57,30 +51,3 @@ def test_a_launch_is_the_same_over_there_but_its_secrets_are_said() -> None:
         "PATH": Extended("/bin", ":", ("PATH",)),
     }
     assert found == Launch(replica, 1, place, said, 2)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {},
-        {"do": "event", "event": {"event": "Nothing"}},
-        {"do": "event", "event": {"event": "ReplicaExited", "replica": "worker.0", "attempt": "0"}},
-        {"do": "event", "event": {"event": "RoomFound", "attempt": 0}, "usage": {"cpu": 1}},
-        {"do": "log", "life": "worker.0", "at": 0},
-        {"do": "log", "life": "worker.0 0 0", "at": "0"},
-        {"do": "file", "life": "worker.0 0 0", "name": "keeper"},
-        {"do": "file", "life": "worker.0 0 0", "name": "../../events.jsonl"},
-        {"do": "dance", "life": "worker.0 0 0"},
-    ],
-    ids=str,
-)
-def test_what_no_hand_says_is_not_believed(message: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, KeyError, TypeError)):
-        check_news(message)
-
-
-def test_what_hands_say_is() -> None:
-    check_news({"do": "event", "event": event_to_data(RoomFound(0)), "usage": None})
-    check_news({"do": "log", "life": "worker.0 0 0", "at": 5})
-    for name in ("report", "error", "stacks"):
-        check_news({"do": "file", "life": "worker.0 1 0", "name": name})

@@ -1,0 +1,23 @@
+"""How many events a host may add to a run's journal by itself: a few at once, and then one now and then."""
+
+from __future__ import annotations
+
+_AT_ONCE = 100
+_SECONDS_EACH = 10.0
+
+
+class Allowance:
+    """Counts what one host has said that nobody asked for."""
+
+    def __init__(self, now: float) -> None:
+        self._left = float(_AT_ONCE)
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Return 0.0 if one more is allowed now, else after how many seconds it is."""
+        self._left = min(_AT_ONCE, self._left + (now - self._at) / _SECONDS_EACH)
+        self._at = now
+        if self._left < 1:
+            return (1 - self._left) * _SECONDS_EACH
+        self._left -= 1
+        return 0.0

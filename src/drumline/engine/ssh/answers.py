@@ -1,0 +1,151 @@
+"""What an agent may answer, as types: one record for each question, checked when the answer arrives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from drumline.engine.local.holder import Holder
+from drumline.engine.untrusted import clean_text, load_record, require_path, require_within
+from drumline.plan.types import Place, ReplicaId
+from drumline.run.quiet import Pulse
+from drumline.run.usage import Usage
+
+T = TypeVar("T")
+
+MOST_PORT = 65_535
+_MOST_CORES = 1 << 16
+_MOST_GPUS = 1024
+_MOST_REMARKS = 100
+_HOLDER_CHARS = 200
+_GPU = re.compile(r"[\w:./-]{1,100}", re.ASCII)
+_VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}[\w+.-]{0,20}", re.ASCII)
+_BOOT = re.compile(r"[\w-]{0,64}", re.ASCII)
+_ADDRESS = re.compile(r"[\w.:%\[\]-]{1,100}", re.ASCII)
+
+
+class Done(NamedTuple):
+    """It was done; there is nothing more to say."""
+
+
+class FactsAnswer(NamedTuple):
+    """What a host is and has."""
+
+    base: str
+    boot: str
+    python: str
+    cpus: float
+    memory_bytes: int
+    gpus: tuple[str, ...]
+
+
+class ClockAnswer(NamedTuple):
+    """Seconds of the clock there that never goes back."""
+
+    now: float
+
+
+class PortsAnswer(NamedTuple):
+    """What listens on the ports that were asked about."""
+
+    holders: tuple[Holder, ...]
+
+
+class PlaceAnswer(NamedTuple):
+    """Where each replica is that was asked about, by its id."""
+
+    places: Mapping[str, Place]
+    remarks: tuple[str, ...]
+
+
+class UsageAnswer(NamedTuple):
+    """What each replica uses."""
+
+    usage: tuple[Usage, ...]
+
+
+class PulsesAnswer(NamedTuple):
+    """What each replica has done so far."""
+
+    pulses: tuple[Pulse, ...]
+
+
+class ReplicaSockets(NamedTuple):
+    """On which ports a replica listens, and to which `host:port` it is connected."""
+
+    replica: ReplicaId
+    listening: tuple[int, ...]
+    connected: tuple[str, ...]
+
+
+class SocketsAnswer(NamedTuple):
+    """The sockets of each replica."""
+
+    sockets: tuple[ReplicaSockets, ...]
+
+
+def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
+    """Return an answer as a record of this kind; raise ValueError if it is not one, or has values out of range."""
+    data = {name: value for name, value in message.items() if name not in ("do", "id")}
+    found = load_record(kind, data)
+    match found:
+        case FactsAnswer():
+            _check_facts(found)
+        case PlaceAnswer():
+            for place in found.places.values():
+                _check_place(place)
+            require_within(len(found.remarks), 0, _MOST_REMARKS)
+        case PortsAnswer():
+            return found._replace(holders=tuple(map(_clean_holder, found.holders)))
+        case SocketsAnswer():
+            for each in found.sockets:
+                _check_sockets(each)
+    return found
+
+
+def _check_facts(facts: FactsAnswer) -> None:
+    require_path(facts.base)
+    _require(_BOOT, facts.boot)
+    _require(_VERSION, facts.python)
+    _check_gpus(facts.gpus)
+
+
+def _check_place(place: Place) -> None:
+    """Check what becomes a part of other replicas' environments, and of commands on the host."""
+    require_within(place.port, 1, MOST_PORT)
+    require_within(place.cores, 1, _MOST_CORES)
+    folders = (place.workdir, place.output_dir, place.checkpoint_dir, *place.data_dirs)
+    for path in (*folders, place.python_dir, place.environment, place.runtime):
+        require_path(path)
+    _check_gpus(place.gpus or ())
+    if place.domain is not None or place.written:
+        raise ValueError("a place with fields of another engine")
+
+
+def _check_gpus(gpus: tuple[str, ...]) -> None:
+    require_within(len(gpus), 0, _MOST_GPUS)
+    for gpu in gpus:
+        _require(_GPU, gpu)
+
+
+def _check_sockets(sockets: ReplicaSockets) -> None:
+    for port in sockets.listening:
+        require_within(port, 1, MOST_PORT)
+    for address in sockets.connected:
+        _require(_ADDRESS, address)
+
+
+def _clean_holder(holder: Holder) -> Holder:
+    require_within(holder.port, 1, MOST_PORT)
+    return holder._replace(
+        user=clean_text(holder.user, _HOLDER_CHARS),
+        command=clean_text(holder.command, _HOLDER_CHARS),
+        replica=clean_text(holder.replica, _HOLDER_CHARS),
+        traces="",
+    )
+
+
+def _require(pattern: re.Pattern[str], text: str) -> None:
+    if not pattern.fullmatch(text):
+        raise ValueError(f"unexpected text {text[:100]!r}")

@@ -1,0 +1,106 @@
+"""What an agent says without being asked, as types: pieces of logs, small files, and events of its own replicas."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.wire import Frame, life_from_data
+from drumline.engine.untrusted import clean_text, load_record, require_within
+from drumline.run.codec import event_from_data
+from drumline.run.event import (
+    AttemptDelayed,
+    EngineFailed,
+    EngineWarned,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RoomFound,
+)
+from drumline.run.traces import ERROR, REPORT, STACKS
+from drumline.run.usage import Usage
+
+HostEvent = ReplicaStarted | ReplicaExited | RoomFound | AttemptDelayed | EngineFailed | EngineWarned
+
+_FILES = (REPORT, ERROR, STACKS)
+_REASONS = ("", "LeaseOver")  # that a keeper writes; others are for this machine to conclude
+_NOTE_CHARS = 200
+_MESSAGE_BYTES = 4096
+_MOST_PID = (1 << 31) - 1
+
+
+class LogPiece(NamedTuple):
+    """Bytes of a replica's log, and where they begin in it."""
+
+    life: Life
+    at: int
+    data: bytes
+
+
+class SmallFile(NamedTuple):
+    """A file beside a replica's log."""
+
+    life: Life
+    name: str
+    data: bytes
+
+
+class Happened(NamedTuple):
+    """An event; an end comes with what the replica had used."""
+
+    event: HostEvent
+    usage: Usage | None = None
+
+
+News = LogPiece | SmallFile | Happened
+
+
+def cost_bytes(news: News) -> int:
+    """Return about how much memory this takes while it waits to be dealt with."""
+    return _MESSAGE_BYTES + (0 if isinstance(news, Happened) else len(news.data))
+
+
+def read_news(frame: Frame) -> News:
+    """Return what a frame says; raise ValueError for what no agent says."""
+    match frame.message:
+        case {"do": "event", "event": dict(event), **rest}:
+            usage = rest.pop("usage", None)
+            _require_nothing(rest)
+            return Happened(_read_event(event), None if usage is None else load_record(Usage, usage))
+        case {"do": "log", "life": str(life), "at": int(at), **rest} if type(at) is int:
+            _require_nothing(rest)
+            return LogPiece(life_from_data(life), at, frame.data)
+        case {"do": "file", "life": str(life), "name": str(name), **rest} if name in _FILES:
+            _require_nothing(rest)
+            return SmallFile(life_from_data(life), name, frame.data)
+    raise ValueError(f"a message that is not known: {str(frame.message)[:100]}")
+
+
+def _require_nothing(rest: dict[str, Any]) -> None:
+    if rest.keys() - {"bytes"}:
+        raise ValueError(f"a message with {str(rest)[:100]}")
+
+
+def _read_event(data: dict[str, Any]) -> HostEvent:
+    event = event_from_data(data)
+    match event:
+        case ReplicaStarted():
+            require_within(event.pid, 2, _MOST_PID)
+            return event._replace(note=clean_text(event.note, _NOTE_CHARS))
+        case ReplicaExited():
+            if event.evidence is not None:
+                raise ValueError("evidence is found here, and not sent")
+            return event._replace(exit=_check_exit(event.exit))
+        case RoomFound():
+            return event
+        case AttemptDelayed() | EngineFailed() | EngineWarned():
+            return event._replace(message=clean_text(event.message))
+    raise ValueError(f"{type(event).__name__} is not an event of a host")
+
+
+def _check_exit(end: Exit) -> Exit:
+    require_within(end.code, 0, 255)
+    require_within(end.signal, 1, 64)
+    if end.reason not in _REASONS:
+        raise ValueError(f"the reason {end.reason[:50]!r}")
+    return end._replace(message=clean_text(end.message))
