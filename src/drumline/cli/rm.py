@@ -13,14 +13,17 @@ from pathlib import Path
 import click
 
 from drumline.cli.patience import told_after_a_moment
-from drumline.errors import EngineError, InputError
+from drumline.cli.terminal import print_line
+from drumline.errors import DrumlineError, EngineError, InputError
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
-from drumline.runtime.lock import take_lock
+from drumline.run.traces import TRACE
+from drumline.runtime.lock import is_locked, take_lock
 from drumline.store.clock import read_clock
-from drumline.store.folder import RunFolder, find_folder
-from drumline.store.home import home_of
+from drumline.store.folder import RunFolder, is_there, no_run
+from drumline.store.home import RUNS, home_of
 from drumline.store.index import UnusableIndexError, use_index
+from drumline.store.writers import pid_of
 from drumline.supervise.reach import read_state
 from drumline.view.run import RunDetails, run_details
 
@@ -36,32 +39,42 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
     """Forget runs that are over: their logs, their journal, and what they wrote into folders of their own.
 
     All ids are looked up before anything is removed. On hosts their folders go too. An `output` folder or a claim that
-    the spec names is left alone.
+    the spec names is left alone. Of a run whose folder is a symbolic link only the link is removed; a run whose files
+    are damaged can be removed as soon as none of its processes is alive.
     """
     home = home_of(os.environ)
     doomed = {folder.id: (folder, _check(folder)) for folder in [_folder(home, text) for text in ids]}
     if volumes:
         from drumline.cli.volumes import remove_volumes  # noqa: PLC0415 - a cluster's client, which few need
 
-        remove_volumes([details for _, details in doomed.values()], yes=yes)
+        remove_volumes([details for _, details in doomed.values() if details], yes=yes)
     for folder, details in doomed.values():
         with told_after_a_moment(f"removing run {folder.id}..."):
-            if details.plan.hosts:
+            if details and details.plan.hosts:
                 from drumline.cli.volumes import remove_on_hosts  # noqa: PLC0415 - a client, which few need
 
                 for words in remove_on_hosts(details):
-                    click.echo(words, err=True)
-            _remove(home, folder)
-        click.echo(f"removed run {folder.id}")
-        if details.plan.cluster and not volumes:
-            from drumline.cli.volumes import left_behind  # noqa: PLC0415
+                    print_line(words, err=True)
+            _remove(home, folder, is_damaged=details is None)
+        print_line(f"removed run {folder.id}")
+        for words in _left(details, volumes=volumes) if details else _left_of_damaged(folder):
+            print_line(words, err=True)
 
-            for words in left_behind(details):
-                click.echo(words, err=True)
-        elif details.origin and details.origin.is_shared:
-            click.echo(f"its output stays in {details.origin.output_dir} on {details.origin.host}", err=True)
-        elif details.plan.output and not details.plan.cluster and not details.output_dir.startswith(details.folder):
-            click.echo(f"its output stays in {details.output_dir}", err=True)
+
+def _left(details: RunDetails, *, volumes: bool) -> Iterator[str]:
+    """Say what of a run stays where it is."""
+    if details.plan.cluster and not volumes:
+        from drumline.cli.volumes import left_behind  # noqa: PLC0415
+
+        yield from left_behind(details)
+    elif details.origin and details.origin.is_shared:
+        yield f"its output stays in {details.origin.output_dir} on {details.origin.host}"
+    elif details.plan.output and not details.plan.cluster and not details.output_dir.startswith(details.folder):
+        yield f"its output stays in {details.output_dir}"
+
+
+def _left_of_damaged(folder: RunFolder) -> Iterator[str]:
+    yield f"run {folder.id} could not be read: what it left on hosts or in a cluster, if anything, is still there"
 
 
 def _folder(home: Path, text: str) -> RunFolder:
@@ -70,12 +83,19 @@ def _folder(home: Path, text: str) -> RunFolder:
         raise InputError(
             f"{text}: only whole runs can be removed", hint=f"`drumline rm {target.run}` removes all of it"
         )
-    return find_folder(home, target.run)
+    folder = RunFolder(home / RUNS / target.run)
+    if not is_there(folder):
+        raise no_run(home, target.run)
+    return folder
 
 
-def _check(folder: RunFolder) -> RunDetails:
-    """Read a run; raise InputError if it is not over."""
-    details = run_details(folder, read_clock())
+def _check(folder: RunFolder) -> RunDetails | None:
+    """Read a run; return None if it is damaged, and raise InputError if it is not over."""
+    try:
+        details = run_details(folder, read_clock())
+    except (DrumlineError, OSError):
+        _require_dead(folder)
+        return None
     phase = details.run.summary.phase
     never_began = phase == Phase.CREATED and details.run.supervisor_gone
     if not details.run.summary.is_final and not never_began:
@@ -83,28 +103,58 @@ def _check(folder: RunFolder) -> RunDetails:
     return details
 
 
-def _remove(home: Path, folder: RunFolder) -> None:
+def _require_dead(folder: RunFolder) -> None:
+    """Raise InputError if a process of a damaged run is alive; each holds a lock in the run's folder."""
+    for lock in (folder.lock_file, *folder.path.glob(f"attempts/*/*/{TRACE}")):
+        with suppress(OSError):
+            if is_locked(lock):
+                pid = _supervisor_pid(lock) if lock == folder.lock_file else pid_of(lock.parent)
+                what = "its supervisor" if lock == folder.lock_file else lock.parent.name
+                raise InputError(
+                    f"run {folder.id} is damaged, but {what} is alive",
+                    hint=f"`kill {pid}` ends it" if pid else f"end the process that holds {lock}",
+                )
+
+
+def _supervisor_pid(lock: Path) -> int | None:
+    text = lock.read_bytes()[:20].strip()
+    return int(text) if text.isdigit() else None
+
+
+def _remove(home: Path, folder: RunFolder, *, is_damaged: bool) -> None:
     """Remove a run's files; what says that it is over goes last, so that an interrupted removal can be repeated."""
-    with _held(folder):
-        phase = read_state(folder).phase
-        if not phase.is_final and phase is not Phase.CREATED:
-            raise InputError(f"run {folder.id} has been resumed: {phase}", hint=f"`drumline kill {folder.id}` ends it")
-        try:
-            for entry in list(folder.path.iterdir()):
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-            for entry in list(folder.path.iterdir()):
-                if entry != folder.lock_file:  # without it nobody can be kept from taking the run up
-                    entry.unlink(missing_ok=True)  # who looks up which code it was renames a file
-            _remove_folder(folder.path)
-        except OSError as error:
-            raise EngineError(f"cannot remove {error.filename or folder.path}: {error.strerror}") from None
+    try:
+        if folder.path.is_symlink() or not folder.path.is_dir():
+            folder.path.unlink(missing_ok=True)
+        else:
+            with _held(folder):
+                if not is_damaged:
+                    _require_over(folder)
+                _remove_files(folder)
+    except OSError as error:
+        raise EngineError(f"cannot remove {error.filename or folder.path}: {error.strerror}") from None
     with suppress(UnusableIndexError):
         use_index(home, lambda index: index.forget([folder.id]))
 
 
+def _require_over(folder: RunFolder) -> None:
+    phase = read_state(folder).phase
+    if not phase.is_final and phase is not Phase.CREATED:
+        raise InputError(f"run {folder.id} has been resumed: {phase}", hint=f"`drumline kill {folder.id}` ends it")
+
+
+def _remove_files(folder: RunFolder) -> None:
+    for entry in list(folder.path.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+    for entry in list(folder.path.iterdir()):
+        if entry != folder.lock_file:  # without it another process could take the run up
+            entry.unlink(missing_ok=True)  # a process that looks up the code's revision renames a file
+    _remove_folder(folder.path)
+
+
 def _remove_folder(path: Path) -> None:
-    """Remove a folder into which somebody who wanted the run may still write, until they see that it is gone."""
+    """Remove a folder into which a process that wanted the run may still write, until it sees that the run is gone."""
     for left in reversed(range(_TRIES)):
         try:
             shutil.rmtree(path)
@@ -117,7 +167,10 @@ def _remove_folder(path: Path) -> None:
 
 @contextmanager
 def _held(folder: RunFolder) -> Iterator[None]:
-    """Hold the run's lock, so that nobody takes it up; its last supervisor may need a moment to leave."""
+    """Hold the run's lock, so that no supervisor takes it up; its last one may need a moment to leave."""
+    if folder.lock_file.is_symlink() or folder.lock_file.is_dir():  # damage: no supervisor can hold it
+        yield
+        return
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (lock := take_lock(folder.lock_file)) is None:
         if time.monotonic() > deadline:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from drumline.plan.hosts import Hosts
 
 VERSION = 1
+_MOST = 1 << 63  # no size in bytes and no time in seconds is as large
 
 
 def plan_to_json(plan: Plan) -> str:
@@ -28,12 +29,30 @@ def plan_from_json(text: str) -> Plan:
         data = json.loads(text)
         if not isinstance(data, dict) or data.pop("v", None) != VERSION:
             raise ValueError(f"not a plan of version {VERSION}")
+        _check_values(data)
         cluster, hosts = data.pop("cluster", None), data.pop("hosts", None)
         plan = cast("Plan", from_data(Plan, data))
         plan = plan if cluster is None else plan._replace(cluster=_cluster(cluster))
         return plan if hosts is None else plan._replace(hosts=_hosts(hosts))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not a plan: {error}") from error
+
+
+def _check_values(data: object) -> None:
+    """Raise ValueError for what no plan holds: texts that no process can be given, numbers that no machine counts."""
+    if isinstance(data, dict):
+        for key, item in data.items():
+            _check_values(key)
+            _check_values(item)
+    elif isinstance(data, list):
+        for item in data:
+            _check_values(item)
+    elif isinstance(data, str):
+        if "\0" in data:
+            raise ValueError("a text with a NUL character")
+        data.encode("utf-8", "surrogateescape")
+    elif isinstance(data, int | float) and not abs(data) < _MOST:
+        raise ValueError("a number beyond all bounds")
 
 
 def to_data(value: object) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast, get_args
 
 from drumline.plan.codec import from_data, to_data
-from drumline.run.event import Event
+from drumline.run.event import AttemptPlaced, Event
 
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 
@@ -19,6 +19,9 @@ def event_from_data(data: dict[str, Any]) -> Event:
     """Read an event back; raise ValueError for what this version does not know."""
     try:
         fields = {**data}
-        return cast("Event", from_data(_KINDS[fields.pop("event")], fields))
+        event = cast("Event", from_data(_KINDS[fields.pop("event")], fields))
+        if isinstance(event, AttemptPlaced) and not event.addresses:
+            raise ValueError("an attempt that is placed nowhere")
+        return event
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"not an event of this version: {error}") from error

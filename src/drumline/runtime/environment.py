@@ -24,6 +24,7 @@ if __name__ == "__main__":  # run by its path, and told to look nowhere but in t
     sys.path.append(str(Path(__file__).parents[2]))
 
 from drumline.runtime.install import NotBuilt, install, say
+from drumline.runtime.private import make_folder, open_file, write_file
 
 __all__ = [
     "KEEP_SECONDS",
@@ -54,8 +55,16 @@ def folder_of(root: str, python: str, requirements: Sequence[str]) -> str:
 
 
 def is_ready(folder: str) -> bool:
-    """Whether an environment is there and whole; one whose interpreter was uninstalled is not."""
-    return os.path.exists(f"{folder}/{MARK}") and os.access(f"{folder}/bin/python", os.X_OK)
+    """Return whether an environment is there and whole, and was built by this user.
+
+    One whose interpreter was uninstalled is not. One that another user has planted would be executed.
+    """
+    try:
+        mark = os.lstat(f"{folder}/{MARK}")
+        own = {mark.st_uid, os.lstat(folder).st_uid} == {os.geteuid()}
+    except OSError:
+        return False
+    return own and os.access(f"{folder}/bin/python", os.X_OK)
 
 
 def use(folder: str) -> int | None:
@@ -84,7 +93,7 @@ def provide(root: str, python: str, requirements: Sequence[str]) -> str:
         say(f"{folder} is there already")
         return folder
     try:
-        os.makedirs(root, mode=0o700, exist_ok=True)
+        make_folder(root)
         lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             say(f"{folder} is being built by somebody else; waiting for that")
@@ -146,7 +155,7 @@ def take_lock(folder: str, how: int) -> int | None:
     """Lock a folder as flock(2) does; None if others have it and nobody is to wait."""
     path = f"{folder}.lock"
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, how)
         except BlockingIOError:
@@ -175,8 +184,7 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
         count = install(folder, python, requirements, lock)
         size = sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names)
         mark = {"python": python, "requirements": list(requirements), "packages": count, "bytes": size}
-        Path(folder, f"{MARK}.new").write_text(json.dumps(mark))
-        os.rename(f"{folder}/{MARK}.new", f"{folder}/{MARK}")
+        write_file(f"{folder}/{MARK}", json.dumps(mark).encode())
     except BaseException:
         _remove(folder, with_lock=True)
         raise
@@ -186,6 +194,7 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
 def main(root: str, python: str, *requirements: str) -> int:
     """Provide an environment; an interrupt or TERM leaves nothing of it."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    os.umask(0o077)
     try:
         provide(root, python, requirements)
     except NotBuilt as error:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from drumline.runtime import TRACE_DIR
+from drumline.runtime.private import write_file
 
 ERROR = "error"
 _LONGEST = 64 * 1024  # characters of a traceback, whose end says most
@@ -75,6 +76,4 @@ def record(kind: type[BaseException], error: BaseException, where: TracebackType
         "at": time.time(),
     }
     path = os.path.join(folder, ERROR)
-    with open(f"{path}.partial", "w", encoding="utf-8", errors="backslashreplace") as file:
-        json.dump(data, file)
-    os.replace(f"{path}.partial", path)
+    write_file(path, json.dumps(data).encode("utf-8", "backslashreplace"))

@@ -57,7 +57,11 @@ def install(folder: str, python: str, requirements: Sequence[str], lock: int) ->
     else:
         # From 22.3 on, the pip that is there installs elsewhere, too: another would be a second of work and 20 MB.
         outside = not subprocess.run(
-            [python, "-m", "pip", "--python", python, "--version"], env=environ, capture_output=True, check=False
+            [python, "-m", "pip", "--python", python, "--version"],
+            cwd="/",
+            env=environ,
+            capture_output=True,
+            check=False,
         ).returncode
         make = [python, "-m", "venv", *(["--without-pip"] if outside else []), folder]
         words = [python, "-m", "pip", "--python", own] if outside else [own, "-m", "pip"]

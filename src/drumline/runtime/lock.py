@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from drumline.runtime.private import open_file
+
 _MOST_TRIES = 2000  # who looks may have been stopped while it did
 
 
@@ -16,7 +18,7 @@ def take_lock(path: Path) -> int | None:
 
     The holder's pid is written into it, for people; who holds it is what the lock alone says.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     tries = 20  # a fork of whoever was killed may have it for a moment longer
     for _ in range(_MOST_TRIES):
         try:
@@ -48,7 +50,7 @@ def _is_only_looked_at(descriptor: int) -> bool:
 def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock at this moment."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

@@ -19,7 +19,7 @@ def prepare(folder: str, partial: str, command: Sequence[str]) -> int:
         return 0
     try:
         os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)  # noqa: PTH103, PTH120
-        lock = os.open(f"{partial}.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = os.open(f"{partial}.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         if not _take(lock):
             _say(f"{folder} is being prepared by another run; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)

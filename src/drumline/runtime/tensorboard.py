@@ -24,6 +24,7 @@ _HAS_IT = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensor
 
 def serve(folder: str, host: str, port: str, scratch: str, root: str, *pythons: str) -> int:
     """Become TensorBoard, which notes in `scratch` that it runs; return an exit code if there is none to become."""
+    os.umask(0o077)  # it keeps notes in `scratch`, and an environment may be built
     command = find(root, pythons)
     if not command:
         return NOT_TO_BE_HAD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -51,7 +52,10 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path) -> socket.socket | None:
-    """Connect to whoever listens under this name; None if nobody does."""
+    """Connect to the process that listens under this name; None if there is none.
+
+    Raise PermissionError if it belongs to another user: it would be sent environments, and be believed.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         with short_name(path) as name:
@@ -59,7 +63,15 @@ def connect(path: Path) -> socket.socket | None:
     except OSError:
         connection.close()
         return None
+    if not is_trusted(connection):
+        connection.close()
+        raise PermissionError(errno.EPERM, "a process of another user listens there", str(path))
     return connection
+
+
+def is_trusted(connection: socket.socket) -> bool:
+    """Return whether the process at the other end belongs to this user or to root."""
+    return peer_of(connection).uid in (os.geteuid(), 0)
 
 
 def peer_of(connection: socket.socket) -> Peer:

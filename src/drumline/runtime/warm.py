@@ -126,7 +126,7 @@ class WarmProcess:
         except OSError:  # there is no descriptor left: who comes waits until somebody leaves
             time.sleep(_REST_SECONDS)
             return
-        if unix.peer_of(connection).uid not in (os.geteuid(), 0):
+        if not unix.is_trusted(connection):
             connection.close()
             return
         connection.settimeout(_HALF_A_REQUEST_SECONDS)
@@ -183,18 +183,18 @@ class WarmProcess:
     def _start(
         self, connection: socket.socket, request: Mapping[str, Any], descriptors: list[int]
     ) -> fork.Script | None:
-        order, script = keeper.Order(**request["order"]), fork.Script(**request["script"])
-        trace, log, news, *others = descriptors
+        name, held = str(request["name"]), int(request["held"])
+        sealed, trace, log, news, *others = descriptors
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the threads, which were counted
             pid = os.fork()
         if pid:
             self._begun += 1
-            self._send(connection, {"name": order.name, "keeper": pid})
+            self._send(connection, {"name": name, "keeper": pid})
             return None
         self._let_go()
         descriptors.clear()  # they are the keeper's
-        held = request["held"]
+        order, script = _read_order(sealed)
         hands = keeper.Hands(trace, log, news, others[:held], others[held:])
         os.umask(request["umask"])
         os.sched_setaffinity(0, request["affinity"])
@@ -244,6 +244,14 @@ def start(folder: str, framework: str, modules: Sequence[str]) -> fork.Script:
     gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
     fit.let_go_of_code()
     return WarmProcess(folder, listener, framework, modules, unfit, _chatter()).serve()
+
+
+def _read_order(sealed: int) -> tuple[keeper.Order, fork.Script]:
+    """Read what a replica is to be, its secrets included; only a fork does that, so that the warm process has none."""
+    with os.fdopen(sealed, "rb") as file:
+        file.seek(0)
+        data = json.load(file)
+    return keeper.Order(**data["order"]), fork.Script(**data["script"])
 
 
 def _chatter() -> bytes:

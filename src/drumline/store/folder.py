@@ -12,7 +12,8 @@ from typing import NamedTuple
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan
-from drumline.store.home import JOURNAL, LOCK, RUNS, run_ids
+from drumline.runtime.private import make_folder, open_file
+from drumline.store.home import JOURNAL, LAUNCH, LOCK, PLAN, RUNS, check_home, check_run, run_ids
 
 
 class RunFolder(NamedTuple):
@@ -28,12 +29,12 @@ class RunFolder(NamedTuple):
     @property
     def plan_file(self) -> Path:
         """What would run; written once, before anything runs."""
-        return self.path / "plan.json"
+        return self.path / PLAN
 
     @property
     def facts_file(self) -> Path:
         """Where, when and from which code the run was launched."""
-        return self.path / "launch.json"
+        return self.path / LAUNCH
 
     @property
     def spec_file(self) -> Path:
@@ -66,15 +67,20 @@ class RunFolder(NamedTuple):
         return self.path / "output"
 
     def plan(self) -> Plan:
-        """Read the plan back; raise NotFoundError if this is no run's folder."""
+        """Read the plan back; raise NotFoundError if this is no run's folder.
+
+        Raise EngineError if the plan is damaged, or if another user could have changed it: its commands are executed.
+        """
+        check_run(str(self.path))
+        hint = f"`drumline rm {self.id}` removes the run"
         try:
             return plan_from_json(self.plan_file.read_text("utf-8"))
         except FileNotFoundError:
-            raise NotFoundError(f"run {self.id} has no plan; it was never started") from None
+            raise NotFoundError(f"run {self.id} has no plan; it was never started", hint=hint) from None
         except OSError as error:
             raise EngineError(f"run {self.id} cannot be read: {error.strerror}") from None
         except ValueError as error:
-            raise EngineError(f"the plan of run {self.id} cannot be read: {error}") from None
+            raise EngineError(f"the plan of run {self.id} cannot be read: {error}", hint=hint) from None
 
 
 def _runs_dir(home: Path) -> Path:
@@ -86,8 +92,8 @@ def create_folder(home: Path) -> RunFolder:
     """Make a folder for the next run; its number is this user's next, however many launch at once."""
     runs = _runs_dir(home)
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        runs.mkdir(exist_ok=True, mode=0o700)
+        make_folder(runs)
+        check_home(str(home))  # another user may have created a part of it meanwhile, in a folder such as /tmp
         with _counter(home) as counter:
             number = max(_read_number(counter), max(numbers(home), default=0)) + 1
             os.pwrite(counter, f"{number:<20}\n".encode(), 0)
@@ -103,7 +109,7 @@ def create_folder(home: Path) -> RunFolder:
 @contextmanager
 def _counter(home: Path) -> Iterator[int]:
     """The file with the last number that was given, ours alone for as long as we look; no number is given twice."""
-    file = os.open(home / "last-run", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = open_file(home / "last-run", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
@@ -112,14 +118,30 @@ def _counter(home: Path) -> Iterator[int]:
 
 
 def find_folder(home: Path, run: str) -> RunFolder:
-    """The folder of a run; raise NotFoundError, saying which runs there are."""
+    """Return the folder of a run; raise NotFoundError, saying which runs there are.
+
+    Raise EngineError if another user could have changed what is in it.
+    """
     folder = RunFolder(_runs_dir(home) / run)
     if os.path.exists(folder.plan_file):  # noqa: PTH110 - Path raises where a folder may not be looked into
+        check_run(str(folder.path))
         return folder
+    if is_there(folder):
+        raise NotFoundError(f"run {run} has no plan; it was never started", hint=f"`drumline rm {run}` removes it")
+    raise no_run(home, run)
+
+
+def is_there(folder: RunFolder) -> bool:
+    """Return whether a run has left anything, in whatever state it is."""
+    return os.path.lexists(folder.path)
+
+
+def no_run(home: Path, run: str) -> NotFoundError:
+    """Return the error that says which runs there are instead."""
     known = sorted(numbers(home))
     exist = "there is run" if len(known) == 1 else "there are runs"
     hint = f"{exist} {_span(known)}" if known else "there are no runs yet: `drumline train` starts one"
-    raise NotFoundError(f"there is no run {run}", hint=hint)
+    return NotFoundError(f"there is no run {run}", hint=hint)
 
 
 def _span(numbers: list[int]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from drumline.errors import EngineError
+from drumline.store.trust import require_trusted
 
 if TYPE_CHECKING:
     from pathlib import Path  # `status` starts a twentieth faster without it
@@ -14,32 +15,60 @@ if TYPE_CHECKING:
 RUNS = "runs"  # a folder for each run
 JOURNAL = "events.jsonl"  # in a run's folder: what happened
 LOCK = "supervisor.lock"  # in a run's folder: held by its supervisor
+PLAN = "plan.json"  # in a run's folder: what runs
+LAUNCH = "launch.json"  # in a run's folder: where, when and from which code it was launched
+
+_FILES = ("last-run", "index.sqlite")  # in the home, beside the folders
+_RUN_FILES = (PLAN, LAUNCH, JOURNAL, LOCK)
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """The user's drumline folder: DRUMLINE_HOME, else where XDG wants data; it need not exist."""
+    """Return the user's drumline folder: DRUMLINE_HOME, else where XDG wants data; it need not exist.
+
+    Raise EngineError if another user could have changed what is in it; each command comes through here.
+    """
     from pathlib import Path  # noqa: PLC0415
 
     return Path(home_dir(environ))
 
 
 def home_dir(environ: Mapping[str, str]) -> str:
-    """The same as text."""
+    """Return the same as text."""
     if own := environ.get("DRUMLINE_HOME"):
-        return _absolute(own)
-    if data := environ.get("XDG_DATA_HOME"):
-        return f"{_absolute(data)}/drumline"
-    own = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111
-    return f"{own}/.local/share/drumline"
+        home = _absolute(own)
+    elif data := environ.get("XDG_DATA_HOME"):
+        home = f"{_absolute(data)}/drumline"
+    else:
+        home = f"{_user_dir(environ)}/.local/share/drumline"
+    check_home(home)
+    return home
+
+
+def check_home(home: str) -> None:
+    """Raise EngineError if another user could have changed what is in a drumline folder."""
+    require_trusted(home, "DRUMLINE_HOME", _FILES)
+    require_trusted(f"{home}/{RUNS}", "DRUMLINE_HOME")
+
+
+def check_run(folder: str) -> None:
+    """Raise EngineError if another user could have changed what is in a run's folder: its plan names commands."""
+    require_trusted(folder, "DRUMLINE_HOME", _RUN_FILES)
 
 
 def cache_of(environ: Mapping[str, str]) -> Path:
-    """What can be made again, shared by all homes of the user, where XDG wants it; it need not exist."""
+    """Return the folder of what can be made again, shared by all homes of the user; it need not exist.
+
+    Raise EngineError if another user could have changed what is in it: the interpreters of environments are there.
+    """
     from pathlib import Path  # noqa: PLC0415
 
     if cache := environ.get("XDG_CACHE_HOME"):
-        return Path(f"{_absolute(cache)}/drumline")
-    return Path(f"{environ.get('HOME') or os.path.expanduser('~')}/.cache/drumline")  # noqa: PTH111
+        folder = f"{_absolute(cache)}/drumline"
+    else:
+        folder = f"{_user_dir(environ)}/.cache/drumline"
+    require_trusted(folder, "XDG_CACHE_HOME")
+    require_trusted(f"{folder}/environments", "XDG_CACHE_HOME")
+    return Path(folder)
 
 
 def run_ids(home: str | Path) -> set[str]:
@@ -53,6 +82,10 @@ def run_ids(home: str | Path) -> set[str]:
         raise EngineError(
             f"cannot read the runs in {home}: {error.strerror}", hint="set DRUMLINE_HOME to a folder of your own"
         ) from None
+
+
+def _user_dir(environ: Mapping[str, str]) -> str:
+    return _absolute(environ.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111
 
 
 def _absolute(path: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from drumline.errors import EngineError
 from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import Event
+from drumline.runtime.private import open_file
 
 VERSION = 1
 _LATEST = 1e11  # a time beyond this is damage
@@ -51,7 +52,7 @@ class Journal:
         self._since_boot = since_boot
         self._reserve = reserve
         self._reserve_bytes = reserve_bytes
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._size = _drop_torn_tail(self._file)
         self._reserved = self._size  # up to here there is room
         self._unwritten = b""
@@ -119,7 +120,7 @@ def _parse(line: bytes) -> Record | None:
         if data.pop("v") != VERSION:
             return None
         at, since_boot, boot = float(data.pop("at")), float(data.pop("up")), data.pop("boot")
-        if not (abs(at) < _LATEST and abs(since_boot) < _LATEST and isinstance(boot, str)):
+        if not (abs(at) < _LATEST and abs(since_boot) < _LATEST and isinstance(boot, str) and boot.isascii()):
             return None
         return Record(at, since_boot, boot, event_from_data(data))
     except (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError):

@@ -11,6 +11,7 @@ from typing import Any
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
+from drumline.runtime.private import write_file
 from drumline.store.folder import RunFolder
 
 _LATEST = 1e11  # a time beyond this is damage
@@ -19,9 +20,9 @@ _LATEST = 1e11  # a time beyond this is damage
 def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float) -> None:
     """Keep the plan, a copy of the spec, and the facts of the launch with the run; all of them, or there is no run."""
     try:
-        _write(folder.spec_file, spec)
-        _write(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
-        _write(folder.plan_file, plan_to_json(plan).encode())
+        write_file(folder.spec_file, spec)
+        write_file(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
+        write_file(folder.plan_file, plan_to_json(plan).encode())
     except OSError as error:
         _remove(folder.path)
         raise EngineError(f"cannot keep run {folder.id} in {folder.path}: {error.strerror}") from None
@@ -31,7 +32,7 @@ def add_facts(folder: RunFolder, **facts: object) -> None:
     """Add to the facts of the launch what took longer to find out."""
     if known := read_facts(folder):
         with suppress(OSError):
-            _write(folder.facts_file, json.dumps({**known, **facts}).encode())
+            write_file(folder.facts_file, json.dumps({**known, **facts}).encode())
 
 
 def read_facts(folder: RunFolder) -> dict[str, Any]:
@@ -42,27 +43,22 @@ def read_facts(folder: RunFolder) -> dict[str, Any]:
         return {}
     if not isinstance(facts, dict):
         return {}
-    if not isinstance(facts.get("directory"), str) or "\0" in facts["directory"]:
+    if not _is_path(facts.get("directory")):
         facts.pop("directory", None)
     if not isinstance(facts.get("at"), int | float) or not 0 <= facts["at"] < _LATEST:
         facts.pop("at", None)
     return facts
 
 
+def _is_path(value: object) -> bool:
+    """Return whether the system could be asked for a folder of this name."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
 def _remove(folder: Path) -> None:
     import shutil  # noqa: PLC0415 - hardly ever
 
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file as a whole, or leave what was there."""
-    temporary = path.with_name(f".{path.name}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

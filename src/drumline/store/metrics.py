@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from drumline.runtime.private import open_file, write_file
+
 MOST_SAMPLES = 1024
 VERSION = 1
 
@@ -46,7 +48,7 @@ class Sample(NamedTuple):
 
 def append_sample(path: Path, sample: Sample) -> None:
     """Append a sample; raise OSError, and leave the file whole, if there is no room."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         size = os.fstat(file).st_size
         whole = size - size % RECORD.size
@@ -122,15 +124,7 @@ def _mean(one: Sample, other: Sample, seconds: float) -> float | None:
 
 def _replace(path: Path, samples: Iterable[Sample]) -> None:
     """Write the file anew, or leave it as it was."""
-    temporary = path.with_name(f".{path.name}")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(file, "wb") as stream:
-            stream.writelines(map(_pack, samples))
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_file(path, b"".join(map(_pack, samples)))
 
 
 def _pack(sample: Sample) -> bytes:

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 _PATIENCE_SECONDS = 10
+# The settings of a repository can name programs that `git status` starts: none of these is needed here.
+_START_NOTHING = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat")
 
 
 def code_facts(directory: Path) -> dict[str, object]:
@@ -18,7 +20,7 @@ def code_facts(directory: Path) -> dict[str, object]:
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
-    command = ["git", "--no-optional-locks", "-C", str(directory), *arguments]
+    command = ["git", *_START_NOTHING, "--no-optional-locks", "-C", str(directory), *arguments]
     try:
         answer = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_SECONDS, check=False

@@ -15,7 +15,7 @@ from typing import Any
 
 from drumline.engine.protocol import Loop
 from drumline.run.event import StopRequested
-from drumline.runtime.unix import listen
+from drumline.runtime.unix import is_trusted, listen
 
 SAMPLED = b'{"sampled": true}\n'
 LOOKED = b'{"looked": true}\n'
@@ -81,6 +81,9 @@ class ControlServer:
             return
         except OSError:  # there is no descriptor left
             self._rest()
+            return
+        if not is_trusted(connection):
+            connection.close()
             return
         connection.setblocking(False)
         self._connections[connection] = b""

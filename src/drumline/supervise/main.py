@@ -18,7 +18,9 @@ from drumline.run.event import ResumeRequested, StopRequested
 from drumline.run.resume import may_resume
 from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import take_lock
+from drumline.runtime.private import open_file
 from drumline.store.folder import RunFolder
+from drumline.store.home import check_run
 from drumline.store.journal import Journal, read_journal
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
@@ -57,6 +59,7 @@ def supervise(
     is left as it is. `engine` is the run's own, where somebody has it open.
     """
     folder = RunFolder(path)
+    check_run(str(path))
     site = site_of_run(folder)
     _settle_down(folder)
     lock = take_lock(folder.lock_file)
@@ -115,7 +118,7 @@ def supervise(
 def _settle_down(folder: RunFolder) -> None:
     """Say what there is to say in the run's folder, and stand in nobody's way."""
     with suppress(OSError):
-        log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = open_file(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.run.traces import LOG, MARK_FORMAT, MARKS
+from drumline.runtime.private import open_file
 
 MARK = struct.Struct(MARK_FORMAT)
 
@@ -45,7 +46,7 @@ class Marker:
 
 
 def _append(path: Path, at: float, size: int) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         whole = os.fstat(file).st_size // MARK.size * MARK.size
         os.ftruncate(file, whole)  # a full disk may have taken only a part of the one before

@@ -18,7 +18,8 @@ import pytest
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.engine.local.warm.client import warm_folder
 from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes
-from drumline.plan.types import ReplicaId
+from drumline.plan.codec import plan_from_json
+from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.machine import fold
 from drumline.run.state import Cause, Phase, RunState
@@ -41,6 +42,7 @@ LEFT_BY_A_RUN = {
     "events.jsonl",
     "supervisor.lock",
     "supervisor.log",
+    "cluster",
     "attempts",
     "output",
     "origin.json",  # of a run on hosts
@@ -274,9 +276,14 @@ class Run:
         return [record.event for record in self.records]
 
     @property
+    def plan(self) -> Plan:
+        """Its plan, whoever owns it: drumline itself would not read the plan of another user."""
+        return plan_from_json(self.folder.plan_file.read_text("utf-8"))
+
+    @property
     def state(self) -> RunState:
         """Where it stands."""
-        return fold(self.folder.plan(), self.events)
+        return fold(self.plan, self.events)
 
     def replica_phase(self, replica: str) -> Phase:
         """Where a replica stands."""
@@ -293,7 +300,7 @@ class Run:
 
     def wait_started(self) -> None:
         """Wait until every replica of the attempt has started once."""
-        everyone = {replica.id for replica in self.folder.plan().replicas}
+        everyone = {replica.id for replica in self.plan.replicas}
 
         def all_started() -> bool:
             attempt = self.state.attempt

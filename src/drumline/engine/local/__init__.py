@@ -22,9 +22,10 @@ from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.name import variable_name
-from drumline.plan.types import Launch, LaunchValue, Placement, Plan, Replica, ReplicaId, Resources
+from drumline.plan.types import Launch, LaunchValue, Placement, Plan, Replica, ReplicaId, Resources, Secret
 from drumline.run.event import Exit, ReplicaExited
 from drumline.runtime import prepare
+from drumline.runtime.private import make_folder
 
 if TYPE_CHECKING:
     from drumline.engine.local.meter import Meter
@@ -285,7 +286,7 @@ class LocalEngine:
             from drumline.engine.local.warm.client import Kind, WarmProcesses  # noqa: PLC0415  # only where there is one
 
             own = reserved(plan.framework) | {variable_name(name) for name in plan.parameters}
-            kind = Kind(plan.framework, plan.warm.modules, plan.warm.keep_seconds, own)
+            kind = Kind(plan.framework, plan.warm.modules, plan.warm.keep_seconds, own, _secrets(plan))
             self._warm = WarmProcesses(self._site.home, kind, self._loop)
         return self._warm
 
@@ -313,6 +314,13 @@ def make_engine(site: Site) -> Engine:
     return LocalEngine(site, dict(os.environ))  # a plain one, since it is copied for every replica
 
 
+def _secrets(plan: Plan) -> frozenset[str]:
+    """Return every variable that holds a secret: in a replica or preparation, and where they are launched."""
+    envs = [*(each.env for each in plan.replicas), *(each.env for each in plan.preparations)]
+    named = [(name, value) for env in envs for name, value in env.items() if isinstance(value, Secret)]
+    return frozenset(variable for name, secret in named for variable in (name, secret.variable))
+
+
 def _boot() -> str:
     from drumline.runtime.keeper import boot_id  # noqa: PLC0415 - see `get_ready`
 
@@ -320,9 +328,12 @@ def _boot() -> str:
 
 
 def _make_folder(folder: str, home: Path) -> None:
-    """Make a folder where a line may write: private in our own house, as its user likes it elsewhere."""
+    """Make a folder where replicas write: with mode 0700 in drumline's own, elsewhere as the umask has it."""
     path = Path(folder)
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700 if path.is_relative_to(home) else 0o777)
+        if path.is_relative_to(home):
+            make_folder(path)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EngineError(f"cannot make the folder {folder}: {error.strerror}") from None

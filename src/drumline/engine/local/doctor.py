@@ -98,7 +98,7 @@ def _framework(plan: Plan, site: Site) -> Iterator[Health]:
     elif packages:
         folders = [*([site.python_dir] if site.python_dir else []), *os.get_exec_path()]
         names = {each.argv[0] for each in plan.replicas if re.fullmatch(r"python[\d.]*", each.argv[0])}
-        found = {shutil.which(name, path=os.pathsep.join(folders)) for name in names}
+        found = {shutil.which(name, path=os.pathsep.join(map(os.path.abspath, folders))) for name in names}
         for python in sorted(filter(None, found)):
             there = _installed(python, packages)
             if there is None:
@@ -113,7 +113,12 @@ def _installed(python: str, packages: Sequence[str]) -> list[str] | None:
     """Those of these packages that this Python has, with their versions; None if it does not say."""
     try:
         answer = subprocess.run(
-            [python, "-c", _ASK, *packages], capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
+            [python, "-c", _ASK, *packages],
+            cwd="/",  # else a `json.py` in the project would be imported
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_ANSWER_SECONDS,
         )
         found: list[str] = json.loads(answer.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from drumline.engine.local.turn import Claim, Entry, choose_gpus, held_gpus, must_wait, order_of
 from drumline.engine.protocol import Capacity, Loop
 from drumline.errors import EngineError
+from drumline.runtime.private import make_folder, open_file, write_file
 
 _HOLDS, _WAITS = "holds", "waits"
 
@@ -168,8 +169,8 @@ class Ledger:
     def _locked(self) -> Iterator[None]:
         """Be the only one who looks and decides. Nothing may be forked meanwhile: a lock lives in every copy."""
         try:
-            self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_folder(self._home)
+            lock = open_file(self._home / "lock", os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._folder.mkdir(exist_ok=True, mode=0o700)
@@ -219,15 +220,7 @@ def _parse(path: Path) -> Entry | None:
 def _write(path: Path, entry: Entry) -> None:
     """Write an entry as a whole."""
     data = {"v": 1, "run": entry.run, "holds": entry.holds, **entry.claim._asdict(), "gpu_ids": entry.gpus}
-    temporary = path.with_suffix(".new")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(data, stream)
-        temporary.replace(path)
-    except OSError:
-        _remove(temporary)
-        raise
+    write_file(path, json.dumps(data).encode())
 
 
 def _remove(path: Path) -> None:

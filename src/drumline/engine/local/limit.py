@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from drumline.engine.protocol import Tell
 from drumline.run.event import EngineWarned
 from drumline.run.traces import GROUP
+from drumline.runtime.private import write_file
 
 if TYPE_CHECKING:
     from drumline.engine.local.cgroup import Ground
@@ -37,7 +38,7 @@ class Limits:
         try:
             ground = self._ground = self._ground or own_ground()
             name = self._name(folder)
-            (folder / GROUP).write_text(str(ground.path / name))
+            write_file(folder / GROUP, os.fsencode(ground.path / name))
             return str(make_group(ground, name, memory_bytes))
         except NoGroundError as error:
             (folder / GROUP).unlink(missing_ok=True)

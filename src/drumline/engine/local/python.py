@@ -19,6 +19,7 @@ from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Environment, Place
 from drumline.runtime.environment import folder_of, use
+from drumline.runtime.private import make_folder, write_file
 
 _ASK = "import os, sys; print('%d.%d.%d' % sys.version_info[:3], os.path.realpath(sys._base_executable))"
 _ANSWER_SECONDS = 30
@@ -114,12 +115,12 @@ def copy_runtime(wanted: Wanted) -> None:
     if package.is_dir():
         return
     try:
-        package.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(package.parent)
         with tempfile.TemporaryDirectory(dir=package.parent) as scratch:
             for path, data in _files():
                 file = Path(scratch, "drumline", path)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(data)
+                make_folder(file.parent)
+                write_file(file, data)
             Path(scratch, "drumline").rename(package)
     except OSError as error:
         if not package.is_dir():  # else somebody was faster
@@ -146,6 +147,7 @@ def _candidates(version: str, environ: Mapping[str, str]) -> Iterator[str]:
     if uv := shutil.which("uv", path=environ.get("PATH")):
         found = subprocess.run(
             [uv, "python", "find", "--no-project", "--no-python-downloads", version],
+            cwd="/",  # no file of the project says which interpreter is started
             capture_output=True,
             text=True,
             check=False,

@@ -24,6 +24,7 @@ from drumline.engine.local.pulse import find_trees, is_stopped
 from drumline.engine.protocol import Loop
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
+from drumline.runtime.private import write_file
 
 _STACKS_SECONDS = 20.0
 _MOST_PROCESSES = 8  # of a replica
@@ -175,8 +176,5 @@ def _write(folder: Path, text: bytes) -> None:
     """Put it there whole, if there is any; a full disk costs it."""
     if not text:
         return
-    new = folder / f"{STACKS}.new"
     with suppress(OSError):
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123
-            file.write(text)
-        new.replace(folder / STACKS)
+        write_file(folder / STACKS, text)

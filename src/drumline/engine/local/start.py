@@ -19,6 +19,7 @@ from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import EngineFailed
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime import TRACE_DIR, keeper
+from drumline.runtime.private import make_folder, open_file
 
 if TYPE_CHECKING:
     from drumline.engine.local.warm.client import WarmProcesses
@@ -153,7 +154,7 @@ class Starter:
         """All that a keeper needs to begin this life; None if it has begun before."""
         life, launch = start.life, start.launch
         folder = life.folder(self._run_dir)
-        _make_folder(folder, above=2)
+        make_folder(folder)
         trace = open_trace(folder / TRACE)
         if trace is None:
             follow.adopt(life)
@@ -171,7 +172,7 @@ class Starter:
                 lease=self._lease[0],
                 lease_seconds=self._lease[1],
             )
-            log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            log = open_file(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError:
             os.close(trace)
             raise
@@ -251,19 +252,6 @@ def _fork_all(ready: list[_Ready], follow: Follow) -> None:
                 follow.began(each.life, pid)
             except OSError:
                 follow.adopt(each.life)  # there is no descriptor for it now
-
-
-def _make_folder(folder: Path, *, above: int) -> None:
-    """Make a folder, and so many of those that it is in, where they are not there."""
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    except FileNotFoundError:
-        if not above:
-            raise
-        _make_folder(folder.parent, above=above - 1)
-        folder.mkdir(mode=0o700)
 
 
 def _refused(life: Life, error: OSError) -> EngineError:

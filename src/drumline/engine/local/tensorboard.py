@@ -19,6 +19,7 @@ from drumline.run.tensorboard import pythons
 from drumline.run.traces import ADDRESS, TRACE, trace_dir
 from drumline.runtime import tensorboard
 from drumline.runtime.lock import is_locked
+from drumline.runtime.private import make_folder, write_file
 
 _FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
 _ENV: Mapping[str, LaunchValue] = {
@@ -53,8 +54,8 @@ class Server:
         """Start it; its address is told when it answers."""
         claim = claim_beside(plan)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self._folder / ADDRESS).write_text(f"{HOST}:{claim.port}\n")
+            make_folder(self._folder)
+            write_file(self._folder / ADDRESS, f"{HOST}:{claim.port}\n".encode())
             where = (place.output_dir, HOST, str(claim.port), str(self._folder), str(root))
             argv = (sys.executable, "-IS", tensorboard.__file__, *where, *pythons(plan), sys.executable)
             path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drumline.run.event import Exit
+from drumline.runtime.private import open_file
 from drumline.words import size, span
 
 # More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
@@ -77,7 +78,7 @@ def open_trace(path: Path) -> int | None:
 
     Raise OSError if there is no room for it.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from drumline.engine.local.warm.command import Command, NotWarm, read_command
 from drumline.engine.local.warm.key import limit_names, make_key, shared_environment
-from drumline.engine.local.warm.study import check_shadows, study
+from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, study
 from drumline.engine.protocol import Loop
 from drumline.runtime.keeper import Hands, Order
 from drumline.runtime.lock import is_locked
+from drumline.runtime.private import open_file
 from drumline.runtime.unix import connect, listen, send_request
 
 WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
@@ -49,14 +50,22 @@ class Kind(NamedTuple):
     modules: tuple[str, ...]
     keep_seconds: float
     own: frozenset[str]  # variables that belong to one run or replica
+    secrets: frozenset[str] = frozenset()  # variables that no warm process is given
 
 
 def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Wish:
-    """Say what to fork a replica from; raise NotWarm if it has to be started by itself."""
+    """Say what to fork a replica from; raise NotWarm if it has to be started by itself.
+
+    The warm process outlives the run, so it gets none of the run's secrets. A module that the spec names might read
+    one when it is imported: then the replica imports it.
+    """
     command = read_command(argv, env, workdir)
     studied = study(command, kind.framework, workdir)
-    shared = {**shared_environment(env, kind.own), **studied.sets}
-    modules = (*kind.modules, *studied.modules)
+    check_secrets(kind.secrets, kind.framework)
+    named = () if kind.secrets else kind.modules
+    left_out = kind.own | kind.secrets | (frozenset() if named else credentials(env))
+    shared = {**shared_environment(env, left_out), **studied.sets}
+    modules = (*named, *studied.modules)
     return Wish(make_key(command, kind.framework, modules, shared, WARM_FILE), command, shared, modules, workdir)
 
 
@@ -128,8 +137,7 @@ class _WarmProcess:
     def start(self, wish: Wish, order: Order, hands: Hands, done: Callable[[int | None], None]) -> None:
         request = {
             "do": "start",
-            "order": {**order._asdict(), "env": dict(order.env)},
-            "script": {"path": wish.command.path, "module": wish.command.module},
+            "name": order.name,
             "held": len(hands.held),
             "umask": _umask(),
             "limits": {name: _soft(name) for name in limit_names() if name != "RLIMIT_NOFILE"},
@@ -138,7 +146,11 @@ class _WarmProcess:
         while len(self._starting) >= _MOST_UNDER_WAY and self._connection:
             self._hear()  # if both only spoke and nobody listened, both would wait for ever
         self._starting[order.name] = done
-        self._send(request, [hands.trace, hands.log, hands.news, *hands.held, *hands.enter])
+        sealed = seal_order(order, wish.command)
+        try:
+            self._send(request, [sealed, hands.trace, hands.log, hands.news, *hands.held, *hands.enter])
+        finally:
+            os.close(sealed)
 
     def close(self) -> None:
         if self._connection:
@@ -181,7 +193,7 @@ class _WarmProcess:
                 folder.mkdir(mode=0o700, exist_ok=True)
             _clear(self._folder.parent, self._folder)
             with suppress(FileNotFoundError):
-                return os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                return open_file(self._folder / "lock", os.O_RDWR | os.O_CREAT)
 
     def _spawn(self, listener: socket.socket) -> int:
         """Begin it; by fork, since posix_spawn has the C library ignore its own signals, which a script could see."""
@@ -193,7 +205,7 @@ class _WarmProcess:
         try:
             os.setsid()
             listening = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1)
-            log = os.open(self._folder / "log", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            log = open_file(self._folder / "log", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
             for descriptor, number in (
                 (os.open(os.devnull, os.O_RDONLY), 0),
                 (log, 1),
@@ -278,6 +290,23 @@ class _WarmProcess:
             lines = (self._folder / "log").read_text(errors="replace").strip().splitlines()
             return f": {lines[-1][:150]}" if lines else ""
         return ""
+
+
+def seal_order(order: Order, command: Command) -> int:
+    """Write an order into a file in memory, and return its descriptor: the fork of the warm process reads it.
+
+    The warm process itself never does: what a process has read, secrets among it, may be in its memory for ever.
+    """
+    script = {"path": command.path, "module": command.module}
+    data = json.dumps({"order": {**order._asdict(), "env": dict(order.env)}, "script": script}).encode()
+    sealed = os.memfd_create("drumline-order", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(sealed), "wb") as file:
+            file.write(data)
+    except OSError:
+        os.close(sealed)
+        raise
+    return sealed
 
 
 def _clear(folder: Path, but: Path) -> None:

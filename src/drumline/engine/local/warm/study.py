@@ -22,7 +22,11 @@ _READ_AT_IMPORT = re.compile(
     r"(TF|XLA|JAX|KERAS|TORCH|PYTORCH|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|GRPC|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|"
     r"ONEDNN|DNNL|HF|TRANSFORMERS|TOKENIZERS|LD|DYLD|MALLOC|ABSL|TPU)_[A-Z0-9_]+|PYTHON[A-Z]+"
 )
-_READ_LATER = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")
+_READ_LATER = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "HF_TOKEN")
+# Variables that hold a secret, to judge by their names.
+_CREDENTIAL = re.compile(
+    r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSPHRASE|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY|AUTH)(?:_.*)?"
+)
 _SETS = re.compile(
     rb"""(?:environ\s*\[|environ\.(?:setdefault|update)\(|putenv\()\s*[{]?\s*f?["']?([A-Za-z_][A-Za-z0-9_]*)"""
     rb"""(?:["']\]\s*=\s*["']([^"'{\\\n]*)["'][ \t]*(?=[\n#]))?"""
@@ -60,7 +64,7 @@ def study(command: Command, framework: str, workdir: str) -> Study:
         uses = uses or first is not None
         for match in _SETS.finditer(text):
             variable = match[1].decode()
-            if not _READ_AT_IMPORT.fullmatch(variable) or variable in _READ_LATER:
+            if not _is_read_at_import(variable):
                 continue
             if number or match[2] is None:
                 raise NotWarm(f"{name} sets {variable}, which is read when {framework} is imported")
@@ -69,6 +73,22 @@ def study(command: Command, framework: str, workdir: str) -> Study:
     if not uses and not command.module:
         raise NotWarm(f"it does not import {framework}")
     return Study(sets, tuple(sorted(modules)))
+
+
+def check_secrets(names: Collection[str], framework: str) -> None:
+    """Raise NotWarm for a secret that has to be there when a framework is imported."""
+    for name in sorted(names):
+        if _is_read_at_import(name):
+            raise NotWarm(f"{name} is a secret, and may be read when {framework} is imported")
+
+
+def credentials(names: Collection[str]) -> frozenset[str]:
+    """Return those of these variables that seem to hold a secret, and that no framework reads when it is imported."""
+    return frozenset(name for name in names if _CREDENTIAL.fullmatch(name.upper()) and not _is_read_at_import(name))
+
+
+def _is_read_at_import(variable: str) -> bool:
+    return bool(_READ_AT_IMPORT.fullmatch(variable)) and variable not in _READ_LATER
 
 
 def check_shadows(command: Command, framework: str, workdir: str, loaded: Collection[str]) -> None:

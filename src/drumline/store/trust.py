@@ -1,0 +1,124 @@
+"""Whether what is on disk can be trusted: drumline runs commands and interpreters that it finds in its folders.
+
+The rules are those of sshd for `authorized_keys`: a folder, and each folder and link on the way to it, belongs to this
+user or to root, and nobody else can write it. In a parent with the sticky bit, such as /tmp, others can create entries
+but not replace those of this user. Root trusts no folder of a user, since it would run that user's commands.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from drumline.errors import EngineError
+from drumline.words import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MOST_LINKS = 40  # as the kernel follows
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def require_trusted(path: str, variable: str, files: Iterable[str] = ()) -> None:
+    """Raise EngineError unless only this user and root can change this folder, or these files in it.
+
+    `variable` is the environment variable that names another folder. What does not exist is not checked: it cannot be
+    opened either, and drumline creates it with mode 0700.
+    """
+    reason = _folder_problem(path)
+    for name in files:
+        reason = reason or _file_problem(f"{path}/{name}")
+    if reason:
+        raise EngineError(
+            f"the folder {printable(path)} is not used, since others could have changed it: {printable(reason)}",
+            hint=f"set {variable} to a folder that belongs to you and that only you can write",
+        )
+
+
+def _folder_problem(path: str) -> str:
+    """Follow a path one entry at a time, through links too; return why it cannot be trusted, if it cannot."""
+    names = _names(path)
+    at, links = "", 0
+    system = os.lstat("/").st_uid  # root, but for a user namespace that does not know root
+    while names:
+        name = names.pop()
+        if name == "..":
+            at = at.rpartition("/")[0]
+            continue
+        entry = f"{at}/{name}"
+        try:
+            found = os.lstat(entry)
+            target = os.readlink(entry) if stat.S_ISLNK(found.st_mode) else None  # noqa: PTH115
+        except OSError:
+            return ""
+        if problem := _problem(entry, found, is_parent=bool(names) or target is not None, system=system):
+            return problem
+        if target is None:
+            at = entry
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return ""
+        at = "" if target.startswith("/") else at
+        names += _names(target)
+    return ""
+
+
+def _names(path: str) -> list[str]:
+    """The parts of a path, the last first."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _file_problem(path: str) -> str:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{path} is a symbolic link" if stat.S_ISLNK(found.st_mode) else _problem(path, found, is_parent=False)
+
+
+def _problem(path: str, found: os.stat_result, *, is_parent: bool, system: int = 0) -> str:
+    """Return why an entry cannot be trusted, if it cannot."""
+    if found.st_uid not in (0, os.geteuid()) and not (is_parent and found.st_uid == system):
+        return f"{path} belongs to {_user_name(found.st_uid)}"
+    if stat.S_ISLNK(found.st_mode) or not found.st_mode & _OTHERS_WRITE:
+        return ""
+    if is_parent and found.st_mode & stat.S_ISVTX:
+        return ""
+    if not found.st_mode & stat.S_IWOTH and _is_own_group(path, found.st_gid):
+        return ""
+    return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+
+
+def _is_own_group(path: str, gid: int) -> bool:
+    """Return whether this user is the only member of a group, as where each user has a group of the same name.
+
+    With an access control list the bits of the group say nothing of the group: they are the most that anybody has.
+    """
+    import grp  # noqa: PLC0415 - only for a folder that a group can write
+    import pwd  # noqa: PLC0415
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    is_own = gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    return is_own and not _has_list(path)
+
+
+def _has_list(path: str) -> bool:
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except (OSError, AttributeError):  # a file system or an operating system without
+        return False
+
+
+def _user_name(uid: int) -> str:
+    import pwd  # noqa: PLC0415 - only for an error
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
