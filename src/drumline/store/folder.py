@@ -74,13 +74,16 @@ class RunFolder(NamedTuple):
         check_run(str(self.path))
         hint = f"`drumline rm {self.id}` removes the run"
         try:
-            return plan_from_json(self.plan_file.read_text("utf-8"))
+            plan = plan_from_json(self.plan_file.read_text("utf-8"))
+            if not plan.replicas:
+                raise ValueError("it has no replicas")
         except FileNotFoundError:
             raise NotFoundError(f"run {self.id} has no plan; it was never started", hint=hint) from None
         except OSError as error:
             raise EngineError(f"run {self.id} cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise EngineError(f"the plan of run {self.id} cannot be read: {error}", hint=hint) from None
+        return plan
 
 
 def _runs_dir(home: Path) -> Path:

@@ -89,7 +89,10 @@ class _Reader:
 
     def _check(self, summary: Summary) -> RunRow | None:
         # The lock first: a run that ends after this look is seen as over, never as left alone.
-        supervised = summary.is_final or self._is_supervised(summary.id)
+        try:
+            supervised = summary.is_final or self._is_supervised(summary.id)
+        except OSError:  # damage, of which the next line tells
+            return self._read(summary.id)
         if stamp_of(f"{self._runs}/{summary.id}/{JOURNAL}") != summary.stamp:
             return self._read(summary.id)
         return make_row(summary, self._now, supervised=supervised)
@@ -100,13 +103,16 @@ class _Reader:
         from drumline.store.folder import RunFolder  # noqa: PLC0415
         from drumline.store.summary import summarise  # noqa: PLC0415
 
-        supervised = self._is_supervised(run)
         try:
+            supervised = self._is_supervised(run)
             summary = summarise(RunFolder(Path(self._runs, run)))
         except NotFoundError:
             return None  # it was never started, or has just been removed
         except DrumlineError as error:
             self.problems[run] = error.message
+            return None
+        except OSError as error:
+            self.problems[run] = f"run {run} cannot be read: {error.strerror}"
             return None
         self._fresh[run] = summary
         if self._directory not in (None, summary.directory):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from drumline.cli import run
+from drumline.run.traces import TRACE
+from drumline.runtime.lock import take_lock
 from drumline.store.folder import create_folder
 from drumline.store.index import Index, use_index
 from drumline.store.summary import record_run
@@ -118,3 +124,132 @@ def test_an_index_that_cannot_be_used_keeps_nobody_from_removing(home: Path) -> 
     (home / "index.sqlite").mkdir()
     assert rm("1") == 0
     assert left(home) == []
+
+
+def test_of_a_run_folder_that_is_a_link_only_the_link_is_removed(home: Path, tmp_path: Path, capsys: Captured) -> None:
+    folder = write_run(home, 1, finished())
+    elsewhere = tmp_path / "elsewhere"
+    folder.path.rename(elsewhere)
+    folder.path.symlink_to(elsewhere)
+    (home / "runs" / "2").symlink_to(tmp_path / "project")
+    (tmp_path / "project" / "model").write_text("weights")
+    before = sorted(path.name for path in elsewhere.iterdir())
+    assert rm("1", "2") == 0
+    assert capsys.readouterr().out == "removed run 1\nremoved run 2\n"
+    assert left(home) == []
+    assert sorted(path.name for path in elsewhere.iterdir()) == before
+    assert [path.name for path in (tmp_path / "project").iterdir()] == ["model"]
+
+
+def make_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def test_every_kind_of_damage_is_shown_in_one_sentence_beside_the_other_runs_and_can_be_removed(
+    home: Path, capsys: Captured
+) -> None:
+    write_run(home, 1, finished(), directory=Path.cwd())
+    texts = ("", "{", "[]", '{"v": 1}', '{"v": 2}', "[" * 99999, "9" * 9999)
+    damages: list[Callable[[Path], object]] = [
+        Path.unlink,
+        make_link,
+        make_folder,
+        *(partial(Path.write_text, data=text) for text in texts),
+        lambda path: path.write_bytes(b"\xff\xfe\0"),
+    ]
+    for name in ("plan.json", "launch.json", "events.jsonl", "supervisor.lock"):
+        for number, damage in enumerate(damages, start=2):
+            folder = write_run(home, number, finished(), directory=Path.cwd())
+            folder.lock_file.touch()
+            damage(folder.path / name)
+        for words in (["status", "-a"], ["status", "-o", "json"]):
+            assert run(words) == 0, (name, words)
+            out, err = capsys.readouterr()
+            assert "Traceback" not in err
+            assert out.count("FINISHED") >= 1
+        for number in range(2, 2 + len(damages)):
+            for command in ("status", "events", "logs", "stacks"):
+                assert run([command, str(number)]) in (0, 1, 3, 4), (name, number, command)
+                assert "Traceback" not in capsys.readouterr().err, (name, number, command)
+            assert rm(str(number)) == 0, (name, number, capsys.readouterr().err)
+        assert left(home) == ["1"]
+    assert status_ids(capsys) == ["1"]
+
+
+ABSURD = [
+    ("memory_bytes", 10**400),
+    ("output", "a\0b"),
+    ("output", "\ud800"),
+    ("replicas", []),
+    ("replicas", [7]),
+    ("timeouts", {"grace_seconds": float("nan")}),
+    ("project", []),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), ABSURD, ids=[f"{key}-{number}" for number, (key, _) in enumerate(ABSURD)])
+def test_a_plan_with_absurd_values_is_shown_in_one_sentence_and_can_be_removed(
+    home: Path, capsys: Captured, key: str, value: object
+) -> None:
+    folder = write_run(home, 1, finished(), spec="framework: plain\nresources: {memory: 1GiB}", directory=Path.cwd())
+    plan = json.loads(folder.plan_file.read_text())
+    if key == "memory_bytes":
+        plan["replicas"][0]["resources"][key] = value
+    else:
+        plan[key] = value
+    folder.plan_file.write_text(json.dumps(plan))
+    assert run(["status", "1"]) == 3
+    (error, hint) = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: the plan of run 1 cannot be read: ")
+    assert hint == "hint: `drumline rm 1` removes the run"
+    assert rm("1") == 0
+    assert left(home) == []
+
+
+def test_a_folder_without_a_plan_can_be_removed_and_is_named(home: Path, capsys: Captured) -> None:
+    folder = create_folder(home)
+    assert run(["status", folder.id]) == 4
+    assert (
+        capsys.readouterr().err == "error: run 1 has no plan; it was never started\nhint: `drumline rm 1` removes it\n"
+    )
+    (home / "runs" / "2").write_text("no folder at all")
+    assert rm("1", "2") == 0
+    assert left(home) == []
+
+
+@pytest.mark.parametrize("lock", ["supervisor.lock", f"attempts/0/worker.0/{TRACE}"])
+def test_a_damaged_run_is_kept_while_one_of_its_processes_is_alive(home: Path, capsys: Captured, lock: str) -> None:
+    folder = write_run(home, 1, finished())
+    folder.plan_file.write_text("{")
+    (folder.path / lock).parent.mkdir(parents=True, exist_ok=True)
+    held = take_lock(folder.path / lock)
+    assert held is not None
+    what = "its supervisor" if lock == "supervisor.lock" else "worker.0"
+    assert rm("1") == 2
+    assert capsys.readouterr().err.startswith(f"error: run 1 is damaged, but {what} is alive\nhint: ")
+    assert left(home) == ["1"]
+    os.close(held)
+    assert rm("1") == 0
+
+
+def test_a_run_that_another_user_has_planted_can_be_removed_and_nothing_else(home: Path, capsys: Captured) -> None:
+    folder = write_run(home, 1, finished(), directory=Path.cwd())
+    folder.path.chmod(0o777)
+    write_run(home, 2, finished(), directory=Path.cwd())
+    for command in ("status", "logs", "resume", "supervise", "kill", "wait", "stacks", "events"):
+        assert run([command, "1"]) == 3
+        assert f"{folder.path} can be written by others (mode 0777)\n" in capsys.readouterr().err
+    assert status_ids(capsys) == ["2"]
+    assert rm("1") == 0
+
+
+def status_ids(capsys: Captured) -> list[str]:
+    capsys.readouterr()
+    assert run(["status", "-a", "-o", "json"]) == 0
+    return [row["id"] for row in json.loads(capsys.readouterr().out)]
