@@ -64,5 +64,5 @@ def tame(data: bytes) -> str:
 
 
 def plain(data: bytes) -> str:
-    """Return the text of a line without colours."""
-    return _CONTROL.sub("", data.decode(errors="replace"))
+    """Return the text of a line without colours and tabs."""
+    return _CONTROL.sub("", data.decode(errors="replace")).replace("\t", " ")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drumline.cli.terminal import print_line
+from drumline.cli.terminal import is_terminal, print_line
 
 MOMENT_SECONDS = 1.0
 
@@ -18,7 +17,7 @@ def told_after_a_moment(message: str) -> Iterator[None]:
 
     By an alarm and not by a thread: what is waited for may have to fork.
     """
-    if not sys.stderr.isatty():
+    if not is_terminal(err=True):
         yield
         return
     handler = signal.signal(signal.SIGALRM, lambda *_: print_line(message, err=True))

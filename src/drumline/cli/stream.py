@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from drumline.cli.log import chunks, last_state, last_states, plain, tame
-from drumline.cli.terminal import write_bytes
+from drumline.cli.terminal import stdout_descriptor, write_bytes
 from drumline.cli.text import utc
 from drumline.run.state import Phase
 from drumline.runtime.lock import is_locked
@@ -40,7 +40,7 @@ class Screen:
     def __init__(self, ids: Sequence[str], *, timestamps: bool = True, terminal: bool | None = None) -> None:
         self._width = max(len(name) for name in ids) + 1
         self._timestamps = timestamps
-        self._out = sys.stdout.fileno()
+        self._out = stdout_descriptor()
         self._tames = os.isatty(self._out) if terminal is None else terminal
         self.is_live = self._tames and os.environ.get("TERM") != "dumb"  # it can go up and clear
         self._colourful = self.is_live and not os.environ.get("NO_COLOR")
@@ -51,7 +51,7 @@ class Screen:
     def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes], footer: str = "") -> None:
         """Write items, then, on a terminal, the lines that have not ended yet, and a last line that sums up."""
         below = self._progress(unfinished, footer) if self.is_live else []
-        written = b"\x1b[%dA\x1b[J" % len(self._below) if self._below else b""
+        written = bytearray(b"\x1b[%dA\x1b[J" % len(self._below) if self._below else b"")
         changed = below != self._below
         for item in items:
             for piece in self._lines(item) if isinstance(item, Lines) else self._change(item):
@@ -59,7 +59,7 @@ class Screen:
                 written += piece
                 if len(written) >= _WRITE_BYTES:
                     write_bytes(self._out, written)
-                    written = b""
+                    written = bytearray()
         if changed:
             self._below = below
             write_bytes(self._out, written + b"".join(below))

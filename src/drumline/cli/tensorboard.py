@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import click
 
@@ -32,6 +33,8 @@ from drumline.words import listed
 HOST = "127.0.0.1"
 USUAL_PORT, MOST_PORTS = 6006, 100
 _MOMENT_SECONDS = 0.1
+_LAST_WORDS_SECONDS = 2.0  # for what it printed at its end
+_LONGEST_LINE = 1 << 16
 
 
 @click.command()
@@ -112,10 +115,14 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
     server = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         process_group=0,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - no threads
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - no threads yet
     )
+    # Through a pipe, so that it is escaped: TensorBoard prints names of files and tags that hosts have written.
+    printer = Thread(target=_print_output, args=(server,), daemon=True)
+    printer.start()
     answered = False
     try:
         while server.poll() is None and not _answers(port):
@@ -126,6 +133,7 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
             print_line(f"TensorBoard: http://{HOST}:{port}/")
             print_line(f"drumline: run{'s' * (len(runs) > 1)} {listed(list(runs))}; Ctrl-C ends it", err=True)
         code = server.wait()
+        printer.join(_LAST_WORDS_SECONDS)
     except KeyboardInterrupt:
         if not answered:
             raise
@@ -135,6 +143,13 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
     if code == tensorboard.NOT_TO_BE_HAD:
         raise EngineError("there is no TensorBoard here, see above", hint="`pip install tensorboard` helps")
     raise EngineError(f"TensorBoard ended by itself, with exit code {code}")
+
+
+def _print_output(server: subprocess.Popen[bytes]) -> None:
+    """Print on stderr what TensorBoard prints, until it ends."""
+    assert server.stdout is not None
+    while line := server.stdout.readline(_LONGEST_LINE):
+        print_line(line.decode(errors="replace").removesuffix("\n"), err=True)
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import NewType, TextIO
@@ -21,6 +22,7 @@ from drumline.words import printable
 Escaped = NewType("Escaped", str)  # made by the functions of this module and nowhere else
 
 _INDENT = "  "
+_KEPT = ("\n", "\r\n", "\t")
 
 
 def escape(text: str) -> Escaped:
@@ -30,18 +32,7 @@ def escape(text: str) -> Escaped:
 
 def escape_block(text: str) -> Escaped:
     """Return a text whose line ends and tabs are kept and all other control characters escaped."""
-    return Escaped("".join(part if part in "\n\t" else printable(part) for part in _parts(text)))
-
-
-def _parts(text: str) -> Iterable[str]:
-    """Split a text at line ends and tabs, which are parts of their own."""
-    for number, line in enumerate(text.split("\n")):
-        if number:
-            yield "\n"
-        for column, cell in enumerate(line.split("\t")):
-            if column:
-                yield "\t"
-            yield cell
+    return Escaped("".join(part if part in _KEPT else printable(part) for part in re.split(r"(\r?\n|\t)", text)))
 
 
 def style(text: Escaped, *, colour: str | None = None, bold: bool | None = None, dim: bool | None = None) -> Escaped:
@@ -156,7 +147,8 @@ def print_traceback(error: BaseException) -> None:
     """Print an error that nothing was prepared for, on stderr."""
     import traceback  # noqa: PLC0415 - only where there is one
 
-    write(escape_block("".join(traceback.format_exception(error))), end="", err=True)
+    trace = "".join(traceback.format_exception(error))
+    print_error(f"this is a defect of drumline:\n{trace}", hint="report it with the lines above")
 
 
 def confirm(question: str) -> None:
@@ -178,7 +170,7 @@ def write(text: Escaped, *, end: str = "\n", err: bool = False) -> None:
     stream.flush()
 
 
-def write_bytes(descriptor: int, data: bytes) -> None:
+def write_bytes(descriptor: int, data: bytes | bytearray) -> None:
     """Write all of these bytes, which are safe, to a descriptor; exit with 141 if the reader has closed it."""
     view = memoryview(data)
     try:
@@ -186,6 +178,11 @@ def write_bytes(descriptor: int, data: bytes) -> None:
             view = view[os.write(descriptor, view) :]
     except BrokenPipeError:
         raise SystemExit(141) from None  # click would exit with 1, which is a failed run
+
+
+def stdout_descriptor() -> int:
+    """Return the descriptor of stdout; one that takes and drops everything if stdout was closed before the start."""
+    return os.open(os.devnull, os.O_WRONLY) if sys.stdout is None else sys.stdout.fileno()
 
 
 def flush() -> None:

@@ -6,7 +6,6 @@ What is needed only after the replicas are up is imported only then: people wait
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from drumline.cli.options import (
     PARAMETER_OPTION,
     SPEC_ARGUMENT,
 )
-from drumline.cli.terminal import print_line, print_lines
+from drumline.cli.terminal import is_terminal, print_line, print_lines
 from drumline.cli.text import warn
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
@@ -246,7 +245,7 @@ def _leave(folder: RunFolder) -> bool:
             f" `drumline kill {folder.id}` or another Ctrl-C now ends it"
         )
         print_lines(("", how), err=True)
-        if sys.stderr.isatty():
+        if is_terminal(err=True):
             time.sleep(_SECOND_THOUGHT_SECONDS)
     except KeyboardInterrupt:
         return False

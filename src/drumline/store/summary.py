@@ -77,7 +77,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         engine=plan.engine,
         phase=state.phase.value,
         is_final=state.phase.is_final,
-        reason=ending.reason if ending else "",
+        reason=clean_text(ending.reason) if ending else "",
         message=clean_text(_describe_ending(folder.id, ending) if ending else describe_waits(state)),
         created_at=float(facts.get("at") or (records[0].at if records else 0.0)),
         started_at=started.at if started else None,
