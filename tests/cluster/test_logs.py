@@ -19,7 +19,7 @@ from cluster.breaker import Breaker, Request
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.logs import Collector
-from drumline.engine.kubernetes.pods import seconds_of
+from drumline.engine.kubernetes.shape import seconds_of
 from drumline.store.logs import LogReader
 from integration.local.runs import wait_until
 

@@ -51,6 +51,23 @@ class Courier:
             if self.is_open:  # else nobody deals with it, and the pipe may be somebody else's by now
                 os.write(self._wake, b"!")
 
+    async def deliver(self, call: Callable[..., object], *news: object) -> None:
+        """From over there: have this called here, and wait until it was.
+
+        What arrives faster than it is dealt with waits at its source, and is not piled up in memory.
+        """
+        dealt = asyncio.Event()
+
+        def deal() -> None:
+            try:
+                call(*news)
+            finally:
+                with suppress(RuntimeError):  # that thread has ended
+                    self._there.call_soon_threadsafe(dealt.set)
+
+        self.bring(deal)
+        await dealt.wait()
+
     def wait(self, errand: Errand, seconds: float) -> bool:
         """Wait here until this is done; False if it takes longer."""
         done = self.send(errand)

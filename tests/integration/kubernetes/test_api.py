@@ -193,10 +193,13 @@ def test_who_deletes_names_whom_and_how_gently(at: Callable[[int], None]) -> Non
 
 def test_what_somebody_changes_while_it_is_deleted_is_deleted_all_the_same(at: Callable[[int], None]) -> None:
     conflict = status(409, "Conflict", "the object has been modified", kind="pods")
+    precondition = "Precondition failed: UID in precondition: u1, UID in object meta: u2"
+    another = status(409, "Conflict", precondition, kind="pods")
 
     async def test() -> None:
-        async with asking(at, in_turn(conflict, Answer(), conflict)) as api:
+        async with asking(at, in_turn(conflict, Answer(), conflict, Answer(), another)) as api:
             assert await api.delete("Pod", "a")
+            assert await api.delete("Pod", "a", uid="u1")
             assert not await api.delete("Pod", "a", uid="u1")  # the name is another's by now
 
     run(test())

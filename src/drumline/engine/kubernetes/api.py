@@ -6,9 +6,8 @@ raised as a RefusedError, in a sentence.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,14 +15,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.paths import Object, Objects, name_of, path_of
 from drumline.engine.kubernetes.pause import Pause
-from drumline.engine.kubernetes.refusal import AwayError, RefusedError, Where, no_namespace, refusal
+from drumline.engine.kubernetes.refusal import AwayError, RefusedError, TooLargeError, Where, no_namespace, refusal
 from drumline.engine.kubernetes.request import Requests
+from drumline.engine.kubernetes.shape import mapping, text
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
 
 COMMAND_PATIENCE_SECONDS = 10.0  # somebody sits there and waits
+Accept = Callable[[Object], Awaitable[Object | None]]
 _PAGE = 500
+_LONGEST_LINE_BYTES = 8 << 20  # of a watch: an object has no more than a few MiB
+_LARGEST_RAW_BYTES = 8 << 20
+_OTHER_UID = "UID in precondition"
 _WATCH_SECONDS = 290  # then the server ends it in order; nobody in between needs to cut it off
 
 
@@ -74,11 +78,18 @@ class Api:
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
-            return await self._requests.ask("GET", f"{path}/{name_of(an_object)}", f"read the {kind}")
+            return await self._existing(kind, name_of(an_object))
 
-    async def create_all(self, objects: Iterable[Object]) -> Objects:
-        """Create all of these, many at once; return them in their order, or raise the first refusal."""
-        return list(await asyncio.gather(*(self.create(each) for each in objects)))
+    async def _existing(self, kind: str, name: str) -> Object:
+        """Read an object that is there; whoever may not read a kind may list it."""
+        try:
+            return await self.read(kind, name)
+        except RefusedError as error:
+            if error.status != 403:
+                raise
+        for found in await self.list(kind, fields=f"metadata.name={name}"):
+            return {"kind": kind, **found}
+        raise RefusedError(f"the {kind} {name} was there a moment ago", status=404, reason="NotFound")
 
     async def patch(self, kind: str, name: str, change: Object) -> Object:
         """Merge a change into an object."""
@@ -99,7 +110,7 @@ class Api:
             try:
                 await self._requests.ask("DELETE", path, what, body=body)
             except RefusedError as error:
-                if error.status == 404 or (error.status == 409 and uid):  # it is another one by now
+                if error.status == 404 or (error.status == 409 and _OTHER_UID in error.message):
                     return False
                 if error.status != 409:
                     raise
@@ -115,27 +126,39 @@ class Api:
         """All objects of a kind with these labels."""
         return (await self._list(kind, selector, fields))[0]
 
-    async def raw_get(self, path: str, **params: str) -> Object:
-        """Whatever is at a path."""
-        return await self._requests.ask("GET", path, f"read {path}", params=params)
+    async def list_everywhere(self, kind: str, accept: Accept) -> Objects:
+        """All objects of a kind in all namespaces, as far as they are accepted."""
+        return (await self._list(kind, "", "", accept=accept, path=path_of(kind, "")))[0]
 
-    async def watch(self, kind: str, selector: str = "", *, fields: str = "") -> AsyncIterator[Change]:
+    async def raw_get(self, path: str, **params: str) -> Object:
+        """Whatever is at a path, as far as it has no more than 8 MiB: a node may have written it."""
+        return await self._requests.ask("GET", path, f"read {path}", params=params, largest_bytes=_LARGEST_RAW_BYTES)
+
+    async def read_refusal(self, path: str, params: tuple[tuple[str, str], ...]) -> Object:
+        """What is answered to a plain request for a path that was refused in another form; nothing if it is cut."""
+        return await self._requests.read_refusal(path, params)
+
+    async def watch(
+        self, kind: str, selector: str = "", *, fields: str = "", accept: Accept | None = None
+    ) -> AsyncIterator[Change]:
         """Everything there is, then everything that happens, for ever.
 
         It goes on where it was after a break; where the server has forgotten that, everything is listed once more.
+        `accept` returns an object, or as much of it as is wanted, or None for one that is left out.
         Raise only what will not change by waiting.
         """
         version, pause = "", Pause(inf)
         while True:
             if not version:
-                found, version = await self._list(kind, selector, fields, patience_seconds=inf)
+                found, version = await self._list(kind, selector, fields, accept=accept, patience_seconds=inf)
                 yield Change("LISTED", tuple(found))
             try:
                 async for what, seen in self._changes(kind, selector, fields, version):
                     version = seen["metadata"]["resourceVersion"]
                     pause.rest()
-                    if what != "BOOKMARK":
-                        yield Change(what, (seen,))
+                    wanted = await accept(seen) if accept and what != "BOOKMARK" else seen
+                    if what != "BOOKMARK" and wanted is not None:
+                        yield Change(what, (wanted,))
             except AwayError as trouble:
                 await pause.take(trouble)
             except RefusedError as error:
@@ -159,17 +182,34 @@ class Api:
             yield response.aiter_bytes()
 
     async def _list(
-        self, kind: str, selector: str, fields: str, *, patience_seconds: float | None = None
+        self,
+        kind: str,
+        selector: str,
+        fields: str,
+        *,
+        accept: Accept | None = None,
+        patience_seconds: float | None = None,
+        path: str = "",
     ) -> tuple[Objects, str]:
-        path, what = path_of(kind, self.namespace), f"list {kind}s"
+        """List page by page; where a page is too large to be read, with fewer objects on each."""
+        path, what = path or path_of(kind, self.namespace), f"list {kind}s"
         found: Objects = []
-        params = _selection(selector, fields) | {"limit": str(_PAGE)}
+        size, more = _PAGE, ""
         while True:
-            page = await self._requests.ask("GET", path, what, params=params, patience_seconds=patience_seconds)
-            found += page.get("items") or ()
-            if not (more := page["metadata"].get("continue")):
-                return found, page["metadata"]["resourceVersion"]
-            params["continue"] = more
+            params = _selection(selector, fields) | {"limit": str(size)} | ({"continue": more} if more else {})
+            try:
+                page = await self._requests.ask("GET", path, what, params=params, patience_seconds=patience_seconds)
+            except TooLargeError:
+                if size == 1:
+                    raise
+                size = max(1, size // 10)
+                continue
+            for each in page.get("items") or ():
+                wanted = await accept(each) if accept else each
+                if wanted is not None:
+                    found.append(wanted)
+            if not (more := str(mapping(page.get("metadata")).get("continue") or "")):
+                return found, str(mapping(page.get("metadata")).get("resourceVersion") or "")
 
     async def _changes(self, kind: str, selector: str, fields: str, version: str) -> AsyncIterator[tuple[str, Object]]:
         """What one watch sees, until it is cut or the server has had enough."""
@@ -182,13 +222,25 @@ class Api:
         what = f"watch {kind}s"
         async with self._requests.stream(path_of(kind, self.namespace), what, params) as response:
             async for line in _lines(response.aiter_bytes()):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    status = int(event["object"].get("code") or 500)
-                    if status >= 500 or status == 429:
-                        raise AwayError(str(event["object"].get("message")))
-                    raise refusal(status, event["object"], self.where, what)
-                yield event["type"], event["object"]
+                yield self._read_event(line, what)
+
+    def _read_event(self, line: bytes, what: str) -> tuple[str, Object]:
+        """Return what a line of a watch says: what has happened, and to which object."""
+        try:
+            event = mapping(json.loads(line))
+        except (ValueError, RecursionError):
+            event = {}
+        kind, seen = event.get("type"), event.get("object")
+        if kind == "ERROR":
+            error = mapping(seen)
+            code = error.get("code")
+            status = code if isinstance(code, int) else 500
+            if status >= 500 or status == 429:
+                raise AwayError(text(error.get("message")) or f"HTTP {status}")
+            raise refusal(status, error, self.where, what)
+        if not isinstance(kind, str) or not isinstance(seen, dict) or not _is_named(seen):
+            raise AwayError(f"the cluster at {self.where.server} sends what is no change ({what})")
+        return kind, seen
 
 
 @asynccontextmanager
@@ -209,11 +261,23 @@ def _selection(selector: str, fields: str) -> dict[str, str]:
     return {name: value for name, value in (("labelSelector", selector), ("fieldSelector", fields)) if value}
 
 
+def _is_named(an_object: Object) -> bool:
+    metadata = mapping(an_object.get("metadata"))
+    return isinstance(metadata.get("resourceVersion"), str)
+
+
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes, line by line; one that was cut off is none."""
-    kept = b""
+    """The same bytes, line by line; one that was cut off is none. Raise AwayError for one that does not end."""
+    kept: list[bytes] = []
+    size = 0
     async for chunk in chunks:
-        *whole, kept = (kept + chunk).split(b"\n")
+        *whole, rest = chunk.split(b"\n")
         for line in whole:
-            if line:
-                yield line
+            kept.append(line)
+            if any(kept):
+                yield b"".join(kept)
+            kept, size = [], 0
+        kept.append(rest)
+        size += len(rest)
+        if size > _LONGEST_LINE_BYTES:
+            raise AwayError(f"a watch sends a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")

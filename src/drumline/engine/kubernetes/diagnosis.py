@@ -25,7 +25,7 @@ _DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.ku
 def judge_version(text: str) -> Health:
     """Whether a server is new enough."""
     oldest = ".".join(map(str, OLDEST))
-    found = re.match(r"v?(\d+)\.(\d+)", text)
+    found = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})", text)
     if found is None:
         return Health("version", UNSURE, f"`{text}` says nothing", f"drumline wants Kubernetes {oldest} or later")
     if (int(found[1]), int(found[2])) < OLDEST:

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient
 from drumline.engine.kubernetes import diagnosis, room
 from drumline.engine.kubernetes.api import Api, open_api
-from drumline.engine.kubernetes.paths import Objects, name_of
+from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.engine.kubernetes.reach import Right, find_missing, rights_of
 from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.engine.kubernetes.shape import mapping, mappings, text
 from drumline.errors import EngineError
 from drumline.plan.cluster import Cluster, Volume
 from drumline.plan.types import Plan
@@ -67,7 +68,7 @@ async def _namespace(api: Api) -> Health:
             return Health("namespace", UNSURE, f"{api.namespace}; whether it is there, you may not ask")
         hint = f"`{api.where.kubectl} create namespace {api.namespace}`"
         return Health("namespace", MISSING, f"there is no namespace `{api.namespace}`", hint)
-    phase = (found.get("status") or {}).get("phase")
+    phase = mapping(found.get("status")).get("phase")
     if phase == "Terminating":
         return Health("namespace", MISSING, f"{api.namespace} is being deleted", "name another with `-n NAME`")
     return Health("namespace", FINE, api.namespace)
@@ -108,7 +109,7 @@ async def _is_served(api: Api, path: str, kind: str) -> bool:
         if error.status in (403, 404):
             return False
         raise
-    return any(each.get("kind") == kind for each in found.get("resources") or ())
+    return any(each.get("kind") == kind for each in mappings(found.get("resources")))
 
 
 async def _storage(api: Api, volume: Volume | None) -> Health:
@@ -129,8 +130,8 @@ async def _claim(api: Api, name: str) -> Health:
             words = f"there is no claim `{name}` in {api.namespace}"
             return Health("storage", MISSING, words, "`output: {size: 10GiB}` makes one")
         return Health("storage", UNSURE, error.message, error.hint)
-    modes = ", ".join((claim.get("spec") or {}).get("accessModes") or ())
-    phase = (claim.get("status") or {}).get("phase")
+    modes = ", ".join(map(text, mapping(claim.get("spec")).get("accessModes") or ()))
+    phase = text(mapping(claim.get("status")).get("phase"))
     return Health("storage", MISSING if phase == "Lost" else FINE, f"claim {name}: {phase}, {modes}")
 
 
@@ -140,8 +141,7 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster | None) -> Health:
     except RefusedError:
         return Health("room", UNSURE, "what the nodes have, you may not ask")
     try:
-        answer = await api.raw_get("/api/v1/pods", limit="5000")
-        pods: Objects | None = list(answer.get("items") or ())
+        pods: Objects | None = await api.list_everywhere("Pod", _accept_asked)
     except RefusedError:
         pods = None
     tolerations = [each._asdict() for each in cluster.tolerations] if cluster else []
@@ -160,7 +160,18 @@ async def _metrics(api: Api) -> Health:
 
 async def _policies(api: Api, *, needed: bool) -> Health:
     try:
-        answer = await api.raw_get("/apis/apps/v1/daemonsets", limit="1000")
+        answer = await api.raw_get("/apis/apps/v1/daemonsets", limit="200")
     except RefusedError:
         return Health("network policies", UNSURE, "whether they are enforced, you may not find out")
-    return diagnosis.judge_policies(map(name_of, answer.get("items") or ()), needed=needed)
+    return diagnosis.judge_policies(map(name_of, mappings(answer.get("items"))), needed=needed)
+
+
+async def _accept_asked(pod: Object) -> Object | None:
+    """As much of a pod as says what it keeps of its node."""
+    spec = mapping(pod.get("spec"))
+    kept = {key: spec.get(key) for key in ("nodeName", "containers", "initContainers")}
+    if not kept["nodeName"]:
+        return None
+    for key in ("containers", "initContainers"):
+        kept[key] = [{"resources": each.get("resources")} for each in mappings(kept[key])]
+    return {"spec": kept, "status": {"phase": mapping(pod.get("status")).get("phase")}}

@@ -23,7 +23,7 @@ from lightkube.core.exceptions import ConfigError
 from drumline.engine.kubernetes.refusal import AwayError, Where
 from drumline.errors import EngineError
 
-CUT = httpx2.TransportError
+CUT = httpx2.RequestError  # also for an answer that cannot be unpacked
 CONFUSED = (ConfigError, OSError)
 STREAM_TIMEOUT = httpx2.Timeout(None, connect=5.0)
 _TIMEOUT = httpx2.Timeout(30.0, connect=5.0, pool=None)

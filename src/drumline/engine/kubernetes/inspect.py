@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -17,12 +17,14 @@ from drumline.engine.kubernetes.manifests.volumes import mounts
 from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.pods import PodEnded, PodRuns, read_pod
+from drumline.engine.kubernetes.shape import mapping, mappings, text
 from drumline.engine.kubernetes.shell import execute, nowhere
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Plan, Resources
 
 CONTAINER = pods.REPLICA
 INSPECTS = f"{names.PREFIX}/inspects"
+_TOKEN = f"{names.PREFIX}/token"
 _LONGEST_SECONDS = 8 * 3600  # of a pod whose command was killed before it came in
 _BEAT_SECONDS = 20.0  # so that nobody on the way takes the line for dead
 _PATIENCE_SECONDS = 180.0
@@ -34,8 +36,11 @@ _WAIT = ("sh", "-c", f"trap 'exit 0' TERM INT; sleep {_LONGEST_SECONDS} & wait")
 _STAY = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -1")
 
 
-def _visitor(plan: Plan, unique: str) -> Object:
-    """The pod; it carries no label of the run's, so that nobody waits for it or counts it."""
+def _visitor(plan: Plan, unique: str, token: str) -> Object:
+    """The pod; it carries no label of the run's, so that nobody waits for it or counts it.
+
+    The token tells it from a pod that another user has created under its name.
+    """
     chief = plan.chief or plan.replicas[0].id
     place = place_helper(plan)
     folders = {"OUTPUT_DIR": place.output_dir, "CHECKPOINT_DIR": place.checkpoint_dir}
@@ -50,7 +55,12 @@ def _visitor(plan: Plan, unique: str) -> Object:
     )
     template = pods.template(plan, content)
     spec = {**template["spec"], "activeDeadlineSeconds": _LONGEST_SECONDS, "terminationGracePeriodSeconds": 1}
-    metadata = {**template["metadata"], "name": f"{names.base(plan)}-inspect-{unique}"}
+    annotations = {**(template["metadata"].get("annotations") or {}), _TOKEN: token}
+    metadata = {
+        **template["metadata"],
+        "name": f"{names.base(plan)}-inspect-{unique}",
+        "annotations": annotations,
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -71,10 +81,11 @@ def claims(plan: Plan) -> list[str]:
 def holder(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, Any] | None:
     """A pod that has a claim, and is no visitor and not over."""
     for each in pods_there:
-        if (each.get("status") or {}).get("phase") in _OVER or INSPECTS in (each["metadata"].get("labels") or {}):
+        labels = mapping(mapping(each.get("metadata")).get("labels"))
+        if mapping(each.get("status")).get("phase") in _OVER or INSPECTS in labels:
             continue
-        for volume in (each.get("spec") or {}).get("volumes") or ():
-            if (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim:
+        for volume in mappings(mapping(each.get("spec")).get("volumes")):
+            if mapping(volume.get("persistentVolumeClaim")).get("claimName") == claim:
                 return each
     return None
 
@@ -84,10 +95,14 @@ async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
     """Have such a pod for the block; gives its name. Raise EngineError if the volume is not to be had now."""
     await _require_free(api, plan)
     await _remove_killed(api, plan)
-    letters = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
-    name = name_of(await api.create(_visitor(plan, letters)))
+    letters = "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
+    token = secrets.token_hex(16)
+    made = await api.create(_visitor(plan, letters, token))
+    name, uid = name_of(made), str(made["metadata"]["uid"])
+    if mapping(made["metadata"].get("annotations")).get(_TOKEN) != token:
+        raise EngineError(f"there is a pod {name} already, which is none of drumline's", hint="try it again")
     try:
-        await _await_running(api, name)
+        await _await_running(api, name, uid)
         staying = asyncio.ensure_future(
             execute(api, name, CONTAINER, _STAY, stdout=nowhere, stderr=nowhere, given=_beats())
         )
@@ -97,7 +112,7 @@ async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
             staying.cancel()
             await asyncio.gather(staying, return_exceptions=True)
     finally:
-        await asyncio.shield(api.delete("Pod", name, grace_seconds=0))
+        await asyncio.shield(api.delete("Pod", name, grace_seconds=0, uid=uid))
 
 
 async def _beats() -> AsyncIterator[bytes]:
@@ -109,16 +124,18 @@ async def _beats() -> AsyncIterator[bytes]:
 async def _remove_killed(api: Api, plan: Plan) -> None:
     """Remove what is left of visitors that were killed."""
     for each in await api.list("Pod", f"{INSPECTS}={names.base(plan)}"):
-        if (each.get("status") or {}).get("phase") in _OVER:
-            await api.delete("Pod", name_of(each))
+        if mapping(each.get("status")).get("phase") in _OVER and name_of(each).startswith(
+            f"{names.base(plan)}-inspect-"
+        ):
+            await api.delete("Pod", name_of(each), uid=each["metadata"]["uid"])
 
 
 async def _require_free(api: Api, plan: Plan) -> None:
     for claim in claims(plan):
-        spec = (await api.read("PersistentVolumeClaim", claim)).get("spec") or {}
-        modes = list(spec.get("accessModes") or ())
+        spec = mapping((await api.read("PersistentVolumeClaim", claim)).get("spec"))
+        modes = [text(each) for each in spec.get("accessModes") or ()]
         if set(modes) <= set(_ALONE) and (has := holder(await api.list("Pod"), claim)):
-            node = (has.get("spec") or {}).get("nodeName")
+            node = text(mapping(has.get("spec")).get("nodeName"))
             where = f", on {node}" if node else ""
             raise EngineError(
                 f"the volume `{claim}` is {modes[0]}, and {name_of(has)} has it{where}",
@@ -127,14 +144,16 @@ async def _require_free(api: Api, plan: Plan) -> None:
             )
 
 
-async def _await_running(api: Api, name: str) -> None:
-    """Wait until the pod runs; raise EngineError with what it waits for, or why it ended."""
+async def _await_running(api: Api, name: str, uid: str) -> None:
+    """Wait until this very pod runs; raise EngineError with what it waits for, or why it ended."""
     waits = "nobody said for what"
     watching = cast("AsyncGenerator[Change, None]", api.watch("Pod", fields=f"metadata.name={name}"))
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS), aclosing(watching):
             async for change in watching:
                 for each in change.objects:
+                    if each["metadata"].get("uid") != uid:
+                        raise EngineError(f"the pod {name} was replaced by another")
                     standing = read_pod(each, now=time.time(), deleted=change.what == "DELETED")
                     if isinstance(standing, PodRuns):
                         return

@@ -13,12 +13,17 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
+from drumline.engine.kubernetes.shape import text
+
 _SECOND_NS = 1_000_000_000
 # A container's two streams are written by two threads: lines may be in the file in another order than their times.
 _DISORDER_NS = 50_000_000
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$")
 _LONGEST_TIME = 36
 _LONGEST_REMARK = 4096
+_LATEST_NS = 1 << 63  # a cursor has room for no more, and a date after 2262 is no date of a log
+_MOST_HELD_BYTES = 4 << 20
+_PIECE_BYTES = 128  # that a piece takes beside its data
 
 
 class Cursor(NamedTuple):
@@ -67,6 +72,7 @@ class Stream:
         self._seeks = bool(cursor.at_ns)
         self._same = 0
         self._held: list[Piece] = []  # new, if the cursor's line is gone
+        self._held_bytes = 0
         self._skip = 0
 
     def feed(self, chunk: bytes) -> list[Piece]:
@@ -119,7 +125,7 @@ class Stream:
 
     def _remark(self, line: bytes) -> None:
         """What has no time is no line of the log: `unable to retrieve container logs for …`."""
-        self.remark = line.decode(errors="replace").strip() or self.remark
+        self.remark = text(line[:_LONGEST_REMARK].decode(errors="replace")) or self.remark
 
     def _align(self, pieces: list[Piece]) -> list[Piece]:
         if not self._seeks and not self._skip:
@@ -153,23 +159,28 @@ class Stream:
             self._seeks, self.has_gap = False, True
             return True
         if piece.at_ns > cursor.at_ns:
+            if self._held_bytes > _MOST_HELD_BYTES:  # no disorder explains so much: the cursor's line is gone
+                self._seeks, self.has_gap = False, True
+                return True
             self._held.append(piece)
+            self._held_bytes += len(piece.data) + _PIECE_BYTES
         return False
 
 
 def parse_time(text: bytes) -> int | None:
-    """`2026-11-15T21:07:06.444619436Z` as nanoseconds since 1970; None for what is no time."""
+    """`2026-11-15T21:07:06.444619436Z` as nanoseconds since 1970; None for what is no time of a log."""
     found = _TIME.match(text)
     if not found:
         return None
     seconds, fraction, zone = found.groups()
     whole = _whole_seconds(seconds, zone)
-    return None if whole is None else whole * _SECOND_NS + int((fraction or b"").ljust(9, b"0"))
+    at_ns = 0 if whole is None else whole * _SECOND_NS + int((fraction or b"").ljust(9, b"0"))
+    return at_ns if 0 < at_ns < _LATEST_NS else None
 
 
 @lru_cache(maxsize=64)
 def _whole_seconds(text: bytes, zone: bytes) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{text.decode()}{zone.decode()}").timestamp())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

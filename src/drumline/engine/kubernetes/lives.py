@@ -15,7 +15,16 @@ from typing import Any
 
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.names import Life
-from drumline.engine.kubernetes.pods import PodEnded, PodRuns, is_to_go, main_container, read_pod, seconds_of
+from drumline.engine.kubernetes.pods import (
+    PodEnded,
+    PodRuns,
+    is_over,
+    is_to_go,
+    main_container,
+    read_pod,
+    started_at,
+)
+from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.engine.notes import End, note, note_end, read_end
 from drumline.engine.protocol import Loop, Tell
@@ -25,6 +34,7 @@ from drumline.run.traces import trace_dir
 Pod = dict[str, Any]
 NEVER_STARTED = Exit(message="it was never started")
 _USUAL_SECONDS = 10.0
+_MOST_WAITS = 200  # that are told of a life: every user of the namespace can write events
 _SECOND = 0.999  # times of a cluster are cut to whole seconds
 _APART = 1e-6  # two ends that nobody can tell apart by their times
 
@@ -45,6 +55,7 @@ class Kept:
         self.told_start = False
         self.waits = PodWaits()
         self.told_wait = ("", "", False)
+        self.waits_told = 0
         self.end: End | None = None  # as it was, told or about to be
         self.told_end = False
         self.started_at = 0.0  # UTC
@@ -59,7 +70,7 @@ class Kept:
     @property
     def node(self) -> str:
         """Where its pod is."""
-        return str(self.pod["spec"].get("nodeName") or "") if self.pod else ""
+        return text(mapping(self.pod.get("spec")).get("nodeName")) if self.pod else ""
 
 
 class Lives:
@@ -171,7 +182,7 @@ class Lives:
             return None
         kept.pod = pod
         self._by_pod[kept.pod_name] = kept
-        if (kept.is_stopped or kept.end) and not pod["metadata"].get("deletionTimestamp") and not _is_over(pod):
+        if (kept.is_stopped or kept.end) and not pod["metadata"].get("deletionTimestamp") and not is_over(pod):
             self._stray(kept)
         return kept
 
@@ -197,7 +208,7 @@ class Lives:
                 self.wait(kept, standing)
             case PodEnded():
                 started = standing.container == main_container(kept.pod)
-                kept.started_at = kept.started_at or _started_at(kept.pod) or time.time()
+                kept.started_at = kept.started_at or started_at(kept.pod) or time.time()
                 at = self._at(standing)
                 self._begin_end(kept, End(standing.exit, at, has_started=started), standing.container)
 
@@ -233,8 +244,11 @@ class Lives:
 
     def _tell_wait(self, kept: Kept, wait: PodWaits) -> None:
         told = (wait.reason, wait.message, wait.is_fatal)
+        if kept.waits_told >= _MOST_WAITS:
+            return
         if kept.waits is wait and told != kept.told_wait and not (kept.told_start or kept.end):
             kept.told_wait = told
+            kept.waits_told += 1
             self._tell(ReplicaWaits(*kept.life, *told))
 
     def _begin_end(self, kept: Kept, end: End, container: str | None) -> None:
@@ -261,24 +275,11 @@ class Lives:
             self._tell(ReplicaExited(*kept.life, end.exit, end.at_seconds))
 
 
-def _started_at(pod: Pod) -> float | None:
-    """When the command of a pod that has ended began."""
-    states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
-    return next((seconds_of(each["terminated"].get("startedAt")) for each in states if "terminated" in each), None)
-
-
-def _is_over(pod: Pod) -> bool:
-    """Whether nothing runs in it any more; its phase says so a little later."""
-    status = pod.get("status") or {}
-    states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
-    are_over = bool(states) and all("terminated" in each for each in states)
-    return are_over or status.get("phase") in ("Failed", "Succeeded")
-
-
 def _order(kept: Kept) -> tuple[float, bool, int]:
     """Where an end stands among others: by its second, whether it was told to go, which the cluster knew first."""
     if kept.pod is None:
         return 0.0, False, 0
     standing = read_pod(kept.pod, now=time.time())
     at = standing.ended_at if isinstance(standing, PodEnded) else None
-    return at or 0.0, is_to_go(kept.pod), int(kept.pod["metadata"]["resourceVersion"])
+    version = str(kept.pod["metadata"].get("resourceVersion"))
+    return at or 0.0, is_to_go(kept.pod), int(version) if version.isdecimal() and len(version) < 20 else 0

@@ -25,7 +25,8 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (path.parent.parent.parent, path.parent.parent, path.parent):
+            folder.mkdir(exist_ok=True, mode=0o700)
         self.cursor = read_cursor(path.parent / CURSOR)
         self._marked_ns = 0
 

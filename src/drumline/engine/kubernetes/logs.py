@@ -23,6 +23,7 @@ _NOT_NOW = 400  # of a container that has not begun, or a kubelet that has just 
 _LONGEST_ASKED_SECONDS = 30.0  # by a server that has too much to do
 _IS_REMOVED = "rpc error: code = NotFound"  # the container, since who follows its log has read all there was
 _MOST_COMPLAINTS = 6  # of a kubelet that may only be busy, before it is believed
+LONGEST_FINISH_SECONDS = 600.0
 _BACKLOG_BYTES = 1 << 20  # unless told otherwise, a kubelet begins a new file at ten times as much
 
 
@@ -81,20 +82,27 @@ class Collector:
             source = _Source(pod, container, path, self._tempo)
             self._sources[path] = source, asyncio.create_task(self._collect(source))
 
-    async def finish(self, pod: str, container: str, path: Path, seconds: float) -> str:
+    async def finish(
+        self, pod: str, container: str, path: Path, seconds: float, *, longest_seconds: float = LONGEST_FINISH_SECONDS
+    ) -> str:
         """Bring here what is left of the log of a container that has ended; say why that is not all, if so.
 
-        Whoever brings nothing for so many seconds is waited for no longer.
+        It is given up when nothing comes for `seconds`, and after `longest_seconds` in any case: a node may send
+        bytes for ever.
         """
         self.follow(pod, container, path)
         source, task = self._sources[path]
         source.over.set()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + longest_seconds
         while not task.done():
-            before = source.file.cursor
-            await asyncio.wait([task], timeout=seconds)
-            if source.file.cursor == before:
+            before, left = source.file.cursor, deadline - loop.time()
+            await asyncio.wait([task], timeout=min(seconds, max(0.0, left)))
+            if left <= 0.0 or (source.file.cursor == before and left >= seconds):
                 task.cancel()
                 break
+        if not task.done() and deadline <= loop.time():
+            return f"it did not end within {longest_seconds:g} s"
         return "" if source.is_whole else source.trouble or f"nobody answered within {seconds:g} s"
 
     async def _collect(self, source: _Source) -> None:

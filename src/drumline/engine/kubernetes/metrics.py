@@ -7,12 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.pods import main_container, seconds_of
+from drumline.engine.kubernetes.paths import path_of
+from drumline.engine.kubernetes.pods import main_container
 from drumline.engine.kubernetes.quantity import parse_quantity
+from drumline.engine.kubernetes.shape import mapping, mappings, name, seconds_of, whole
 from drumline.errors import DrumlineError
 
 _METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _PATIENCE_SECONDS = 10.0
+_MOST_CPUS = 1e6
+_MOST_MEMORY_BYTES = 1 << 60
 
 
 class Reading(NamedTuple):
@@ -51,7 +55,7 @@ class Source:
     async def _ask_kubelets(self, pods: Mapping[str, str]) -> list[Reading]:
         found: list[Reading] = []
         for node in sorted(set(pods.values())):
-            path = f"/api/v1/nodes/{node}/proxy/stats/summary"
+            path = f"{path_of('Node', '', name=node)}/proxy/stats/summary"
             answer = await self._api.raw_get(path, only_cpu_and_memory="true")
             found += (each for each in read_summary(answer, self._api.namespace) if pods.get(each.pod) == node)
         return found
@@ -59,34 +63,43 @@ class Source:
 
 def read_metrics(answer: Mapping[str, Any]) -> Iterator[Reading]:
     """What the metrics API says of pods."""
-    for item in answer.get("items") or ():
-        containers = {str(each.get("name")): each.get("usage") or {} for each in item.get("containers") or ()}
-        usage = containers.get(main_container({"spec": {"containers": [{"name": name} for name in containers]}}), {})
-        at, memory = seconds_of(item.get("timestamp")), parse_quantity(usage.get("memory"))
-        if at is not None:
-            used = None if memory is None else round(memory)
-            yield Reading(str(item["metadata"]["name"]), at, parse_quantity(usage.get("cpu")), memory_bytes=used)
+    for item in mappings(answer.get("items")):
+        usage = mapping(_main(item).get("usage"))
+        called, at = name(mapping(item.get("metadata")).get("name")), seconds_of(item.get("timestamp"))
+        if called and at is not None:
+            cpus, memory = parse_quantity(usage.get("cpu")), parse_quantity(usage.get("memory"))
+            yield Reading(called, at, _cpus(cpus), memory_bytes=_memory(None if memory is None else round(memory)))
 
 
 def read_summary(answer: Mapping[str, Any], namespace: str) -> Iterator[Reading]:
     """What a kubelet says of the pods of a namespace."""
-    for pod in answer.get("pods") or ():
-        about = pod.get("podRef") or {}
+    for pod in mappings(answer.get("pods")):
+        about = mapping(pod.get("podRef"))
         if about.get("namespace") != namespace:
             continue
-        containers = {str(each.get("name")): each for each in pod.get("containers") or ()}
-        usage = containers.get(main_container({"spec": {"containers": [{"name": name} for name in containers]}}), {})
-        cpu, memory = usage.get("cpu") or {}, usage.get("memory") or {}
-        at = seconds_of(cpu.get("time")) or seconds_of(memory.get("time"))
-        if at is not None:
+        usage = _main(pod)
+        cpu, memory = mapping(usage.get("cpu")), mapping(usage.get("memory"))
+        called, at = name(about.get("name")), seconds_of(cpu.get("time")) or seconds_of(memory.get("time"))
+        if called and at is not None:
+            nanos, total_nanos = whole(cpu.get("usageNanoCores")), whole(cpu.get("usageCoreNanoSeconds"))
             yield Reading(
-                str(about.get("name")),
+                called,
                 at,
-                _scaled(cpu.get("usageNanoCores")),
-                _scaled(cpu.get("usageCoreNanoSeconds")),
-                memory.get("workingSetBytes"),
+                _cpus(None if nanos is None else nanos / 1e9),
+                None if total_nanos is None or total_nanos < 0 else total_nanos / 1e9,
+                _memory(whole(memory.get("workingSetBytes"))),
             )
 
 
-def _scaled(nanos: int | None) -> float | None:
-    return None if nanos is None else nanos / 1e9
+def _main(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is said of the container that runs the replica's command."""
+    containers = {str(each.get("name")): each for each in mappings(item.get("containers"))}
+    return containers.get(main_container({"spec": {"containers": [{"name": each} for each in containers]}}), {})
+
+
+def _cpus(cpus: float | None) -> float | None:
+    return cpus if cpus is not None and 0.0 <= cpus <= _MOST_CPUS else None
+
+
+def _memory(amount_bytes: int | None) -> int | None:
+    return amount_bytes if amount_bytes is not None and 0 <= amount_bytes <= _MOST_MEMORY_BYTES else None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from drumline.engine.kubernetes.shape import mapping, number
 from drumline.plan.cluster import Cluster
 from drumline.plan.types import Plan, Replica, ReplicaId, Secret
 
@@ -167,19 +168,25 @@ def labels_of_group(plan: Plan, group: Group, attempt: int) -> dict[str, str]:
 
 
 def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
-    """Whose a pod is, by its labels, however it came to be; None if it is nobody's of this run.
+    """Whose a pod says it is, by its labels; None if it is nobody's of this run, or its labels make no sense.
 
-    A JobSet counts its own restarts from the attempt in which it was made.
+    Every user of the namespace can write labels: whether a pod is the run's, `Ownership` says. A JobSet counts its own
+    restarts from the attempt in which it was made.
     """
-    known = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    known = mapping(metadata.get("labels"))
+    counted = known.get(TFJOB_INDEX, "0")
+    counted = {**known, **mapping(metadata.get("annotations"))}.get(COMPLETION_INDEX, counted)
     role = known.get(ROLE)
-    if role is None or known.get(RUN) != base(plan):
+    if not isinstance(role, str) or known.get(RUN) != base(plan):
         return None
     name = next((each.role for each in plan.helpers if helper(each.role) == role), role)
-    counted = known.get(COMPLETION_INDEX, known.get(TFJOB_INDEX, "0"))
-    index = known.get(INDEX) or str(int(known.get(FROM, "0")) + int(counted))
-    attempt = int(known.get(ATTEMPT, "0")) + int(known.get(RESTART_ATTEMPT, "0"))
-    return Life(ReplicaId(name, int(index)), attempt, int(known.get(INCARNATION, "0")))
+    parts = [number(known.get(FROM)), number(counted)] if known.get(INDEX) is None else [number(known.get(INDEX))]
+    attempts = [number(known.get(ATTEMPT)), number(known.get(RESTART_ATTEMPT))]
+    incarnation = number(known.get(INCARNATION))
+    if None in (*parts, *attempts, incarnation):
+        return None
+    index, attempt = (sum(each or 0 for each in several) for several in (parts, attempts))
+    return Life(ReplicaId(name, index), attempt, incarnation or 0)
 
 
 def selector(plan: Plan) -> str:

@@ -11,8 +11,11 @@ import asyncio
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.orders import OPERATED, Orders
+from drumline.engine.kubernetes.makers import OPERATED
+from drumline.engine.kubernetes.orders import Orders
+from drumline.engine.kubernetes.ownership import Ownership, made_for
 from drumline.engine.kubernetes.paths import Object, name_of
+from drumline.engine.kubernetes.shape import mapping, mappings, whole
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
 
@@ -25,9 +28,10 @@ _PATIENCE_SECONDS = 15.0  # for an operator that should do something by itself
 class Operator:
     """Makes, follows and removes the object of one run."""
 
-    def __init__(self, api: Api, orders: Orders, plan: Plan) -> None:
+    def __init__(self, api: Api, orders: Orders, ownership: Ownership, plan: Plan) -> None:
         self._api = api
         self._orders = orders
+        self._ownership = ownership
         self._plan = plan
         self._kind = OPERATED[plan.engine]
         self._turn = asyncio.Lock()  # orders are carried out one after the other
@@ -40,7 +44,7 @@ class Operator:
                 if self._kind == "JobSet":
                     await self._free_name(attempt)
                 elif before and not _is_over(before):
-                    await self._api.delete(self._kind, name_of(before))
+                    await self._delete(before)
                 await self._orders.create(made, lambda _: True)
 
     async def stop(self, attempt: int, *, may_wait: bool) -> bool:
@@ -51,7 +55,7 @@ class Operator:
                 if _is_over(there) or _attempt(there) > attempt:
                     return False
                 if _now() >= deadline:
-                    await self._api.delete(self._kind, name_of(there))
+                    await self._delete(there)
                     return True
                 await asyncio.sleep(_LOOK_SECONDS)
             return True
@@ -62,10 +66,10 @@ class Operator:
         One of this very attempt stays: a supervisor that was killed may have asked for it a moment ago.
         """
         name, deadline = names.service(self._plan), _now() + _GONE_SECONDS
-        for each in await self._api.list(self._kind, names.selector(self._plan)):
+        for each in await self._ownership.list(self._kind):
             if _attempt(each) != attempt:
-                await self._api.delete(self._kind, name, uid=each["metadata"]["uid"])
-        while await self._api.list("Job", f"{names.JOBSET_NAME}={name}") or await self._has_service(name):
+                await self._delete(each)
+        while await self._ownership.list("Job", f"{names.JOBSET_NAME}={name}") or await self._has_service(name):
             if (there := await self._latest(attempt)) and _attempt(there) >= attempt:
                 return
             if _now() >= deadline:
@@ -87,24 +91,23 @@ class Operator:
 
     async def _latest(self, attempt: int) -> Object | None:
         """The object that was made last, for this attempt or for one before it."""
-        found = await self._api.list(self._kind, names.selector(self._plan))
-        made = [each for each in found if _made_for(each) <= attempt and "deletionTimestamp" not in each["metadata"]]
-        return max(made, key=_made_for, default=None)
+        found = await self._ownership.list(self._kind)
+        made = [each for each in found if made_for(each) <= attempt and "deletionTimestamp" not in each["metadata"]]
+        return max(made, key=made_for, default=None)
 
-
-def _made_for(an_object: Object) -> int:
-    return int(an_object["metadata"]["labels"].get(names.ATTEMPT, "0"))
+    async def _delete(self, an_object: Object) -> None:
+        await self._api.delete(self._kind, name_of(an_object), uid=an_object["metadata"]["uid"])
 
 
 def _attempt(an_object: Object) -> int:
     """The attempt in which an object is: that for which it was made, and one more for each of its own restarts."""
-    return _made_for(an_object) + int((an_object.get("status") or {}).get("restarts") or 0)
+    return made_for(an_object) + (whole(mapping(an_object.get("status")).get("restarts")) or 0)
 
 
 def _is_over(an_object: Object) -> bool:
     """Whether an operator has done with it."""
-    conditions = (an_object.get("status") or {}).get("conditions") or ()
-    return any(each["type"] in _OVER and each["status"] == "True" for each in conditions)
+    conditions = mappings(mapping(an_object.get("status")).get("conditions"))
+    return any(each.get("type") in _OVER and each.get("status") == "True" for each in conditions)
 
 
 def _now() -> float:

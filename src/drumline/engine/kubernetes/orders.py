@@ -10,16 +10,18 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from drumline.engine.kubernetes import manifests, names
+from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.makers import OPERATED
+from drumline.engine.kubernetes.ownership import Ownership
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.engine.kubernetes.place import BEGUN
 from drumline.engine.kubernetes.pods import is_silent, is_to_go
-from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.engine.kubernetes.shape import mapping, number
+from drumline.errors import EngineError
 from drumline.plan.types import Plan
 
 WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
-OPERATED = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
 _MAKERS = ("Job", *OPERATED.values())
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
@@ -51,10 +53,10 @@ def kinds_of(plan: Plan) -> tuple[str, ...]:
 class Orders:
     """Makes and removes the objects of one run."""
 
-    def __init__(self, api: Api, plan: Plan) -> None:
+    def __init__(self, api: Api, ownership: Ownership, plan: Plan) -> None:
         self._api = api
+        self._ownership = ownership
         self._plan = plan
-        self._owner: Object | None = None
         self._parts: int | None = None
         self._making = asyncio.Lock()
         self._operated = tuple(kind for engine, kind in OPERATED.items() if engine == plan.engine)
@@ -67,42 +69,43 @@ class Orders:
             return self._parts
 
     async def _share(self, make: Callable[[], Shared]) -> int:
-        try:
-            self._owner = await self._api.read("ConfigMap", names.base(self._plan))
-        except RefusedError as error:
-            if error.status != 404:
-                raise
-        else:
-            if (parts := (self._owner["metadata"].get("annotations") or {}).get(WHOLE)) is not None:
-                return int(parts)
+        found = await self._ownership.find_owner()
+        if found and (mark := mapping(found["metadata"].get("annotations")).get(WHOLE)) is not None:
+            parts = number(mark)
+            if parts is None:
+                raise EngineError(f"the ConfigMap {name_of(found)} was changed: {WHOLE} is no number")
+            return parts
         shared = await asyncio.to_thread(make)
         owner, *others = shared.objects
-        self._owner = self._owner or await self._api.create(owner)
+        if found is None:
+            await self._ownership.create_owner(owner)
         # Of somebody who did not come to the end of this, nobody knows what he carried.
-        carried = [each for each in others if each["kind"] == "ConfigMap"]
-        there = {name_of(each) for each in await self._api.list("ConfigMap", names.selector(self._plan))}
-        for each in carried:
-            if name_of(each) in there:
-                await self._api.delete("ConfigMap", name_of(each))
-        await self._api.create_all(self._owned(others))
+        carried = {name_of(each) for each in others if each["kind"] == "ConfigMap"}
+        for each in await self._ownership.list("ConfigMap"):
+            if name_of(each) in carried:
+                await self._api.delete("ConfigMap", name_of(each), uid=each["metadata"]["uid"])
+        await self._create_all(others)
         mark = {"metadata": {"annotations": {WHOLE: str(shared.parts)}}}
         await self._api.patch("ConfigMap", names.base(self._plan), mark)
         return shared.parts
 
     async def create(self, objects: Sequence[Object], is_wanted: Callable[[Object], bool]) -> None:
         """Create those of an attempt's objects that are still wanted, when their turn comes; the first ones first."""
-        jobs = [each for each in self._owned(objects) if each["kind"] in _MAKERS]
-        others = [each for each in self._owned(objects) if each["kind"] not in _MAKERS]
-        await self._api.create_all(others)
+        jobs = [each for each in objects if each["kind"] in _MAKERS]
+        await self._create_all(each for each in objects if each["kind"] not in _MAKERS)
 
         async def create(an_object: Object) -> None:
             if is_wanted(an_object):
-                await self._api.create(an_object)
+                await self._ownership.create(an_object)
 
         done = await asyncio.gather(*map(create, jobs), return_exceptions=True)
         for failed in done:
             if isinstance(failed, BaseException):
                 raise failed
+
+    async def _create_all(self, objects: Iterable[Object]) -> None:
+        """Create all of these, many at once; raise the first refusal."""
+        await asyncio.gather(*map(self._ownership.create, objects))
 
     async def mark_begun(self, *, has_begun: bool) -> None:
         """Say on the owner, which pods have among their parts, whether somebody of the line has ended already."""
@@ -111,14 +114,15 @@ class Orders:
 
     async def existing(self, kind: str) -> set[str]:
         """The names of all objects of a kind that the run has."""
-        return {name_of(each) for each in await self._api.list(kind, names.selector(self._plan))}
+        return {name_of(each) for each in await self._ownership.list(kind)}
 
     async def remove(self) -> bool:
         """Delete the owner; say whether nothing is left of the run but its claims, or not for want of progress."""
         for kind in self._operated:  # with all that its operator made for it, before nobody owns that any more
-            for name in await self.existing(kind):
-                await self._api.delete(kind, name, policy="Foreground")
-        await self._api.delete("ConfigMap", names.base(self._plan))
+            for each in await self._ownership.list(kind):
+                uid = each["metadata"]["uid"]
+                await self._api.delete(kind, name_of(each), uid=uid, policy="Foreground")
+        await self._ownership.delete_owner()
         pause, before, since = _PAUSE_SECONDS, -1, _now()
         while left := await self._left():
             if left != before:
@@ -131,21 +135,16 @@ class Orders:
 
     async def _left(self) -> int:
         """How many objects are left, of the first kind of which any are."""
-        selector = names.selector(self._plan)
-        for number, kind in enumerate(kinds_of(self._plan)):
-            if found := await self._api.list(kind, selector):
+        for place, kind in enumerate(kinds_of(self._plan)):
+            if found := await self._ownership.list(kind):
                 for each in found:
-                    if not each["metadata"].get("ownerReferences"):  # nobody else deletes it
-                        await self._api.delete(kind, name_of(each))
+                    metadata = each["metadata"]
+                    if not metadata.get("ownerReferences"):  # nobody else deletes it
+                        await self._api.delete(kind, name_of(each), uid=metadata["uid"])
                     elif kind == "Pod" and is_silent(each) and is_to_go(each):  # its node never says so
-                        await self._api.delete(kind, name_of(each), grace_seconds=0)
-                return len(found) - number * _MANY
+                        await self._api.delete(kind, name_of(each), grace_seconds=0, uid=metadata["uid"])
+                return len(found) - place * _MANY
         return 0
-
-    def _owned(self, objects: Iterable[Object]) -> Objects:
-        if self._owner is None:
-            raise AssertionError("whatever a run has in a cluster has an owner")
-        return [manifests.owned(each, self._plan, self._owner["metadata"]["uid"]) for each in objects]
 
 
 def _now() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -47,11 +48,11 @@ def plural(kind: str) -> str:
 
 
 def path_of(kind: str, namespace: str, *, name: str = "", version: str = "") -> str:
-    """The path of all objects of a kind in a namespace, or of one."""
+    """The path of all objects of a kind in a namespace, or in all of them if none is named; or of one object."""
     version = version or VERSIONS.get(kind, "v1")
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    place = "" if kind in _GLOBAL else f"/namespaces/{namespace}"
-    return f"{base}{place}/{plural(kind)}" + (f"/{name}" if name else "")
+    place = "" if kind in _GLOBAL or not namespace else f"/namespaces/{quote(namespace, safe='')}"
+    return f"{base}{place}/{plural(kind)}" + (f"/{quote(name, safe='')}" if name else "")
 
 
 def name_of(an_object: Mapping[str, Any]) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from signal import Signals
 from typing import Any, NamedTuple
 
+from drumline.engine.kubernetes.shape import mapping, mappings, seconds_of, text, whole
 from drumline.engine.kubernetes.waits import PodWaits, memory_limit, read_wait
 from drumline.run.event import Exit
 from drumline.words import size
@@ -53,17 +53,17 @@ def read_pod(
     `deleted`: the API server does not have it any more, and this is how it was last. `asked`: whoever asks has stopped
     it, so that its deletion is nothing to tell. `trouble`: what an event said of it, for what its status does not say.
     """
-    status = pod.get("status") or {}
+    status = mapping(pod.get("status"))
     name = main_container(pod)
     main = _state(pod, name)
     # A kubelet may have started it again since: an operator's pods say so, and no line survives that.
-    if over := main.get("terminated") or _state(pod, name, "lastState").get("terminated"):
+    if over := mapping(main.get("terminated")) or mapping(_state(pod, name, "lastState").get("terminated")):
         return _ended(pod, over, name, asked=asked)
     if failed := _failed_init(pod):
         return _init_ended(pod, *failed, asked=asked)
     overdue_at = _overdue_at(pod)
     # Without a node, whoever is to go has nobody to end it, and is not looked at by the scheduler any more.
-    is_nowhere = overdue_at is not None and not (pod.get("spec") or {}).get("nodeName")
+    is_nowhere = overdue_at is not None and not mapping(pod.get("spec")).get("nodeName")
     if (
         status.get("phase") in ("Failed", "Succeeded")
         or is_nowhere
@@ -71,7 +71,7 @@ def read_pod(
         or (overdue_at is not None and now >= overdue_at)
     ):
         return PodEnded(_unseen(pod, asked=asked, deleted=deleted), container=_last_container(pod))
-    if running := main.get("running"):
+    if running := mapping(main.get("running")):
         return PodRuns(seconds_of(running.get("startedAt")), overdue_at)
     if overdue_at is not None:
         return PodRuns(None, overdue_at)
@@ -80,14 +80,14 @@ def read_pod(
 
 def main_container(pod: Pod) -> str:
     """The container that runs the replica's command."""
-    names = [str(each["name"]) for each in (pod.get("spec") or {}).get("containers") or ()]
+    names = [str(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("containers"))]
     return next((name for name in names if name in _MAIN), names[0] if names else _MAIN[0])
 
 
 def started_at(pod: Pod) -> float | None:
     """When its command began (UTC); None if it has not, or nobody says."""
     state = _state(pod, main_container(pod))
-    return seconds_of((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    return seconds_of((mapping(state.get("running")) or mapping(state.get("terminated"))).get("startedAt"))
 
 
 def has_run(pod: Pod, container: str) -> bool:
@@ -97,36 +97,42 @@ def has_run(pod: Pod, container: str) -> bool:
 
 def is_silent(pod: Pod) -> bool:
     """Whether its node does not answer, as the cluster finds: it takes back that the pod is ready, and nothing else."""
-    conditions = {each["type"]: each["status"] for each in (pod.get("status") or {}).get("conditions") or ()}
+    conditions = {str(each.get("type")): each.get("status") for each in _conditions(pod)}
     return conditions.get("Ready") == "False" and conditions.get("ContainersReady") == "True"
+
+
+def is_over(pod: Pod) -> bool:
+    """Whether nothing runs in it any more; its phase says so a little later."""
+    states = [mapping(each.get("state")) for each in _statuses(pod)]
+    are_over = bool(states) and all("terminated" in each for each in states)
+    return are_over or mapping(pod.get("status")).get("phase") in ("Failed", "Succeeded")
 
 
 def is_to_go(pod: Pod) -> bool:
     """Whether somebody has deleted it."""
-    return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+    return bool(mapping(pod.get("metadata")).get("deletionTimestamp"))
 
 
-def seconds_of(moment: str | None) -> float | None:
-    """A time of the API's as UTC seconds; its zero is none."""
-    if not moment:
-        return None
-    at = datetime.fromisoformat(moment).timestamp()
-    return at if at > 0 else None
+def _conditions(pod: Pod) -> list[Mapping[str, Any]]:
+    return mappings(mapping(pod.get("status")).get("conditions"))
+
+
+def _statuses(pod: Pod, which: str = "containerStatuses") -> list[Mapping[str, Any]]:
+    return mappings(mapping(pod.get("status")).get(which))
 
 
 def _state(pod: Pod, container: str, which: str = "state") -> Mapping[str, Any]:
-    for each in (pod.get("status") or {}).get("containerStatuses") or ():
+    for each in _statuses(pod):
         if each.get("name") == container:
-            state: Mapping[str, Any] = each.get(which) or {}
-            return state
+            return mapping(each.get(which))
     return {}
 
 
 def _failed_init(pod: Pod) -> tuple[str, Mapping[str, Any]] | None:
-    for each in (pod.get("status") or {}).get("initContainerStatuses") or ():
-        over = (each.get("state") or {}).get("terminated")
-        if over and over.get("exitCode"):
-            return str(each["name"]), over
+    for each in _statuses(pod, "initContainerStatuses"):
+        over = mapping(mapping(each.get("state")).get("terminated"))
+        if over.get("exitCode"):
+            return text(each.get("name")), over
     return None
 
 
@@ -135,18 +141,20 @@ def _last_container(pod: Pod) -> str | None:
     name = main_container(pod)
     if _state(pod, name).get("running"):
         return name
-    inits = (pod.get("status") or {}).get("initContainerStatuses") or ()
-    ran = [str(each["name"]) for each in inits if (each.get("state") or {}).keys() & {"running", "terminated"}]
+    inits = _statuses(pod, "initContainerStatuses")
+    ran = [str(each.get("name")) for each in inits if mapping(each.get("state")).keys() & {"running", "terminated"}]
     return ran[-1] if ran else None
 
 
 def _ended(pod: Pod, over: Mapping[str, Any], container: str, *, asked: bool) -> PodEnded:
     """What a container that has terminated makes of its pod."""
     ended_at = seconds_of(over.get("finishedAt"))
-    code, word, said = int(over.get("exitCode") or 0), over.get("reason"), str(over.get("message") or "")
+    code, word, said = whole(over.get("exitCode")), over.get("reason"), str(over.get("message") or "")
+    if code is None:
+        return PodEnded(Exit(message="its exit code is not known"), ended_at, container)
     if word in _NOT_EXECUTED:
         code = 127 if _NOT_FOUND.search(said) else 126 if "permission denied" in said else code
-        return PodEnded(Exit(code, message=_RUNTIME.sub("", said)), ended_at)
+        return PodEnded(Exit(code, message=text(_RUNTIME.sub("", said))), ended_at)
     if word == "ContainerStatusUnknown":  # its code is made up
         return PodEnded(_unseen(pod, asked=asked), None, container)
     if word == "OOMKilled" and code:
@@ -176,15 +184,15 @@ def _unseen(pod: Pod, *, asked: bool, deleted: bool = False) -> Exit:
     if asked:
         return Exit(message="it was stopped, and nobody saw it end")
     reason, words = _why(pod, None, deleted=deleted)
-    said = str((pod.get("status") or {}).get("message") or "")
+    said = text(mapping(pod.get("status")).get("message"))
     return Exit(message=words or said or "nobody saw it end", reason=reason)
 
 
 def _why(pod: Pod, ended_at: float | None, code: int | None = None, *, deleted: bool = False) -> tuple[str, str]:
     """Who ended a pod that did not end by itself: a word for it, and a sentence; nothing if nobody else did."""
-    status = pod.get("status") or {}
-    node = (pod.get("spec") or {}).get("nodeName") or "its node"
-    word, said = status.get("reason") or "", str(status.get("message") or "").strip().rstrip(".")
+    status = mapping(pod.get("status"))
+    node = text(mapping(pod.get("spec")).get("nodeName")) or "its node"
+    word, said = text(status.get("reason")), text(status.get("message")).rstrip(".")
     if why := _disruption(pod, node, ended_at, said):
         return why
     if word == "Evicted":  # for no need of its node's: it took more than it may
@@ -205,10 +213,8 @@ def _why(pod: Pod, ended_at: float | None, code: int | None = None, *, deleted: 
 
 def _disruption(pod: Pod, node: str, ended_at: float | None, said: str) -> tuple[str, str] | None:
     """What the cluster itself did to a pod, as it says; None if it did nothing, or only after its end."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    target: Mapping[str, Any] = next(
-        (each for each in conditions if each["type"] == "DisruptionTarget" and each["status"] == "True"), {}
-    )
+    targets = [each for each in _conditions(pod) if each.get("type") == "DisruptionTarget"]
+    target: Mapping[str, Any] = next((each for each in targets if each.get("status") == "True"), {})
     since = seconds_of(target.get("lastTransitionTime"))
     if not target or (ended_at is not None and since is not None and ended_at < since):
         return None
@@ -224,23 +230,23 @@ def _disruption(pod: Pod, node: str, ended_at: float | None, said: str) -> tuple
         case "DeletionByPodGC":
             return "NodeLost", f"{node} is gone from the cluster"
         case _:
-            return "Evicted", f"evicted from {node}: {said or target.get('message')}"
+            return "Evicted", f"evicted from {node}: {said or text(target.get('message'))}"
 
 
 def _was_deleted_first(pod: Pod, ended_at: float, code: int | None) -> bool:
     """Whether a pod was deleted before its command ended, and not only removed after it."""
-    metadata = pod.get("metadata") or {}
+    metadata = mapping(pod.get("metadata"))
     gone_by = seconds_of(metadata.get("deletionTimestamp"))
     if gone_by is None:
         return False
     # At the very end, when the kubelet says that nothing is left, both are set anew and tell nothing.
-    since = gone_by - float(metadata.get("deletionGracePeriodSeconds") or 0)
+    since = gone_by - (whole(metadata.get("deletionGracePeriodSeconds")) or 0)
     return ended_at >= since or code in _ENDED_BY_SIGNAL
 
 
 def _overdue_at(pod: Pod) -> float | None:
     """When a pod that is to go has been waited for long enough: its node does not answer, as may be known already."""
-    gone_by = seconds_of((pod.get("metadata") or {}).get("deletionTimestamp"))
+    gone_by = seconds_of(mapping(pod.get("metadata")).get("deletionTimestamp"))
     if gone_by is None:
         return None
     return 0.0 if is_silent(pod) else gone_by + CONFIRM_SECONDS

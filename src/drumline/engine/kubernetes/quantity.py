@@ -12,6 +12,9 @@ _UNITS = {
     **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
 }
 
+# With fewer digits than make a float infinite.
+_QUANTITY = re.compile(r"([0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?")
+
 
 def quantity(amount_bytes: int) -> str:
     """Bytes, exactly, with the largest unit that keeps them whole."""
@@ -32,7 +35,7 @@ def cores(cpus: float) -> str:
 
 def parse_quantity(text: object) -> float | None:
     """Read an amount as Kubernetes writes it, `500m` or `16Gi`; None for what is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?", str(text))
+    found = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if not found:
         return None
     number, unit = float(found[1]), found[2] or ""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from drumline.engine.kubernetes.shape import mapping, mappings, text
 from drumline.errors import EngineError
 
 _QUOTA = "exceeded quota"
@@ -30,6 +31,10 @@ class AwayError(EngineError):
         self.after_seconds = after_seconds
 
 
+class TooLargeError(EngineError):
+    """An answer has more bytes than are read into memory."""
+
+
 class Where(NamedTuple):
     """To whom something was said: the context of the kubeconfig, its server and the namespace."""
 
@@ -46,9 +51,9 @@ class Where(NamedTuple):
 
 def refusal(status: int, answer: Mapping[str, Any], where: Where, what: str) -> RefusedError:
     """Why the server did not do this; the answer is its `Status` object, as far as it sent one."""
-    said = str(answer.get("message", "")) or f"HTTP {status}"
-    reason = str(answer.get("reason", ""))
-    kind = (answer.get("details") or {}).get("kind")
+    said = text(answer.get("message")) or f"HTTP {status}"
+    reason = text(answer.get("reason"))
+    kind = mapping(answer.get("details")).get("kind")
     if status == 401:
         message = f"the cluster at {where.server} does not accept the credentials of the context `{where.context}`"
         return RefusedError(
@@ -70,7 +75,7 @@ def refusal(status: int, answer: Mapping[str, Any], where: Where, what: str) -> 
 
 def is_from_node(status: int, answer: Mapping[str, Any]) -> bool:
     """Whether it is a node that does not know of a pod, and not the server: it has just come there, or just begun."""
-    causes = (answer.get("details") or {}).get("causes") or ()
+    causes = mappings(mapping(answer.get("details")).get("causes"))
     return status == 404 and any(each.get("reason") == "UnexpectedServerResponse" for each in causes)
 
 

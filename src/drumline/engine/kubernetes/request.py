@@ -1,22 +1,30 @@
-"""Requests to a cluster's API server: made again while nobody answers, and judged by what the answer says."""
+"""Requests to a cluster's API server: made again while nobody answers, and judged by what the answer says.
+
+An answer is read into memory up to a bound, whatever length it announces: a node or another user may have written it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from drumline.engine.kubernetes.door import CONFUSED, CUT, STREAM_TIMEOUT, away, no_credentials
 from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.pause import Pause
-from drumline.engine.kubernetes.refusal import AwayError, Where, is_from_node, refusal
+from drumline.engine.kubernetes.refusal import AwayError, TooLargeError, Where, is_from_node, refusal
+from drumline.engine.kubernetes.shape import text
+from drumline.errors import EngineError
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
+LARGEST_ANSWER_BYTES = 32 << 20
+_LARGEST_REFUSAL_BYTES = 1 << 20
 _MOST_AT_ONCE = 32
+_ANSWER_SECONDS = 120.0  # for all of an answer, also one that comes byte by byte
 
 
 class Requests:
@@ -37,18 +45,28 @@ class Requests:
         params: Mapping[str, str] | None = None,
         body: Object | None = None,
         patience_seconds: float | None = None,
+        largest_bytes: int = LARGEST_ANSWER_BYTES,
     ) -> Object:
-        """Ask for an object until there is an answer, or patience is out; return it."""
+        """Ask for an object until there is an answer, or patience is out; return it.
+
+        Raise TooLargeError for an answer of more bytes than that, and EngineError for one that is no object.
+        """
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         content = None if body is None else json.dumps(body).encode()
         pause = Pause(self._patience_seconds if patience_seconds is None else patience_seconds)
         while True:
+            request = self._client.build_request(
+                method, path, params=dict(params or {}), content=content, headers={"Content-Type": kind}
+            )
             try:
-                async with self._room:
-                    response = await self._client.request(
-                        method, path, params=dict(params or {}), content=content, headers={"Content-Type": kind}
-                    )
-                self._judge(response, what)
+                async with self._room, asyncio.timeout(_ANSWER_SECONDS):
+                    response = await self._client.send(request, stream=True)
+                    try:
+                        answer = await self._read(response, what, largest_bytes)
+                    finally:
+                        await response.aclose()
+            except TimeoutError as error:
+                await pause.take(away(error, self._where))
             except CUT as error:
                 await pause.take(away(error, self._where))
             except AwayError as trouble:
@@ -56,13 +74,14 @@ class Requests:
             except CONFUSED as error:
                 raise no_credentials(error, self._where) from None
             else:
-                answer: Object = response.json()
                 return answer
 
     @asynccontextmanager
-    async def stream(self, path: str, what: str, params: Mapping[str, str]) -> AsyncIterator[Response]:
+    async def stream(
+        self, path: str, what: str, params: Mapping[str, str] | tuple[tuple[str, str], ...]
+    ) -> AsyncIterator[Response]:
         """Ask once, for what comes piece by piece; raise AwayError also when it is cut off."""
-        request = self._client.build_request("GET", path, params=dict(params), timeout=STREAM_TIMEOUT)
+        request = self._client.build_request("GET", path, params=params, timeout=STREAM_TIMEOUT)
         try:
             response = await self._client.send(request, stream=True)
         except CUT as error:
@@ -71,32 +90,69 @@ class Requests:
             raise no_credentials(error, self._where) from None
         try:
             if response.status_code >= 400:
-                await response.aread()
-            self._judge(response, what)
+                await self._refuse(response, what)
             yield response
         except CUT as error:
             raise away(error, self._where) from None
         finally:
             await response.aclose()
 
-    def _judge(self, response: Response, what: str) -> None:
-        """Raise whatever an answer means that is not yes."""
-        status = response.status_code
-        if status < 400:
-            return
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = {"message": response.text.strip()[:500]}
-        answer = answer if isinstance(answer, dict) else {}
+    async def read_refusal(self, path: str, params: tuple[tuple[str, str], ...]) -> Object:
+        """Return the body of a refusal, which may be a text; an empty one if it is cut."""
+        request = self._client.build_request("GET", path, params=params)
+        with suppress(CUT, TimeoutError):
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                response = await self._client.send(request, stream=True)
+                try:
+                    return await _refusal_in(response)
+                finally:
+                    await response.aclose()
+        return {}
+
+    async def _read(self, response: Response, what: str, largest_bytes: int) -> Object:
+        """Return the object that an answer is; raise whatever one means that is not yes."""
+        if response.status_code >= 400:
+            await self._refuse(response, what)
+        answer = _parse(await _content(response, largest_bytes))
+        if answer is None:
+            raise EngineError(f"the cluster at {self._where.server} answers with no object ({what})")
+        return answer
+
+    async def _refuse(self, response: Response, what: str) -> None:
+        """Raise what an answer means that is no."""
+        status, answer = response.status_code, await _refusal_in(response)
         if status == 429 or status >= 500 or is_from_node(status, answer):
-            said = str(answer.get("message") or f"HTTP {status}")
+            said = text(answer.get("message")) or f"HTTP {status}"
             raise AwayError(f"the cluster at {self._where.server} answers: {said}", _asked_to_wait(response))
         raise refusal(status, answer, self._where, what)
 
 
-def _asked_to_wait(response: Response) -> float | None:
+async def _refusal_in(response: Response) -> Object:
+    content = b""
+    with suppress(TooLargeError):
+        content = await _content(response, _LARGEST_REFUSAL_BYTES)
+    answer = _parse(content)
+    return {"message": text(content[:4096].decode(errors="replace"))} if answer is None else answer
+
+
+async def _content(response: Response, largest_bytes: int) -> bytes:
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > largest_bytes:
+            raise TooLargeError(f"the cluster's answer has more than {largest_bytes >> 20} MiB")
+    return bytes(content)
+
+
+def _parse(content: bytes) -> Object | None:
     try:
-        return float(response.headers.get("Retry-After", ""))
-    except ValueError:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else None
+
+
+def _asked_to_wait(response: Response) -> float | None:
+    """The seconds after which a server wants to be asked again, if it says so."""
+    said = str(response.headers.get("Retry-After", ""))
+    return float(said) if said.isascii() and said.isdecimal() and len(said) <= 9 else None

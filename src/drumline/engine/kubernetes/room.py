@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drumline.engine.kubernetes.quantity import parse_quantity
+from drumline.engine.kubernetes.shape import mapping, mappings
 from drumline.plan.types import ReplicaId, Resources
 from drumline.words import size
 
@@ -61,21 +62,21 @@ def open_nodes(
     """The nodes that take such pods at all: ready, chosen by their labels, and no taint that is not put up with."""
     taken: dict[str, Amount] = {}
     for pod in pods:
-        spec = pod.get("spec") or {}
-        if (name := spec.get("nodeName")) and (pod.get("status") or {}).get("phase") not in _OVER:
+        spec = mapping(pod.get("spec"))
+        if (name := spec.get("nodeName")) and mapping(pod.get("status")).get("phase") not in _OVER:
             taken[name] = taken.get(name, Amount()).more(_requests(spec))
     found = []
     for node in nodes:
         name = node["metadata"]["name"]
-        spec, labels = node.get("spec") or {}, node["metadata"].get("labels") or {}
+        spec, labels = mapping(node.get("spec")), mapping(node["metadata"].get("labels"))
         if spec.get("unschedulable") or not _is_ready(node):
             continue
         if any(labels.get(key) != value for key, value in selector.items()):
             continue
-        taints = [taint for taint in spec.get("taints") or () if taint.get("effect") in _KEEPS_OUT]
+        taints = [taint for taint in mappings(spec.get("taints")) if taint.get("effect") in _KEEPS_OUT]
         if not all(any(_tolerates(each, taint) for each in tolerations) for taint in taints):
             continue
-        whole = _amount((node.get("status") or {}).get("allocatable") or {})
+        whole = _amount(mapping(mapping(node.get("status")).get("allocatable")))
         found.append(Node(name, whole, whole.less(taken.get(name, Amount()))))
     return found
 
@@ -100,7 +101,7 @@ def _weight(amount: Amount) -> tuple[float, ...]:
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
+    conditions = mappings(mapping(node.get("status")).get("conditions"))
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
@@ -116,12 +117,12 @@ def _requests(spec: Mapping[str, Any]) -> Amount:
     """What a pod keeps for itself: all its containers together, or the most that an init container wants alone."""
 
     def of(container: Mapping[str, Any]) -> Amount:
-        return _amount((container.get("resources") or {}).get("requests") or {})
+        return _amount(mapping(mapping(container.get("resources")).get("requests")))
 
     total = Amount()
-    for container in spec.get("containers") or ():
+    for container in mappings(spec.get("containers")):
         total = total.more(of(container))
-    before = [of(container) for container in spec.get("initContainers") or ()]
+    before = [of(container) for container in mappings(spec.get("initContainers"))]
     return Amount(*(max(amounts) for amounts in zip(total, *before, strict=True)))
 
 

@@ -16,8 +16,8 @@ from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
+from drumline.engine.kubernetes.makers import OPERATED, Makers
 from drumline.engine.kubernetes.names import Life
-from drumline.engine.kubernetes.orders import OPERATED
 from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
 from drumline.engine.kubernetes.tally import Measured, Tally
@@ -46,14 +46,15 @@ class ClusterRun:
         self._is_operated = plan.engine in OPERATED
         self._loop = loop
         self._tell = tell
-        self._there = There(Api(client, where, patience_seconds=inf), plan, pack, self._warn)
+        self._there = There(Api(client, where, patience_seconds=inf), plan, run_dir, pack, self._warn)
         self._courier = Courier(loop, client.aclose, name="cluster")
-        self._there.bring = self._courier.bring
+        self._there.bring, self._there.deliver = self._courier.bring, self._courier.deliver
+        self._makers = Makers(plan)
         self._lives = Lives(
             run_dir,
             loop,
             tell,
-            life_of=lambda pod: names.life_of(plan, pod["metadata"]),
+            life_of=self._there.ownership.settled,
             follow=self._follow,
             drain=self._drain,
             stray=self._delete,
@@ -65,8 +66,8 @@ class ClusterRun:
         self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
         self._warnings: set[str] = set()
         self._later: list[Callable[[], None]] = []  # as soon as everything there is has been seen
-        self._courier.send(self._there.watch("Pod", names.selector(plan), self._see))
-        self._courier.send(self._there.watch("Event", "", self._lives.hear))
+        self._courier.send(self._there.watch_pods(self._see))
+        self._courier.send(self._there.watch_events(self._lives.hear))
 
     def start(self, plan: Plan, launches: Sequence[Launch]) -> None:
         """Start whoever was not started before, and tell of all."""
@@ -76,7 +77,7 @@ class ClusterRun:
         wanted = [lives[each.life] for each in kept if each.end is None and each.life not in self._launched]
         self._launched.update(lives)
         for each in kept:
-            each.makers = self._makers(plan, each.life)
+            each.makers = self._makers.of(each.life)
         if wanted:
             has_begun = self._somebody_ended()
             errand = self._there.start(plan, wanted, _secrets, self._unwanted, self._carried, has_begun=has_begun)
@@ -89,7 +90,7 @@ class ClusterRun:
         (kept,) = self._lives.ask_for([Life(helper, 0, incarnation)])
         if kept.end is None and kept.life not in self._launched:
             self._launched.add(kept.life)
-            kept.makers = self._makers(plan, kept.life)
+            kept.makers = self._makers.of(kept.life)
             errand = self._there.prepare(plan, kept.life, _secrets, self._unwanted, self._carried)
             self._courier.send(self._submit(errand, [kept.life]))
 
@@ -155,20 +156,6 @@ class ClusterRun:
     def _of_attempt(self) -> Iterator[Kept]:
         return (each for each in self._lives if each.life.attempt == self._attempt and not each.life.replica.is_helper)
 
-    def _makers(self, plan: Plan, life: Life) -> tuple[str, ...]:
-        """What should make the pod of a life, by name, the nearest first: events about that are about it."""
-        is_single = names.cluster(plan).jobs == "single" or life.incarnation > 0
-        if life.replica.is_helper or (is_single and not self._is_operated):
-            return (names.job(plan, *life),)
-        own = [each.name for each in names.groups(plan) if any(one.id == life.replica for one in each.replicas)]
-        if not own:  # it is nobody of this line
-            return (names.job(plan, *life),)
-        (group,) = own
-        if not self._is_operated:
-            return (names.role_job(plan, group, life.attempt),)
-        made = names.service(plan, life.attempt)
-        return (f"{made}-{group}-0", made)
-
     def _stop(self, kept: Kept, grace_seconds: float) -> None:
         if not self._lives.is_listed:
             self._later.append(partial(self._stop, kept, grace_seconds))
@@ -180,11 +167,11 @@ class ClusterRun:
 
     def _useless_maker(self, life: Life) -> str | None:
         """The Job that would have made a pod for this life, if nobody else needs it."""
-        (maker, *_) = self._makers(self._plan, life)
+        (maker, *_) = self._makers.of(life)
         if life.replica.is_helper or maker == names.job(self._plan, *life):
             return maker
         others = [Life(each.id, life.attempt, 0) for each in self._plan.replicas]
-        sharing = [self._lives.keep(each) for each in others if self._makers(self._plan, each)[0] == maker]
+        sharing = [self._lives.keep(each) for each in others if self._makers.of(each)[0] == maker]
         return maker if all(each.is_stopped or each.end for each in sharing) else None
 
     def _stop_all(self, left: Sequence[Kept], grace_seconds: float) -> None:
@@ -243,7 +230,8 @@ class ClusterRun:
                 self._warn(f"the end of what {kept.life.replica} said may be missing: {missing}")
             then()
 
-        self._courier.send(self._there.drain(kept.pod_name, container, kept.folder / LOG, drained))
+        drain = self._there.drain(kept.pod_name, container, kept.folder / LOG, drained, is_stopped=kept.is_stopped)
+        self._courier.send(drain)
 
     def _see(self, change: Change) -> None:
         self._lives.see(change)

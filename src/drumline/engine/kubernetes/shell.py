@@ -11,7 +11,7 @@ import termios
 import tty
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from httpx2.websockets import HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
 
@@ -19,6 +19,7 @@ from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.door import CUT
 from drumline.engine.kubernetes.paths import path_of
 from drumline.engine.kubernetes.refusal import AwayError, refusal
+from drumline.engine.kubernetes.shape import mapping, mappings, number, text
 from drumline.errors import EngineError
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ Write = Callable[[bytes], Awaitable[None]]
 # Of the fourth version, which every server speaks that is supported; it cannot say that there is no more input.
 _PROTOCOL = "v4.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE = range(5)
-_LARGEST_BYTES = 4 << 20
+_LARGEST_BYTES = 1 << 20  # of a message; one at a time is kept
 _CHUNK_BYTES = 32 << 10
+_LARGEST_CODE = 255
 
 
 async def execute(
@@ -73,12 +75,11 @@ async def execute(
                     with suppress(asyncio.CancelledError, HTTPXWSException, CUT):
                         await feeding
     except WebSocketUpgradeError as error:
-        answer: dict[str, Any] = {}
-        with suppress(CUT):  # its body is gone; whoever asks in plain HTTP is refused in the same words
-            answer = _json((await api.client.get(path, params=tuple(params))).content)
+        # Its body is gone; whoever asks in plain HTTP is refused in the same words.
+        answer = await api.read_refusal(path, tuple(params))
         raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
     except (HTTPXWSException, CUT) as error:
-        raise AwayError(f"the line to {pod} was cut: {error or type(error).__name__}") from None
+        raise AwayError(f"the line to {pod} was cut: {text(str(error)) or type(error).__name__}") from None
 
 
 async def nowhere(_: bytes) -> None:
@@ -90,26 +91,33 @@ async def _listen(session: AsyncWebSocketSession, stdout: Write, stderr: Write) 
         try:
             data = await session.receive_bytes()
         except WebSocketDisconnect as gone:
-            raise EngineError(
-                f"the command ended and nobody said how{f': {gone.reason}' if gone.reason else ''}"
-            ) from None
+            said = text(gone.reason)
+            raise EngineError(f"the command ended and nobody said how{f': {said}' if said else ''}") from None
         channel, rest = data[:1], data[1:]
         if channel == bytes([_STDOUT]) and rest:
             await stdout(rest)
         elif channel == bytes([_STDERR]) and rest:
             await stderr(rest)
         elif channel == bytes([_STATUS]) and rest:
-            return _read_status(_json(rest))
+            return read_status(rest)
 
 
-def _read_status(status: dict[str, Any]) -> int:
-    """The exit code that a command's last message tells; raise EngineError if it never ran."""
+def read_status(content: bytes) -> int:
+    """Return the exit code that a command's last message tells; raise EngineError if it tells none.
+
+    The node writes the message: a code that no process can have is not believed.
+    """
+    try:
+        status = mapping(json.loads(content))
+    except (ValueError, RecursionError):
+        status = {"message": content[:4096].decode(errors="replace")}
     if status.get("status") == "Success":
         return 0
-    for cause in (status.get("details") or {}).get("causes") or ():
-        if cause.get("reason") == "ExitCode" and str(cause.get("message", "")).isdecimal():
-            return int(cause["message"])
-    raise EngineError(f"the command could not be run: {status.get('message') or 'nobody said why'}")
+    for cause in mappings(mapping(status.get("details")).get("causes")):
+        code = number(cause.get("message"), default=-1)
+        if cause.get("reason") == "ExitCode" and code is not None and 0 < code <= _LARGEST_CODE:
+            return code
+    raise EngineError(f"the command could not be run: {text(status.get('message')) or 'nobody said why'}")
 
 
 async def _feed(session: AsyncWebSocketSession, given: AsyncIterator[bytes]) -> None:
@@ -164,11 +172,3 @@ class raw_terminal:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._was)
-
-
-def _json(content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except ValueError:
-        return {"message": content.decode(errors="replace").strip()[:500]}
-    return found if isinstance(found, dict) else {}

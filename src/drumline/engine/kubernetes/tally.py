@@ -42,7 +42,7 @@ class Tally:
     """Adds up readings; on disk it remembers each sum, for whoever takes the run up."""
 
     def __init__(self, now: Callable[[], float], wall: Callable[[], float], boot: str) -> None:
-        self._now = now
+        self._now, self._wall = now, wall
         self._boot, self._offset = boot, now() - wall()
         self._sums: dict[Life, _Sum] = {}
         self._readings: dict[str, Reading] = {}
@@ -57,8 +57,9 @@ class Tally:
         return True
 
     def take(self, readings: Iterable[Reading]) -> None:
-        """Take in what the cluster says."""
-        self._readings.update((each.pod, each) for each in readings)
+        """Take in what the cluster says; what a node dates later than now is of now."""
+        now = self._wall()
+        self._readings.update((each.pod, each._replace(at=min(each.at, now))) for each in readings)
 
     def measure(self, lives: Iterable[Measured]) -> Iterator[Usage]:
         """What each has used by the last reading of it, or by its end; who was never read is left out."""

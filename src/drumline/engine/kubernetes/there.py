@@ -11,19 +11,25 @@ from pathlib import Path
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
-from drumline.engine.kubernetes.logs import Collector
+from drumline.engine.kubernetes.logs import LONGEST_FINISH_SECONDS, Collector
+from drumline.engine.kubernetes.makers import OPERATED
 from drumline.engine.kubernetes.metrics import Reading, Source
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.operators import Operator
-from drumline.engine.kubernetes.orders import OPERATED, Orders, Shared
+from drumline.engine.kubernetes.orders import Orders, Shared
+from drumline.engine.kubernetes.ownership import Ownership
+from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.pause import Pause
 from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from drumline.engine.kubernetes.waits import slim_event
 from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
 
 Bring = Callable[..., None]
+Deliver = Callable[..., Awaitable[None]]
 _DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
+_STOPPED_DRAIN_SECONDS = 60.0  # for all of it, of a replica that was stopped
 _KILL = ("/bin/sh", "-c", "kill -KILL -1")  # all that is in the pod, but for whoever asks
 _HURRY_SECONDS = 30.0  # for a server that does not answer
 _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
@@ -32,31 +38,42 @@ _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
 class There:
     """Errands of one run; each is a coroutine, and whoever is to hear of it is called through `bring`."""
 
-    def __init__(self, api: Api, plan: Plan, pack: Callable[[Plan], Code], warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, api: Api, plan: Plan, folder: Path, pack: Callable[[Plan], Code], warn: Callable[[str], None]
+    ) -> None:
         self.where = api.where
         self.bring: Bring  # set by whoever has the courier
+        self.deliver: Deliver
         self._api = api
         self._plan = plan
         self._pack = pack
         self._warn = warn
-        self._orders = Orders(api, plan)
-        self._operator = Operator(api, self._orders, plan) if plan.engine in OPERATED else None
+        self.ownership = Ownership(api, plan, folder)
+        self._orders = Orders(api, self.ownership, plan)
+        self._operator = Operator(api, self._orders, self.ownership, plan) if plan.engine in OPERATED else None
         self._collector = Collector(api)
         self._source = Source(api, names.selector(plan))
         self._packed: Code | None = None  # and not told of yet
 
-    async def watch(self, kind: str, selector: str, see: Callable[[Change], None]) -> None:
-        """Bring everything that happens to objects of a kind."""
+    async def watch_pods(self, see: Callable[[Change], None]) -> None:
+        """Bring everything that happens to the run's pods; pods of others are left out."""
         while True:
             try:
-                async for change in self._api.watch(kind, selector):
-                    self.bring(see, change)
+                async for change in self._api.watch("Pod", names.selector(self._plan), accept=self._accept_pod):
+                    await self.deliver(see, change)
             except DrumlineError as error:
-                if kind != "Pod":  # who may not read events knows a little less
-                    return
                 # A token that has run out, or a right that was taken away: the pods know nothing of it.
                 self.bring(self._warn, error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
+
+    async def watch_events(self, hear: Callable[[Change], None]) -> None:
+        """Bring what the cluster's events say; without the right to read them, a little less is known."""
+        with suppress(DrumlineError):
+            async for change in self._api.watch("Event", accept=_accept_event):
+                await self.deliver(hear, change)
+
+    async def _accept_pod(self, pod: Object) -> Object | None:
+        return pod if await self.ownership.recognize(pod) else None
 
     async def start(
         self,
@@ -128,10 +145,11 @@ class There:
 
         pause = Pause(_HURRY_SECONDS)
         await asyncio.sleep(grace_seconds)
-        with suppress(DrumlineError):  # who may not, or cannot, waits
+        with suppress(DrumlineError, TimeoutError):  # who may not, or cannot, waits
             while True:
                 try:
-                    await execute(self._api, pod, container, _KILL, stdout=nowhere, stderr=nowhere)
+                    async with asyncio.timeout(_HURRY_SECONDS):
+                        await execute(self._api, pod, container, _KILL, stdout=nowhere, stderr=nowhere)
                 except AwayError as trouble:
                     await pause.take(trouble)
                 else:
@@ -139,7 +157,7 @@ class There:
 
     async def stop_early(self, life: Life, maker: str | None, then: Callable[[Life, bool], None]) -> None:
         """Delete what would have made the pod of a life that has none; say whether there was such a thing."""
-        was_there = await self._api.delete("Job", maker) if maker else False
+        was_there = await self.ownership.delete("Job", maker) if maker else False
         if not await self._has_pods([life]):  # one that came in between the watch tells of
             self.bring(then, life, was_there)
 
@@ -162,16 +180,25 @@ class There:
 
     async def remove(self, then: Callable[[], None]) -> None:
         """Remove everything of the run; call if something does not go."""
-        if not await self._orders.remove():
+        try:
+            is_gone = await self._orders.remove()
+        except DrumlineError as error:
+            self.bring(self._warn, error.message)
+            is_gone = False
+        if not is_gone:
             then()
 
     async def follow(self, pod: str, container: str, path: Path) -> None:
         """Bring a log here as it grows."""
         self._collector.follow(pod, container, path)
 
-    async def drain(self, pod: str, container: str, path: Path, then: Callable[[str], None]) -> None:
+    async def drain(
+        self, pod: str, container: str, path: Path, then: Callable[[str], None], *, is_stopped: bool
+    ) -> None:
         """Bring the end of a log here; say why that is not all, if so."""
-        self.bring(then, await self._collector.finish(pod, container, path, _DRAIN_SECONDS))
+        longest = _STOPPED_DRAIN_SECONDS if is_stopped else LONGEST_FINISH_SECONDS
+        missing = await self._collector.finish(pod, container, path, _DRAIN_SECONDS, longest_seconds=longest)
+        self.bring(then, missing)
 
     async def measure(self, pods: Mapping[str, str], take: Callable[[Iterable[Reading]], None]) -> None:
         """Bring what these pods use, which are on these nodes."""
@@ -191,9 +218,12 @@ class There:
         return Shared(manifests.shared_objects(plan, code, secrets(plan)), len(code.contents))
 
     async def _has_pods(self, lives: Sequence[Life]) -> set[Life]:
-        found = await self._api.list("Pod", names.selector(self._plan))
-        there = {names.life_of(self._plan, each["metadata"]) for each in found}
+        there = {self.ownership.settled(each) for each in await self.ownership.list("Pod")}
         return {life for life in lives if life in there}
+
+
+async def _accept_event(event: Object) -> Object | None:
+    return slim_event(event)
 
 
 class _Parts:

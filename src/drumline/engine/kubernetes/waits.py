@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from drumline.engine.kubernetes.quantity import parse_quantity
+from drumline.engine.kubernetes.shape import LONGEST_TEXT, mapping, mappings, text
 from drumline.words import listed, size
 
 Pod = Mapping[str, Any]
@@ -68,27 +69,43 @@ _QUOTA = re.compile(r"^exceeded quota: (\S+), requested: (.*), used: (.*), limit
 
 def read_wait(pod: Pod, main: str, trouble: PodWaits | None) -> PodWaits:
     """What a pod waits for whose main container does not run yet."""
-    status = pod.get("status") or {}
-    for each in status.get("conditions") or ():
+    status = mapping(pod.get("status"))
+    for each in mappings(status.get("conditions")):
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return _not_scheduled(pod, each.get("reason") or "", str(each.get("message") or ""), trouble)
-    for each in status.get("initContainerStatuses") or ():
-        state = each.get("state") or {}
-        if waiting := state.get("waiting"):
-            return _not_made(waiting, _image(pod, each["name"]), trouble)
+            return _not_scheduled(pod, text(each.get("reason")), text(each.get("message")), trouble)
+    for each in mappings(status.get("initContainerStatuses")):
+        state, name = mapping(each.get("state")), text(each.get("name"))
+        if waiting := mapping(state.get("waiting")):
+            return _not_made(waiting, _image(pod, name), trouble)
         if "running" in state:
-            words = _OURS if each["name"] == "drumline" else f"its init container {each['name']} is not done"
+            words = _OURS if name == "drumline" else f"its init container {name} is not done"
             return PodWaits("Init", words, is_usual=True)
-    for each in status.get("containerStatuses") or ():
-        if each.get("name") == main and (waiting := (each.get("state") or {}).get("waiting")):
+    for each in mappings(status.get("containerStatuses")):
+        if each.get("name") == main and (waiting := mapping(mapping(each.get("state")).get("waiting"))):
             return _not_made(waiting, _image(pod, main), trouble)
     return trouble or PodWaits()
 
 
+def slim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return as much of an event as `read_event` reads; None if that would be nothing."""
+    if read_event(event) is None:
+        return None
+    about = mapping(event.get("involvedObject"))
+    said = event.get("message")
+    return {
+        "reason": event.get("reason"),
+        "message": said[: 2 * LONGEST_TEXT] if isinstance(said, str) else "",
+        "involvedObject": {key: text(about.get(key)) for key in ("kind", "name", "uid")},
+    }
+
+
 def read_event(event: Mapping[str, Any]) -> Trouble | None:
-    """What an event says that no status does; None if it says nothing of the kind."""
-    about, said = event.get("involvedObject") or {}, str(event.get("message") or "").strip()
-    kind, name = str(about.get("kind") or ""), str(about.get("name") or "")
+    """What an event says that no status does; None if it says nothing of the kind.
+
+    Every user who may create events can have written it: it explains why a pod waits, and decides nothing.
+    """
+    about, said = mapping(event.get("involvedObject")), text(event.get("message"))
+    kind, name = text(about.get("kind")), text(about.get("name"))
     match event.get("reason"):
         case "FailedMount" | "FailedAttachVolume":
             return Trouble(kind, name, name, PodWaits("Volume", f"a volume cannot be mounted: {said}"))
@@ -109,14 +126,14 @@ def read_event(event: Mapping[str, Any]) -> Trouble | None:
 
 def memory_limit(pod: Pod, container: str) -> int | None:
     """How many bytes of memory a container may have."""
-    limits = (_container(pod, container).get("resources") or {}).get("limits") or {}
+    limits = mapping(mapping(_container(pod, container).get("resources")).get("limits"))
     amount = parse_quantity(limits.get("memory"))
     return None if amount is None else round(amount)
 
 
 def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaits | None) -> PodWaits:
     if reason == "SchedulingGated":
-        gates = [str(each["name"]) for each in (pod.get("spec") or {}).get("schedulingGates") or ()]
+        gates = [text(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("schedulingGates"))]
         return PodWaits("Held", f"held back by {listed(gates)}" if gates else "held back")
     found = _NODES.match(said)
     if not found:
@@ -148,9 +165,9 @@ def _node_words(said: str) -> str:
 def _asks(pod: Pod) -> str:
     """`4 CPUs, 16.0 GiB of memory and 2 nvidia.com/gpu`: what its containers ask for."""
     total: dict[str, float] = {}
-    for each in (pod.get("spec") or {}).get("containers") or ():
-        for resource, text in ((each.get("resources") or {}).get("requests") or {}).items():
-            total[resource] = total.get(resource, 0.0) + (parse_quantity(text) or 0.0)
+    for each in mappings(mapping(pod.get("spec")).get("containers")):
+        for resource, amount in mapping(mapping(each.get("resources")).get("requests")).items():
+            total[resource] = total.get(resource, 0.0) + (parse_quantity(amount) or 0.0)
     return listed([_amount(resource, number) for resource, number in total.items()])
 
 
@@ -167,7 +184,7 @@ def _amount(resource: str, number: float) -> str:
 
 def _not_made(waiting: Mapping[str, Any], image: str, trouble: PodWaits | None) -> PodWaits:
     """What a container waits for that is on a node."""
-    reason, said = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+    reason, said = text(waiting.get("reason")), text(waiting.get("message"), longest=4 * LONGEST_TEXT)
     if reason in _FATAL:
         wait = "Config" if reason == "CreateContainerConfigError" else "ImagePull"
         return PodWaits(wait, f"{_FATAL[reason]}: {said or image}", is_fatal=True)
@@ -190,13 +207,10 @@ def _may_not_be(why: str) -> PodWaits:
 
 
 def _image(pod: Pod, container: str) -> str:
-    return str(_container(pod, container).get("image") or "")
+    return text(_container(pod, container).get("image"))
 
 
 def _container(pod: Pod, name: str) -> Mapping[str, Any]:
-    spec = pod.get("spec") or {}
-    for each in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        if each.get("name") == name:
-            found: Mapping[str, Any] = each
-            return found
-    return {}
+    spec = mapping(pod.get("spec"))
+    several = (*mappings(spec.get("containers")), *mappings(spec.get("initContainers")))
+    return next((each for each in several if each.get("name") == name), {})

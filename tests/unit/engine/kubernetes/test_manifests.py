@@ -295,6 +295,20 @@ def test_the_run_owns_everything_but_its_claims() -> None:
     assert all(each["metadata"]["ownerReferences"] == [reference] for each in every[2:])
 
 
+@pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
+def test_a_pod_is_given_the_secrets_of_its_own_role_and_no_token_of_the_cluster(engine: str) -> None:
+    roles = "chief: {env: {C: {from: CHIEFS}}}, worker: {replicas: 2, env: {W: {from: WORKERS}}}"
+    plan = plan_of(f"framework: tensorflow\nroles: {{{roles}}}", engine)
+    found = {}
+    for each in objects_of(plan):
+        for template in templates(each):
+            assert template["spec"]["automountServiceAccountToken"] is False
+            assert "secret" not in json.dumps(template["spec"].get("volumes", [])).lower()
+            keys = re.findall(r'"secretKeyRef": {"name": "[^"]+", "key": "([^"]+)"', json.dumps(template))
+            found[template["metadata"]["labels"][names.ROLE]] = keys
+    assert found == {"chief": ["CHIEFS"], "worker": ["WORKERS"]}
+
+
 def test_secrets_are_in_a_secret_and_shown_as_a_shell_asks_for_them() -> None:
     plan = plan_of("env: {T: {from: TOKEN}, U: {from: TOKEN}, V: {from: OTHER}}")
     secret = next(each for each in shared_objects(plan) if each["kind"] == "Secret")

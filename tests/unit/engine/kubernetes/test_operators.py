@@ -10,6 +10,7 @@ from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.operators import Operator
 from drumline.engine.kubernetes.orders import Orders
+from drumline.engine.kubernetes.ownership import Ownership
 from unit.engine.kubernetes.world import objects_of, plan_of
 
 Json = dict[str, Any]
@@ -29,7 +30,7 @@ class Server:
         self.made: list[Json] = []
         self._after_look = after_look
 
-    async def list(self, kind: str, selector: str = "", *, fields: str = "") -> list[Json]:
+    async def list(self, kind: str, selector: str | None = None, *, fields: str = "") -> list[Json]:
         del selector, fields
         found = [self.there] if self.there else []
         if kind == "JobSet":
@@ -58,7 +59,7 @@ class Server:
 
 
 def start(server: Server, attempt: int) -> None:
-    operator = Operator(cast("Api", server), cast("Orders", server), PLAN)
+    operator = Operator(cast("Api", server), cast("Orders", server), cast("Ownership", server), PLAN)
     asyncio.run(operator.start(attempt, objects_of(PLAN, attempt)))
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from drumline.engine.kubernetes.pods import PodEnded, PodRuns, PodStanding, read_pod, seconds_of
+from drumline.engine.kubernetes.pods import PodEnded, PodRuns, PodStanding, read_pod
 from drumline.engine.kubernetes.quantity import parse_quantity
+from drumline.engine.kubernetes.shape import seconds_of
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.run.event import Exit
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of

@@ -1,0 +1,53 @@
+"""Which object of a run makes the pod of a life, by name. Pure."""
+
+from __future__ import annotations
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.names import Life
+from drumline.plan.types import Plan
+
+OPERATED = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
+
+
+class Makers:
+    """The objects that make the pods of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._groups = {replica.id: group for group in names.groups(plan) for replica in group.replicas}
+
+    def of(self, life: Life) -> tuple[str, ...]:
+        """Return the names of what should make the pod of a life, the nearest first."""
+        group = self._group(life)
+        if group is None:
+            return (names.job(self._plan, *life),)
+        if self._plan.engine not in OPERATED:
+            return (names.role_job(self._plan, group.name, life.attempt),)
+        made = names.service(self._plan, life.attempt)
+        return (f"{made}-{group.name}-0", made)
+
+    def controller(self, life: Life) -> tuple[str, str]:
+        """Return the kind and the name of the object that controls the pod of a life."""
+        if self._plan.engine == "tfjob" and not life.replica.is_helper:
+            return "TFJob", names.service(self._plan, life.attempt)
+        return "Job", self.of(life)[0]
+
+    def may_be_called(self, life: Life, pod: str) -> bool:
+        """Return whether the pod of a life can have this name: its controller has chosen it, and it never changes."""
+        kind, controller = self.controller(life)
+        if kind == "TFJob":
+            return pod == f"{controller}-{life.replica.role}-{life.replica.index}"
+        group = self._group(life)
+        counted = "" if group is None else f"{life.replica.index - group.first_index}-"
+        return pod.startswith(f"{controller}-{counted}")
+
+    def is_planned(self, life: Life) -> bool:
+        """Return whether the plan has such a replica or helper."""
+        return life.replica in self._groups or life.replica in self._plan.helpers
+
+    def _group(self, life: Life) -> names.Group | None:
+        """Return the replicas with which a life shares what makes its pod; None if it has a Job of its own."""
+        is_single = names.cluster(self._plan).jobs == "single" or life.incarnation > 0
+        if is_single and self._plan.engine not in OPERATED:
+            return None
+        return self._groups.get(life.replica)

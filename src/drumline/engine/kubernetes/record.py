@@ -1,0 +1,123 @@
+"""What a run remembers on disk of the objects that it has made in the cluster, to tell them from those of others.
+
+Every user of a namespace can write names, labels and owner references, and can create an object before drumline does.
+So each object that a run makes carries a mark: a digest of its kind and name with a key that never leaves the run's
+folder. The uids of the owner, of whatever makes pods and of the pods are written down as well: they are known when it
+is gone, and a pod that another user has a Job adopt is not taken for the one that the Job has made.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.paths import Object
+from drumline.engine.kubernetes.shape import mapping
+from drumline.errors import EngineError
+from drumline.words import of_system
+
+RECORD = "cluster"  # the file in the run's folder
+MARK = f"{names.PREFIX}/mark"
+_LONGEST_BYTES = 16 << 20
+
+
+class Record:
+    """The key and the uids of one run; one JSON object per line."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RECORD
+        self.key = ""  # empty: a drumline that knew of no marks has made the objects
+        self.owner_uid = ""
+        self.makers: dict[str, tuple[str, str]] = {}  # uid: kind and name
+        self.pods: dict[str, str] = {}  # life: uid
+        self.is_new = True  # nothing was ever written down
+        self._read()
+
+    def renew(self) -> None:
+        """Begin anew with another key; whatever was marked before is the run's no longer."""
+        self.key, self.owner_uid, self.is_new = secrets.token_hex(32), "", False
+        self.makers, self.pods = {}, {}
+        line = json.dumps({"key": self.key}).encode() + b"\n"
+        beside = self._path.with_name(f"{RECORD}.new")
+        try:
+            _write(beside, line, os.O_TRUNC)
+            beside.replace(self._path)
+        except OSError as error:
+            raise EngineError(f"the run's folder cannot be written: {of_system(error)}") from None
+
+    def add_owner(self, uid: str) -> None:
+        """Write down the uid of the owner."""
+        if uid != self.owner_uid:
+            self.owner_uid = uid
+            self._add({"owner": uid})
+
+    def add_maker(self, uid: str, kind: str, name: str) -> None:
+        """Write down the uid of an object that makes pods."""
+        if uid not in self.makers:
+            self.makers[uid] = kind, name
+            self._add({"maker": uid, "kind": kind, "name": name})
+
+    def add_pod(self, life: str, uid: str) -> None:
+        """Write down the uid of the pod of a life."""
+        self.pods[life] = uid
+        self._add({"pod": uid, "life": life})
+
+    def mark(self, an_object: Object) -> Object:
+        """Return an object with its mark."""
+        if not self.key:
+            return an_object
+        metadata = an_object["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), MARK: self._mark_of(an_object)}
+        return {**an_object, "metadata": {**metadata, "annotations": annotations}}
+
+    def has_mark(self, an_object: Mapping[str, Any]) -> bool:
+        """Return whether this run has made an object under this name; its kind has to be in it."""
+        found = mapping(mapping(an_object.get("metadata")).get("annotations")).get(MARK)
+        return bool(self.key) and isinstance(found, str) and found == self._mark_of(an_object)
+
+    def _mark_of(self, an_object: Mapping[str, Any]) -> str:
+        what = f"{an_object.get('kind')}/{mapping(an_object.get('metadata')).get('name')}"
+        return hmac.digest(self.key.encode(), what.encode("utf-8", "surrogatepass"), "sha256").hex()
+
+    def _read(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                lines = file.read(_LONGEST_BYTES).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise EngineError(f"the run's folder cannot be read: {of_system(error)}") from None
+        self.is_new = False
+        for line in lines:
+            try:
+                known = mapping(json.loads(line))
+            except ValueError:  # it was not written to its end
+                continue
+            self.key = str(known.get("key", self.key))
+            self.owner_uid = str(known.get("owner", self.owner_uid))
+            if "maker" in known:
+                self.makers[str(known["maker"])] = str(known.get("kind")), str(known.get("name"))
+            if "pod" in known:
+                self.pods[str(known.get("life"))] = str(known["pod"])
+
+    def _add(self, data: Object) -> None:
+        try:
+            _write(self._path, json.dumps(data).encode() + b"\n", os.O_APPEND)
+        except OSError as error:
+            raise EngineError(f"the run's folder cannot be written: {of_system(error)}") from None
+        self.is_new = False
+
+
+def _write(path: Path, data: bytes, flag: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flag, 0o600)
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
