@@ -6,14 +6,19 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any, cast
 
 import pytest
 
-from drumline.engine.ssh.answers import Done
+from drumline.engine.protocol import MustWait
+from drumline.engine.ssh.answers import ClockAnswer, Done
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.refusal import AwayError
+from drumline.engine.ssh.news import News
+from drumline.engine.ssh.refusal import AwayError, MalformedError
 from drumline.engine.ssh.shell import Shell, Talk
+from drumline.engine.ssh.wire import DATA_BYTES
+from drumline.errors import EngineError
 from drumline.plan.hosts import Host, Hosts
 
 HOST = Host("h1")
@@ -155,5 +160,138 @@ def test_a_host_that_has_let_us_in_is_waited_for_and_counts_as_heard_until_nothi
         assert await door.rise(0)
         assert door.answered_at == before
         await end(keeping)
+
+    assert meet(go) == []
+
+
+class Speaker:
+    """An agent that answers each question as a test likes, and says what is to be said before that."""
+
+    def __init__(self, *spoken: bytes, answer: bytes = b"", has_end: bool = False) -> None:
+        self._unheard = asyncio.Queue[bytes]()
+        for line in spoken:
+            self._unheard.put_nowait(line)
+        if has_end:
+            self._unheard.put_nowait(b"")
+        self._answer = answer
+
+    async def write(self, data: bytes) -> None:
+        del data
+        if self._answer:
+            self._unheard.put_nowait(self._answer)
+
+    async def readline(self, most_bytes: int) -> bytes:
+        del most_bytes
+        return await self._unheard.get()
+
+    async def readexactly(self, size: int) -> bytes:
+        assert size <= DATA_BYTES
+        return bytes(size)
+
+    async def said_last(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+
+EVENT = b'{"do": "event", "event": {"event": "RoomFound", "attempt": 0}}\n'
+
+
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        b"no JSON\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"do": 1}\n',
+        b'{"do": "answer", "id": []}\n',
+        b'{"do": "event"}\n',
+        b'{"do": "event", "event": {"event": "StopRequested"}}\n',
+        b'{"do": "log", "life": "worker.0 0 0", "at": -1}\n',
+        b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": 1000000000000}\n',
+        b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": -5}\n',
+        b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": true}\n',
+        b'{"do": "event", "event": {"event": "RoomFound", "attempt": NaN}}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+    ids=lambda spoken: spoken[:60].decode(),
+)
+def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spoken: bytes) -> None:
+    heard: list[News] = []
+
+    async def go() -> None:
+        opened: list[Door] = []
+
+        async def come_in(door: Door) -> None:
+            opened.append(door)
+            door.hear_from(cast("Any", Speaker(spoken, EVENT)))
+
+        door = Door(come_in)
+        door._hear = heard.append
+        await asyncio.wait_for(door.keep(), 10)
+        assert len(opened) == 3
+        assert door.is_broken
+        assert not door.is_up
+        assert isinstance(door.trouble, MalformedError)
+        assert "h1 has sent something" in door.trouble.message
+        assert not await door.rise(60)
+
+    assert meet(go) == []
+    assert not heard
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"do": "answer", "id": 0, "now": "soon"}\n',
+        b'{"do": "answer", "id": 0}\n',
+        b'{"do": "answer", "id": 0, "error": 5}\n',
+        b'{"do": "answer", "id": 0, "now": 1, "more": 2}\n',
+    ],
+)
+def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
+    async def go() -> None:
+        async def come_in(door: Door) -> None:
+            door._numbers = count()
+            door.hear_from(cast("Any", Speaker(answer=answer)))
+            await door.ask({"do": "ping"}, ClockAnswer)
+
+        door = Door(come_in)
+        await asyncio.wait_for(door.keep(), 10)
+        assert door.is_broken
+
+    assert meet(go) == []
+
+
+def test_a_host_has_a_question_wait_only_for_a_place() -> None:
+    async def go() -> None:
+        answer = b'{"do": "answer", "id": 0, "error": "MustWait", "message": "waits"}\n'
+        for do, error in (("place", MustWait), ("usage", EngineError), ("ping", EngineError)):
+            door = Door(lambda _: asyncio.sleep(0))
+            door.hear_from(cast("Any", Speaker(answer=answer)))
+            with pytest.raises(error, match="h1: waits"):
+                await door.ask({"do": do}, Done)
+            door._close()
+
+    assert meet(go) == []
+
+
+def test_a_host_is_read_no_faster_than_what_it_says_is_dealt_with() -> None:
+    piece = b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": 1048576}\n'
+
+    async def go() -> None:
+        heard: list[News] = []
+        door = Door(lambda _: asyncio.sleep(0))
+        door._hear = heard.append
+        door.hear_from(cast("Any", Speaker(*[piece] * 100)))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert len(heard) < 10
+        while len(heard) < 100:
+            for news in heard[-10:]:
+                door.handled(news)
+            await asyncio.sleep(0.02)
+        door._close()
 
     assert meet(go) == []

@@ -14,6 +14,7 @@ from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import Lives
 from drumline.engine.ssh.lookout import Lookout
+from drumline.engine.ssh.refusal import MalformedError
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited
@@ -63,7 +64,7 @@ class Place:
         self.told: list[Event] = []
         self.clock = Clock()
         self.link = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.clock.now(), trouble=None)
-        lives = Lives(folder, self.clock, self.told.append)
+        self.lives = lives = Lives(folder, self.clock, self.told.append)
         helpers = Helpers(folder, lambda _: None, self.clock, self.told.append)
         hosts = Hosts((Host("h1"),), "unique", "tester", None, lost_seconds=LOST_SECONDS)
         links = {"h1": cast("Link", self.link)}
@@ -102,3 +103,24 @@ def test_a_host_that_answers_before_that_is_not_lost(place: Place) -> None:
     place.link.answered_at = place.clock.now()
     place.clock.pass_time(LOST_SECONDS - 1)
     assert not place.is_lost()
+
+
+def test_a_host_that_broke_the_protocol_is_lost_at_once(place: Place) -> None:
+    place.link.is_broken, place.link.trouble = True, MalformedError("h1", "nonsense")
+    place.clock.pass_time(1)
+    assert place.is_lost()
+    (event,) = place.told
+    assert isinstance(event, ReplicaExited)
+    assert "h1 has sent something that drumline does not send: nonsense" in event.exit.message
+    assert place.lookout.doubtful == {"h1"}
+
+
+def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_lost(place: Place) -> None:
+    place.link.is_up = True
+    (kept,) = place.lives
+    kept.kill_at = place.clock.now()
+    place.clock.pass_time(LOST_SECONDS + 59)
+    assert not place.is_lost()
+    place.clock.pass_time(2)
+    assert place.is_lost()
+    assert place.lookout.doubtful == {"h1"}

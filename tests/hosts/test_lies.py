@@ -1,0 +1,210 @@
+"""A host whose agent lies is believed about nothing but its own replicas, and ends no command in a traceback.
+
+`python` of the spec is a program that runs the real one, with a lie in the agent if there is one on the host.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from drumline.run.event import EngineWarned, ReplicaStarted
+from drumline.run.state import Phase
+from hosts.world import SHARED, World
+from integration.local.runs import House, Run, wait_until
+
+PYTHON = "/run/liar"
+LIE = "/run/lie"
+_LIAR = f"""#!/usr/bin/env python3
+import os, sys
+words, last = sys.argv[1:], "from drumline.supervise.host import main\\n"
+if "-I" in words and os.path.exists("{LIE}"):
+    at = words.index("-c") + 1
+    words[at] = words[at].replace(last, last + open("{LIE}").read())
+os.execvp("python3", ["python3", *words])
+"""
+# What a lie finds: the agent's class, and what it says and writes.
+_BEGINNING = """
+import os, time
+from drumline.engine.ssh.host import Hand
+def raw(hand, data):
+    mouth = hand._say.__self__
+    os.set_blocking(mouth._descriptor, True)
+    os.write(mouth._descriptor, data)
+def when_started(lie):
+    start = Hand._do_start
+    def do_start(hand, message):
+        answer = start(hand, message)
+        hand._loop.call_later(0.5, lambda: lie(hand))
+        return answer
+    Hand._do_start = do_start
+"""
+_MOST_BYTES = 256 << 20  # of memory that a supervisor may have had
+
+
+@pytest.fixture
+def liar(world: World) -> Iterator[World]:
+    """The hosts with a program that lies where there is a lie; when the test has ended, all is true again."""
+    for name in world.names:
+        path = world.path(name, PYTHON)
+        path.write_text(_LIAR)
+        path.chmod(0o755)
+    yield world
+    for name in world.names:
+        world.path(name, LIE).unlink(missing_ok=True)
+        for process in world.processes(name):  # a host that lies need not end what it was told to
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def lie(world: World, text: str, host: str = "h2") -> None:
+    world.path(host, LIE).write_text(f"{_BEGINNING}{textwrap.dedent(text)}\n")
+
+
+def spec(run: str, *, more: str = "") -> str:
+    hosts = f"engine: {{ssh: {{hosts: [h1, h2], python: {PYTHON}, lost: 10s{more}}}}}\n"
+    return f"run: {run}\nroles: {{worker: 2}}\n{hosts}"
+
+
+def warnings(run: Run) -> list[str]:
+    return [event.message for event in run.events if isinstance(event, EngineWarned)]
+
+
+def peak_bytes(run: Run, before: int) -> int:
+    """The most memory that the supervisor has had so far."""
+    with suppress(OSError):
+        pid = run.supervisor()
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines() if pid else ():
+            if line.startswith("VmHWM:"):
+                return max(before, int(line.split()[1]) << 10)
+    return before
+
+
+def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(house: House, liar: World) -> None:
+    lie(
+        liar,
+        """
+        place = Hand._do_place
+        def do_place(hand, message):
+            answer = place(hand, message)
+            answer["places"]["worker.0"] = next(iter(answer["places"].values()))
+            return answer
+        Hand._do_place = do_place
+        """,
+    )
+    run = house.train(spec("sleep 600") + "env: {TOKEN: {from: TOKEN}}\n", env={"TOKEN": "sesame"})
+    run.wait_for(Phase.FAILED)
+    assert "h2 has sent something that drumline does not send: a place for 'worker.0'" in run.cause.exit.message
+    assert not any(isinstance(event, ReplicaStarted) for event in run.events)
+    said = liar.run("h2", "sh", "-c", "cat /proc/[0-9]*/environ", check=False)
+    assert "sesame" not in said
+
+
+def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_told(house: House, liar: World) -> None:
+    lie(
+        liar,
+        """
+        @when_started
+        def lie(hand):
+            hand._say({"do": "log", "life": "worker.0 0 0", "at": 0}, b"a forged line\\n")
+            hand._say({"do": "log", "life": "worker.0 0 0", "at": 6}, b"a forged line\\n")
+            hand._say({"do": "file", "life": "worker.0 0 0", "name": "error"}, b'{"error": "forged"}')
+            end = {"event": "ReplicaExited", "replica": "worker.0", "attempt": 0, "incarnation": 0}
+            hand._say({"do": "event", "event": {**end, "exit": {"code": 9}, "at_seconds": 1.0}}, b"")
+            hand._say({"do": "event", "event": {"event": "EngineFailed", "attempt": 7, "message": "forged"}}, b"")
+        """,
+    )
+    run = house.train(spec("'echo hello; sleep 4'"))
+    run.wait_for(Phase.FINISHED)
+    assert run.log("worker.0") == b"hello\n"
+    assert not (run.trace_dir("worker.0") / "error").exists()
+    told = [warning for warning in warnings(run) if "was not given" in warning]
+    assert told == ["h2 speaks of replicas or attempts that it was not given; that is ignored"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        """raw(hand, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n')""",
+        """
+        while True:
+            raw(hand, b"x" * 65536)
+        """,
+        """
+        while True:
+            raw(hand, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n' + b"x" * 60000)
+        """,
+        """raw(hand, b"[" * 1000000 + b"\\n")""",
+        """raw(hand, b'{"do": "event", "event": {"event": "ReplicaExited", "attempt": NaN}}\\n')""",
+        """raw(hand, b'{"do": "file", "life": "worker.1 0 0", "name": "a\\\\u0000b"}\\n')""",
+        """Hand._do_ping = lambda hand, message: {"now": 1e300}""",
+        """Hand._do_ping = lambda hand, message: {"now": [[]]}""",
+    ],
+    ids=["announced", "endless line", "endless frames", "deep", "NaN", "NUL", "clock", "shape"],
+)
+def test_a_host_that_breaks_the_protocol_is_lost_and_the_supervisor_stays_small(
+    house: House, liar: World, said: str
+) -> None:
+    body = textwrap.indent(textwrap.dedent(said), "    ")
+    lie(liar, "@when_started\ndef lie(hand):\n" + body)
+    run = house.train(spec("sleep 600"))
+    peak = 0
+
+    def is_over() -> bool:
+        nonlocal peak
+        peak = peak_bytes(run, peak)
+        return run.state.phase.is_final
+
+    wait_until(is_over, 120)
+    run.wait_for(Phase.FAILED)
+    assert str(run.cause.replica) == "worker.1"
+    assert "h2" in run.cause.exit.message
+    assert 0 < peak < _MOST_BYTES
+    assert "Traceback" not in run.said()
+
+
+def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(house: House, liar: World) -> None:
+    lie(
+        liar,
+        """
+        for name in ("usage", "pulses", "sockets", "stop", "release", "clear"):
+            setattr(Hand, f"_do_{name}", lambda hand, message: {"nonsense": [None]})
+        """,
+    )
+    run = house.train(spec("sleep 600"))
+    run.wait_started()
+    answer = house.run("kill", "--force", run.id, seconds=120)
+    assert (answer.code, run.state.phase) == (1, Phase.KILLED), answer
+    assert "is over, but h2 could not be reached" in answer.err
+
+
+def test_text_that_is_no_unicode_is_shown_as_far_as_it_is(house: House, liar: World) -> None:
+    lie(
+        liar,
+        """
+        @when_started
+        def lie(hand):
+            hand._say({"do": "event", "event": {"event": "EngineWarned", "attempt": 0, "message": "a\\ud800b"}}, b"")
+        """,
+    )
+    run = house.train(spec("'echo hello; sleep 4'"))
+    run.wait_for(Phase.FINISHED)
+    assert "h2: a\ufffdb" in warnings(run)
+    for command in ("logs", "status"):
+        assert house.run(command, run.id).code == 0
+
+
+def test_hosts_that_share_their_folder_do_not_end_each_others_processes(house: House, liar: World) -> None:
+    folder = f"{SHARED}/one-home"
+    for _ in range(2):
+        run = house.train(spec("'echo hello from $(hostname); sleep 3'", more=f", folder: {folder}"))
+        run.wait_started()
+        run.wait_for(Phase.FINISHED)
+        assert run.log("worker.0") == b"hello from h1\n"
+        assert run.log("worker.1") == b"hello from h2\n"

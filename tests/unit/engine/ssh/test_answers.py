@@ -1,0 +1,90 @@
+"""An answer is of the kind that was asked for, within limits, or it is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.engine.ssh.answers import (
+    ClockAnswer,
+    Done,
+    FactsAnswer,
+    PlaceAnswer,
+    PortsAnswer,
+    PulsesAnswer,
+    SocketsAnswer,
+    UsageAnswer,
+    read_answer,
+)
+
+PLACE = {
+    "host": "127.0.0.1",
+    "port": 20000,
+    "workdir": "/w",
+    "output_dir": "/o",
+    "checkpoint_dir": "/o/c",
+    "cores": 2,
+    "gpus": ["0"],
+}
+FACTS = {"base": "/home/me", "boot": "b-1", "python": "3.11.2", "cpus": 2, "memory_bytes": 1, "gpus": ["GPU-1"]}
+LIFE = {"replica": "worker.0", "attempt": 0, "incarnation": 0}
+TIMES = {"at_seconds": 2.0, "started_seconds": 1.0, "cpu_seconds": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (Done, {}),
+        (FactsAnswer, FACTS),
+        (ClockAnswer, {"now": 12.5}),
+        (PlaceAnswer, {"places": {"worker.0": PLACE}, "remarks": ["a"]}),
+        (PortsAnswer, {"holders": [{"port": 80, "user": "me"}]}),
+        (UsageAnswer, {"usage": [{**LIFE, **TIMES}]}),
+        (PulsesAnswer, {"pulses": [{**LIFE, "cpu_seconds": 1.0}]}),
+        (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [80], "connected": ["[::1]:80"]}]}),
+    ],
+)
+def test_what_an_agent_answers_is_read(kind: type[Any], data: dict[str, Any]) -> None:
+    assert isinstance(read_answer(kind, {"do": "answer", "id": 3, **data}), kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (Done, {"more": 1}),
+        (ClockAnswer, {}),
+        (ClockAnswer, {"now": "12"}),
+        (ClockAnswer, {"now": True}),
+        (FactsAnswer, {**FACTS, "base": "relative"}),
+        (FactsAnswer, {**FACTS, "base": "/a\0b"}),
+        (FactsAnswer, {**FACTS, "base": "/a\n/b"}),
+        (FactsAnswer, {**FACTS, "python": "3.11.2; rm"}),
+        (FactsAnswer, {**FACTS, "gpus": ["0,1"]}),
+        (FactsAnswer, {**FACTS, "gpus": ["0"] * 2000}),
+        (FactsAnswer, {**FACTS, "boot": "x" * 100}),
+        (PlaceAnswer, {"places": [], "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "port": 0}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "port": 65536}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "port": True}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "port": 2.0}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "output_dir": "o"}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "output_dir": "/a\0"}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "workdir": "/" + "x" * 5000}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "cores": 0}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "gpus": ["0 1"]}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "domain": ".evil"}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": {**PLACE, "written": ["RANK"]}}, "remarks": []}),
+        (PlaceAnswer, {"places": {"worker.0": PLACE}, "remarks": ["a"] * 1000}),
+        (PortsAnswer, {"holders": [{"port": 0, "user": "me"}]}),
+        (PortsAnswer, {"holders": [[80, "me"]]}),
+        (UsageAnswer, {"usage": {}}),
+        (UsageAnswer, {"usage": [{**LIFE, **TIMES, "memory_bytes": 1.5}]}),
+        (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [0], "connected": []}]}),
+        (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [], "connected": ["a b"]}]}),
+        (SocketsAnswer, {"sockets": [{"replica": "../..", "listening": [], "connected": []}]}),
+    ],
+)
+def test_what_no_agent_answers_is_refused(kind: type[Any], data: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        read_answer(kind, {"do": "answer", "id": 3, **data})

@@ -1,0 +1,200 @@
+"""A host is believed about the replicas that it was given, and about nothing else."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.ends import Ends
+from drumline.engine.ssh.hearing import Hearing
+from drumline.engine.ssh.helpers import Helpers
+from drumline.engine.ssh.lives import Lives
+from drumline.engine.ssh.news import Happened, HostEvent, LogPiece, News, SmallFile
+from drumline.plan.types import ReplicaId
+from drumline.run.event import (
+    AttemptDelayed,
+    EngineFailed,
+    EngineWarned,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RoomFound,
+)
+from drumline.run.usage import Usage
+
+OURS = Life(ReplicaId("worker", 0), 2)  # on h1
+THEIRS = Life(ReplicaId("worker", 1), 2)  # on h2
+HELPER = Life(ReplicaId("prepare", 0), 0)  # on h2
+NOW = 1000.0
+
+
+class Clock:
+    """A loop whose time passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count()
+
+    def now(self) -> float:
+        return self.time
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        heapq.heappush(self._due, (self.time + seconds, next(self._order), call))
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.time + seconds
+        while self._due and self._due[0][0] <= until:
+            self.time, _, call = heapq.heappop(self._due)
+            call()
+        self.time = until
+
+
+class Story:
+    """A run with a worker on each of two hosts, and a helper on the second; h3 has no part in this attempt."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = Clock()
+        self.told: list[Event] = []
+        self.warnings: list[str] = []
+        self.handled: list[News] = []
+        loop = cast("Any", self.clock)
+        self.lives = Lives(folder, loop, self.told.append)
+        helpers = Helpers(folder, lambda _: None, loop, self.told.append)
+        ends = Ends(loop, self._end)
+        link = SimpleNamespace(skew_seconds=0.0, handled=self.handled.append)
+        self.hearing = Hearing(
+            cast("Any", dict.fromkeys(("h1", "h2", "h3"), link)),
+            (self.lives, helpers, ends),
+            loop,
+            self.told.append,
+            takes_part=lambda host: host != "h3",
+            was_given=lambda _life, _host: False,
+            room=self.told.append,
+            warn=self.warnings.append,
+        )
+        self.hearing.attempt = 2
+        for kept in self.lives.ask_for([(OURS, "h1"), (THEIRS, "h2")]):
+            self.lives.order(kept)
+        helpers.begin(HELPER, ("h2",))
+        helpers.go(HELPER, "h2", "plan")
+
+    def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
+        kept = self.lives.get(Life(event.replica, event.attempt, event.incarnation))
+        assert kept
+        self.lives.ended(kept, event, usage)
+
+    def hear(self, host: str, news: News) -> None:
+        self.hearing.hear(host, news)
+
+    def happen(self, host: str, event: HostEvent, usage: Usage | None = None) -> None:
+        self.hear(host, Happened(event, usage))
+
+    def files(self) -> set[str]:
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.folder)) for path in found if path.name != "keeper"}
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path)
+
+
+def used(life: Life) -> Usage:
+    return Usage(*life, at_seconds=2.0, started_seconds=1.0, cpu_seconds=1.0)
+
+
+def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
+    story.hear("h1", LogPiece(OURS, 0, b"hello\n"))
+    story.hear("h1", SmallFile(OURS, "report", b"{}"))
+    story.happen("h1", ReplicaStarted(*OURS, 4711))
+    story.happen("h1", ReplicaExited(*OURS, Exit(3), 900.0), used(OURS))
+    assert story.told == [ReplicaStarted(*OURS, 4711, note="on h1"), ReplicaExited(*OURS, Exit(3), 900.0)]
+    assert (OURS.folder(story.folder) / "log").read_bytes() == b"hello\n"
+    assert [*story.lives.used()] == [used(OURS)]
+    assert not story.warnings
+
+
+@pytest.mark.parametrize("life", [THEIRS, HELPER, OURS._replace(attempt=3), OURS._replace(incarnation=1)], ids=str)
+def test_what_a_host_says_of_other_replicas_is_dropped_and_the_user_is_warned_once(story: Story, life: Life) -> None:
+    before = story.files()
+    for _ in range(3):
+        story.hear("h1", LogPiece(life, 0, b"a forged line\n"))
+        story.hear("h1", SmallFile(life, "error", b"a forged cause"))
+        story.happen("h1", ReplicaStarted(*life, 4711))
+        story.happen("h1", ReplicaExited(*life, Exit(1, message="a forged cause"), 1.0))
+    assert not story.told
+    assert story.files() == before
+    assert story.warnings == ["h1 speaks of replicas or attempts that it was not given; that is ignored"]
+
+
+def test_a_host_has_no_say_in_what_other_replicas_used(story: Story) -> None:
+    story.happen("h1", ReplicaExited(*OURS, Exit(0), 900.0), used(THEIRS))
+    assert not [*story.lives.used()]
+    assert len(story.warnings) == 1
+
+
+@pytest.mark.parametrize("kind", [EngineFailed, EngineWarned, AttemptDelayed])
+def test_a_host_without_a_part_in_the_attempt_fails_and_delays_nothing(
+    story: Story, kind: Callable[[int, str], HostEvent]
+) -> None:
+    story.happen("h3", kind(2, "forged"))
+    story.happen("h1", kind(7, "forged"))
+    story.happen("h1", kind(1, "late"))
+    assert not story.told
+    assert [warning.partition(" ")[0] for warning in story.warnings] == ["h3", "h1"]
+    story.happen("h1", kind(2, "true"))
+    assert story.told == [kind(2, "h1: true")]
+
+
+def test_a_host_with_a_helper_speaks_of_attempt_0(story: Story) -> None:
+    story.happen("h2", EngineWarned(0, "slow"))
+    story.happen("h1", EngineWarned(0, "forged"))
+    assert story.told == [EngineWarned(0, "h2: slow")]
+
+
+def test_a_host_cannot_fill_the_journal(story: Story) -> None:
+    for number in range(10_000):
+        story.happen("h1", EngineWarned(2, f"warning {number}"))
+    assert len(story.told) == 100
+    assert story.warnings == ["h1 has more to say than is written down; some of it is left out"]
+    story.clock.pass_time(60)
+    story.happen("h1", EngineWarned(2, "later"))
+    story.happen("h2", EngineWarned(2, "another host"))
+    assert len(story.told) == 102
+
+
+def test_room_is_told_no_more_often_but_never_not_at_all(story: Story) -> None:
+    for _ in range(1000):
+        story.happen("h1", RoomFound(2))
+    assert story.told == [RoomFound(2)] * 100
+    story.clock.pass_time(60)
+    assert story.told == [RoomFound(2)] * 101
+
+
+@pytest.mark.parametrize(("said", "told"), [(9e10, NOW), (900.0, 900.0)])
+def test_an_end_is_never_in_the_future(story: Story, said: float, told: float) -> None:
+    story.happen("h1", ReplicaExited(*OURS, Exit(1), said))
+    assert story.told == [ReplicaExited(*OURS, Exit(1), told)]
+
+
+@pytest.mark.parametrize("at", [1, 1 << 40, (1 << 63) - 1])
+def test_a_piece_behind_the_end_of_a_log_is_dropped(story: Story, at: int) -> None:
+    story.hear("h1", LogPiece(OURS, at, b"x"))
+    story.hear("h2", LogPiece(HELPER, at, b"x"))
+    assert not [name for name in story.files() if "log" in name and (story.folder / name).stat().st_size]
+
+
+def test_everything_heard_is_reported_as_handled_also_what_is_dropped(story: Story) -> None:
+    story.hear("h1", LogPiece(THEIRS, 0, b"x"))
+    story.happen("h1", EngineFailed(9, "x"))
+    assert len(story.handled) == 2

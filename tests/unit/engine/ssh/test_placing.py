@@ -1,0 +1,68 @@
+"""A host places exactly the replicas that it is asked about; another answer is an error that names it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+import pytest
+
+from drumline.engine.ssh.agent import Facts
+from drumline.engine.ssh.answers import read_answer
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.placing import Placing
+from drumline.engine.ssh.refusal import MalformedError
+from drumline.plan.codec import plan_from_json, to_data
+from drumline.plan.hosts import Host, Hosts
+from drumline.plan.types import Place, ReplicaId
+from plans import plan_of
+
+T = TypeVar("T")
+
+PLACE = Place("6.6.6.6", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")
+HOSTS = Hosts((Host("h1", cpus=1.0), Host("h2", cpus=1.0)), unique="u", pins={"worker.0": "h1", "worker.1": "h2"})
+
+
+class Answering(Link):
+    """A host that places whom it is asked about, and whom else it likes."""
+
+    def __init__(self, host: Host, *, more: tuple[str, ...] = (), less: tuple[str, ...] = ()) -> None:
+        super().__init__(host, HOSTS, hear=lambda _: None, rises=lambda: None)
+        self.facts = Facts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), f"10.0.0.{host.name[1:]}")
+        self._risen.set()
+        self._more, self._less = more, less
+        self.refused: list[MalformedError] = []
+
+    async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
+        asked = [str(each.id) for each in plan_from_json(message["plan"]).replicas]
+        names = [name for name in (*asked, *self._more) if name not in self._less]
+        return read_answer(kind, {"places": {name: to_data(PLACE) for name in names}, "remarks": []})
+
+    def refuse(self, error: MalformedError) -> None:
+        self.refused.append(error)
+
+
+def place(link: Link) -> Any:
+    plan = plan_of("roles: {worker: 2}")._replace(hosts=HOSTS, engine="ssh")
+    links = {"h1": Answering(HOSTS.all[0]), "h2": link}
+    return asyncio.run(Placing(plan, links, (), 1.0).place(0))
+
+
+def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -> None:
+    placed, _ = place(Answering(HOSTS.all[1]))
+    workers = ReplicaId("worker", 0), ReplicaId("worker", 1)
+    assert placed.hosts == dict(zip(workers, ("h1", "h2"), strict=True))
+    assert [placed.places[each].host for each in workers] == ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.mark.parametrize("name", ["worker.0", "worker.7", "chief.0", "prepare", "../..", "worker.01"])
+def test_a_host_that_places_another_replica_gets_none(name: str) -> None:
+    link = Answering(HOSTS.all[1], more=(name,))
+    with pytest.raises(MalformedError, match=r"h2 has sent something.*which it was not asked about"):
+        place(link)
+    assert len(link.refused) == 1
+
+
+def test_a_host_that_leaves_a_replica_out_is_refused() -> None:
+    with pytest.raises(MalformedError, match=r"h2 has sent something.*no place for worker\.1"):
+        place(Answering(HOSTS.all[1], less=("worker.1",)))
