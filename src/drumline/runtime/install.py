@@ -114,6 +114,9 @@ def _run(
         process.kill()
         process.wait()
         raise
+    finally:
+        if process.stdout:
+            process.stdout.close()
     if code:
         for line in last:
             sys.stdout.write(f"{line}\n")

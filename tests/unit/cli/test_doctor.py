@@ -95,3 +95,13 @@ def test_what_an_environment_of_the_run_installs_is_not_missed(home: Path, capsy
 def test_without_hosts_nobody_can_be_asked(home: Path, capsys: Captured) -> None:
     assert run(["doctor", "--on", "ssh"]) == 2
     assert capsys.readouterr().err.startswith("error: no hosts are named")
+
+
+def test_a_module_that_lies_in_the_project_is_not_imported_by_what_asks_for_versions(
+    home: Path, capsys: Captured
+) -> None:
+    Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\n")
+    Path("json.py").write_text("import pathlib; pathlib.Path(__file__).with_name('executed').touch()")
+    run(["doctor", "-o", "json"])
+    assert found(capsys)["torch"]["verdict"] in ("ok", "missing")
+    assert not Path("executed").exists()

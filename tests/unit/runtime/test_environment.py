@@ -149,3 +149,14 @@ def test_a_root_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> Non
     with pytest.raises(NotBuilt, match=r"cannot build .*: No such file or directory"):
         provide(str(tmp_path), f"{tmp_path}/no-python", [])
     assert kept(str(tmp_path)) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_an_environment_that_another_user_has_planted_is_none(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    for part in (Path(folder), Path(folder, MARK)):
+        assert is_ready(folder)
+        os.chown(part, 61_234, 61_234)
+        assert not is_ready(folder)
+        assert use(folder) is None
+        os.chown(part, 0, 0)

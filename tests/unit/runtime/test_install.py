@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.runtime.install import _settings_for_uv
+from drumline.runtime.install import _settings_for_uv, install
 
 
 def write(path: Path, find_links: str, *more: str) -> str:
@@ -48,3 +48,14 @@ def test_a_file_that_is_no_configuration_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "pip.conf").write_bytes(b"\xff find-links")
     environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_NO_INDEX": "1"}
     assert _settings_for_uv("/nowhere/bin/python", environ)["UV_NO_INDEX"] == "1"
+
+
+def test_a_pip_that_lies_in_the_project_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "environment").mkdir()
+    (tmp_path / "project" / "pip.py").write_text("import pathlib; pathlib.Path(__file__).with_name('executed').touch()")
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("PATH", "/nowhere")  # and so without uv
+    with (tmp_path / "lock").open("w") as lock:
+        assert install(str(tmp_path / "environment"), sys.executable, [], lock.fileno()) >= 0
+    assert not (tmp_path / "project" / "executed").exists()

@@ -1,0 +1,228 @@
+"""Another user of this machine plants what drumline would execute, believe or write through."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from drumline.run.state import Phase
+from drumline.runtime.unix import connect, listen
+from integration.local.runs import House, wait_until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+
+OTHER = 60_999
+# Each command that reads the data folder, with the words that it needs.
+COMMANDS = [
+    ["train"], ["status"], ["status", "1"], ["logs", "1"], ["events", "1"], ["wait", "1"], ["kill", "1"], ["rm", "1"],
+    ["resume", "1"], ["supervise", "1"], ["stacks", "1"], ["monitor", "--once"], ["monitor", "1", "--once"],
+    ["inspect", "1", "true"], ["cp", "1:x", "."], ["tensorboard", "1"], ["drill", "1"], ["warm"], ["warm", "stop"],
+    ["render"], ["doctor"],
+]  # fmt: skip
+
+
+def planted(house: House) -> Path:
+    """A failed run whose plan another user has replaced by one that writes `executed`."""
+    run = house.train("run: exit 1")
+    run.wait_for(Phase.FAILED)
+    plan = json.loads(run.folder.plan_file.read_text())
+    plan["replicas"][0]["argv"] = ["touch", f"{house.project}/executed"]
+    run.folder.plan_file.write_text(json.dumps(plan))
+    return run.path
+
+
+def refused_everywhere(house: House, reason: str, commands: list[list[str]] = COMMANDS) -> None:
+    house.write_spec("run: 'true'")
+    for words in commands:
+        answer = house.run(*words)
+        assert (answer.code, answer.out) == (3, ""), (words, answer)
+        error, hint = answer.err.splitlines()
+        assert error.startswith("error: the folder "), words
+        assert error.endswith(f" is not used, since others could have changed it: {reason}"), (words, error)
+        assert hint == "hint: set DRUMLINE_HOME to a folder that belongs to you and that only you can write"
+    assert not house.exists("executed")
+
+
+def test_the_attack_works_where_nobody_else_could_have_done_it(house: House) -> None:
+    planted(house)
+    assert house.run("resume", "1").code == 0
+    assert house.exists("executed")
+
+
+def test_a_home_that_others_can_write_is_refused_by_every_command(house: House) -> None:
+    planted(house)
+    house.home.chmod(0o777)
+    refused_everywhere(house, f"{house.home} can be written by others (mode 0777)")
+    house.home.chmod(0o700)
+
+
+def test_a_home_that_belongs_to_another_user_is_refused_by_every_command_of_root_too(house: House) -> None:
+    planted(house)
+    os.chown(house.home, OTHER, OTHER)
+    refused_everywhere(house, f"{house.home} belongs to user {OTHER}")
+    os.chown(house.home, 0, 0)
+
+
+def test_a_home_in_a_folder_that_others_can_write_is_refused_by_every_command(house: House) -> None:
+    planted(house)
+    house.path.chmod(0o777)
+    refused_everywhere(house, f"{house.path} can be written by others (mode 0777)")
+    house.path.chmod(0o700)
+
+
+def test_a_run_that_another_user_has_planted_is_refused_by_every_command_that_names_it(house: House) -> None:
+    path = planted(house)
+    commands = [words for words in COMMANDS if "1" in words and words[0] not in ("rm", "drill")]
+    for part in (path, path / "plan.json", path / "launch.json", path / "events.jsonl"):
+        os.chown(part, OTHER, OTHER)
+        refused_everywhere(house, f"{part} belongs to user {OTHER}", commands)
+        os.chown(part, 0, 0)
+    assert house.run("rm", "1").code == 0
+
+
+def test_a_supervisor_refuses_a_run_that_changed_hands_after_the_command_looked(house: House) -> None:
+    path = planted(house)
+    os.chown(path / "plan.json", OTHER, OTHER)
+    told = subprocess.run(
+        [sys.executable, "-c", SUPERVISE, str(path)], env=house.env, capture_output=True, text=True, check=True
+    )
+    assert f"plan.json belongs to user {OTHER}" in told.stdout
+    assert not house.exists("executed")
+
+
+SUPERVISE = """
+import json, sys
+from drumline.supervise.spare import Spare
+print(Spare().order(json.dumps({"run": sys.argv[1], "asked": ["ResumeRequested"]})))
+"""
+
+
+def test_root_with_the_home_of_a_user_is_told_to_name_a_folder_of_its_own(stranger: House) -> None:
+    """As with `sudo` that keeps HOME: what the user planted there would be executed by root."""
+    stranger.train("run: 'true'").wait_for(Phase.FINISHED)
+    user, stranger.before = stranger.before, ()
+    refused_everywhere(stranger, f"{stranger.path.parent} belongs to user {stranger.path.stat().st_uid}")
+    fresh = stranger.path / "fresh"
+    answer = stranger.run("train", env={"DRUMLINE_HOME": str(fresh)})
+    assert (answer.code, fresh.exists()) == (3, False)
+    stranger.before = user
+
+
+@pytest.mark.parametrize("name", ["last-run", "index.sqlite", "ledger/lock", "runs"])
+def test_a_link_that_was_planted_in_a_home_is_not_written_through(house: House, name: str) -> None:
+    house.train("run: 'true'").wait_for(Phase.FINISHED)
+    precious = house.path / "precious"
+    precious.write_text("precious")
+    part = house.home / name
+    if part.is_dir():
+        part.rename(house.path / "runs-of-others")
+        (house.path / "runs-of-others").chmod(0o777)
+        part.symlink_to(house.path / "runs-of-others")
+    else:
+        part.parent.mkdir(exist_ok=True)
+        part.unlink(missing_ok=True)
+        part.symlink_to(precious)
+    house.write_spec("run: 'true'\nresources: {cpus: 1}")
+    answer = house.run("train")
+    assert answer.code in (1, 3), answer
+    assert answer.err
+    assert precious.read_text() == "precious"
+
+
+def test_all_that_runs_leave_is_private_whatever_the_umask(house: House) -> None:
+    """Failed, restarted, killed and warm runs; an exception kept as data, metrics, stacks, claims, TensorBoard."""
+    house.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
+    del house.env["DRUMLINE_HOME"], house.env["XDG_CACHE_HOME"]
+    house.env |= {"HOME": str(house.path / "user"), "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    (house.path / "user").mkdir(mode=0o700)
+    house.home = house.path / "user" / ".local" / "share" / "drumline"
+    house.write("fail.py", FAILS)
+    spec = f"run: {sys.executable} fail.py\nrestart: 1\nresources: {{cpus: 0.1, memory: 200MiB}}\ntensorboard: true\n"
+    for warm in ("false", "true"):
+        house.train(f"{spec}warm: {warm}").wait_for(Phase.FAILED)
+    run = house.train("run: until [ -e $HERE/go ]; do sleep 0.01; done\nresources: {cpus: 0.1}")
+    run.wait_started()
+    assert house.run("monitor", "--once").code == 0
+    house.run("stacks", run.id)
+    assert house.run("kill", run.id).code == 0
+    assert house.run("status").code == 0
+    assert house.run("warm", "stop").code == 0
+    wait_until(lambda: not house.processes())
+    names = {path.name for path in house.home.rglob("*")}
+    assert {"error", "report", "log", "keeper", "plan.json", "supervisor.log", "last-run", "index.sqlite"} <= names
+    for path in [*(house.path / "user").rglob("*")]:
+        if "output" not in path.parts:
+            assert stat.S_IMODE(path.lstat().st_mode) in (0o700, 0o600), path
+
+
+FAILS = """
+from drumline import runtime
+runtime.record_errors()
+runtime.report(step=1, loss=0.5)
+raise ValueError("bad row")
+"""
+
+
+def test_a_socket_of_another_user_is_not_spoken_to(tmp_path: Path) -> None:
+    with listen(tmp_path / "control") as listener:
+        with acting_as(OTHER):
+            listener.listen()  # from now on the kernel says that it is theirs
+        with pytest.raises(PermissionError, match="a process of another user listens there"):
+            connect(tmp_path / "control")
+
+
+def test_a_supervisor_answers_no_other_user(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = house.train("run: until [ -e $HERE/go ]; do sleep 0.01; done")
+    run.wait_started()
+    own = connect(run.folder.socket_file)
+    assert own
+    with own, socket.socket(socket.AF_UNIX) as theirs:
+        own.sendall(b'{"do": "watch"}\n')
+        assert own.recv(99) == b'{"ok": true}\n'
+        monkeypatch.chdir(run.path)
+        run.path.chmod(0o711)  # as if the modes of folders and files did not keep others away
+        run.folder.socket_file.chmod(0o666)
+        with acting_as(OTHER), suppress(ConnectionError):
+            theirs.connect("control")
+            theirs.sendall(b'{"do": "stop", "force": true}\n')
+        with suppress(ConnectionError):
+            assert theirs.recv(99) == b""
+    assert run.state.phase is Phase.RUNNING
+    house.write("go", "")
+    run.wait_for(Phase.FINISHED)
+
+
+@contextmanager
+def acting_as(user: int) -> Iterator[None]:
+    """Be another user for a while, to the kernel and so to whoever asks it."""
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_ports_whose_names_another_user_holds_are_left_to_it(house: House) -> None:
+    first = house.train("run: 'true'")
+    first.wait_for(Phase.FINISHED)
+    port = int(next(event.addresses[0] for event in first.events if hasattr(event, "addresses")).rpartition(":")[2])
+    names = [socket.socket(socket.AF_UNIX) for _ in range(200)]
+    try:
+        for number, name in enumerate(names, start=port):
+            name.bind(f"\0drumline-port-{number}")
+        second = house.train("run: 'true'")
+        second.wait_for(Phase.FINISHED)
+    finally:
+        for name in names:
+            name.close()
+    taken = int(next(event.addresses[0] for event in second.events if hasattr(event, "addresses")).rpartition(":")[2])
+    assert taken not in range(port, port + len(names))

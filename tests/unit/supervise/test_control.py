@@ -1,0 +1,85 @@
+"""What a supervisor can be asked through its socket, and what becomes of everything else."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.run.event import StopRequested
+from drumline.runtime.unix import connect
+from drumline.supervise.control import ControlServer, LookAtStacks, Watch, parse_request
+from drumline.supervise.loop import EventLoop
+
+NO, YES = b'{"ok": false}\n', b'{"ok": true}\n'
+
+
+class Asked:
+    """A supervisor's socket, and what it was asked to stop."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.loop = path, EventLoop()
+        self.stops: list[StopRequested] = []
+        self.control = ControlServer(path, self.loop, self.stops.append)
+
+    def connect(self) -> socket.socket:
+        connection = connect(self.path)
+        assert connection
+        connection.settimeout(0.0)
+        return connection
+
+    def hear(self, connection: socket.socket) -> bytes:
+        """Let the supervisor work until it has answered; nothing if it has closed the connection."""
+        while True:
+            self.loop.turn()
+            try:
+                return connection.recv(4096)
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                return b""
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    supervisor = Asked(tmp_path / "control")
+    yield supervisor
+    supervisor.control.close()
+    supervisor.loop.close()
+
+
+def test_there_are_three_requests() -> None:
+    assert parse_request(b'{"do": "stop"}', 1.0) == StopRequested(False, 1.0)
+    assert parse_request(b'{"do": "stop", "force": true}', 1.0) == StopRequested(True, 1.0)
+    assert isinstance(parse_request(b'{"do": "watch"}', 1.0), Watch)
+    assert isinstance(parse_request(b'{"do": "stacks"}', 1.0), LookAtStacks)
+
+
+NONSENSE = [
+    b"", b"{", b"[]", b"7", b"null", b"{}", b'{"do": 5}', b'{"do": ["stop"]}', b'{"do": "run"}', b'{"do": "STOP"}',
+    b'{"do": "stop", "force": 1}', b'{"do": "stop", "force": "yes"}', b"\xff\xfe", b"\0\0\0\0", b'{"do": "\\ud800"}',
+    b"[" * 4000, b"9" * 4000, b"-" * 4000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NONSENSE, ids=[ascii(line[:20]) for line in NONSENSE])
+def test_what_is_no_request_is_answered_so_and_changes_nothing(asked: Asked, line: bytes) -> None:
+    with asked.connect() as connection:
+        connection.sendall(line + b"\n")
+        assert asked.hear(connection) == NO
+        connection.sendall(json.dumps({"do": "watch"}).encode() + b"\n")
+        assert asked.hear(connection) == YES
+    assert asked.stops == []
+
+
+def test_a_request_without_an_end_is_cut_off_and_others_are_heard(asked: Asked) -> None:
+    with asked.connect() as endless, asked.connect() as half, asked.connect() as other:
+        half.sendall(b'{"do": "st')
+        endless.sendall(b"x" * 10_000)
+        assert asked.hear(endless) == b""
+        other.sendall(b'{"do": "stop"}\n')
+        assert asked.hear(other) == YES
+    assert len(asked.stops) == 1

@@ -1,0 +1,116 @@
+"""A warm process outlives the run that started it, and has none of its secrets: not in its variables, nor in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.warm.client import Kind, make_wish, warm_folder
+from drumline.engine.local.warm.command import NotWarm
+from drumline.engine.local.warm.known import Known, known_warm_processes
+from drumline.run.event import ReplicaStarted
+from drumline.run.state import Phase
+from integration.local.runs import House, Run
+
+SECRET = "wq7-never-in-a-warm-process-7qw"
+SPEC = f"run: {sys.executable} show.py\nwarm: true\nenv: {{TOKEN: {{from: MY_SOURCE}}}}"
+SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+def train(house: House, spec: str, env: Mapping[str, str]) -> tuple[Run, dict[str, str]]:
+    """Run a script that shows its environment; return what it showed."""
+    house.write("show.py", SHOW)
+    run = house.train(spec, env=env)
+    run.wait_for(Phase.FINISHED)
+    return run, json.loads(run.log("worker.0"))
+
+
+def note(run: Run) -> str:
+    (found,) = {event.note for event in run.events if isinstance(event, ReplicaStarted)}
+    return found
+
+
+def only(house: House) -> Known:
+    (found,) = known_warm_processes(house.home)
+    return found
+
+
+def holds(pid: int, text: str) -> bool:
+    """Whether a process has a text anywhere: in the variables and words that it was started with, or in its memory."""
+    for name in ("environ", "cmdline"):
+        if text.encode() in Path(f"/proc/{pid}/{name}").read_bytes():
+            return True
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            match = re.match(r"([0-9a-f]+)-([0-9a-f]+) r", line)
+            if not match or line.endswith("[vvar]"):
+                continue
+            start, end = (int(number, 16) for number in match.groups())
+            try:
+                memory.seek(start)
+                if text.encode() in memory.read(end - start):
+                    return True
+            except (OSError, ValueError, OverflowError):
+                continue
+    return False
+
+
+def test_a_secret_reaches_the_replica_and_no_warm_process(house: House) -> None:
+    run, seen = train(house, SPEC, {"MY_SOURCE": SECRET, "PLAIN": "plainly-to-be-seen"})
+    assert note(run) == "warm"
+    assert seen["TOKEN"] == seen["MY_SOURCE"] == SECRET
+    warm = only(house).pid
+    assert holds(warm, "plainly-to-be-seen")  # where one looks, there is something to find
+    assert not holds(warm, SECRET)
+    files = [path for path in warm_folder(house.home).rglob("*") if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_a_warm_process_that_serves_two_runs_gives_each_its_own_secret_and_keeps_neither(house: House) -> None:
+    _, first = train(house, SPEC, {"MY_SOURCE": SECRET, "SSH_AUTH_SOCK": "/of/the/first"})
+    warm = only(house).pid
+    run, second = train(house, SPEC, {"MY_SOURCE": SECRET[::-1]})
+    assert (note(run), only(house).pid) == ("warm", warm)
+    assert (first["TOKEN"], second["TOKEN"]) == (SECRET, SECRET[::-1])
+    cold, by_itself = train(house, SPEC.replace("warm: true", "warm: false"), {"MY_SOURCE": SECRET[::-1]})
+    assert note(cold) == ""
+    assert json.dumps(second).replace(f"/runs/{run.id}/", "/runs/N/") == json.dumps(
+        {**by_itself, "DRUMLINE_RUN": run.id}
+    ).replace(f"/runs/{cold.id}/", "/runs/N/")
+    assert not holds(warm, SECRET)
+    assert not holds(warm, SECRET[::-1])
+
+
+def test_a_variable_whose_name_says_that_it_is_a_secret_is_left_out_too(house: House) -> None:
+    env = {"WANDB_API_KEY": SECRET, "AWS_SECRET_ACCESS_KEY": SECRET, "GITHUB_TOKEN": SECRET, "DB_PASSWORD": SECRET}
+    run, seen = train(house, f"run: {sys.executable} show.py\nwarm: true", env)
+    assert note(run) == "warm"
+    assert {seen[name] for name in env} == {SECRET}
+    assert not holds(only(house).pid, SECRET)
+
+
+def test_a_module_that_the_spec_names_is_imported_by_the_replica_where_there_are_secrets(house: House) -> None:
+    modules = house.project / "modules"
+    modules.mkdir()
+    (modules / "curious.py").write_text("import os\nSEEN = os.environ.get('TOKEN')\n")
+    house.write("show.py", "import curious; print(curious.SEEN)")
+    spec = SPEC.replace("warm: true", "warm: {import: [curious]}")
+    run = house.train(spec, env={"MY_SOURCE": SECRET, "PYTHONPATH": str(modules)})
+    run.wait_for(Phase.FINISHED)
+    assert (note(run), run.log("worker.0").decode()) == ("warm", f"{SECRET}\n")
+    assert only(house).modules == ()
+    assert not holds(only(house).pid, SECRET)
+
+
+@pytest.mark.parametrize("name", ["TF_XLA_FLAGS", "PYTHONPATH", "LD_PRELOAD_PATH"])
+def test_a_secret_that_an_import_reads_is_no_reason_to_have_it_in_a_warm_process(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").write_text("import tensorflow\n")
+    kind = Kind("tensorflow", (), 600.0, frozenset(), frozenset({name}))
+    with pytest.raises(NotWarm, match=f"{name} is a secret, and may be read when tensorflow is imported"):
+        make_wish(kind, [sys.executable, "train.py"], dict(os.environ), str(tmp_path))
