@@ -12,6 +12,11 @@ from typing import NamedTuple
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
 _ALIKE = re.compile(r"\{\{[^{}]*\}\}")
+# `{{ name` with one brace behind it, or with none before the next placeholder. Brace expansions and programs in other
+# languages have double braces as well: `{{a,b},c}`, `awk '{{print $1} …}'`.
+_UNCLOSED = re.compile(
+    r"\{\{\s*+[A-Za-z][A-Za-z0-9_-]*+(?![,.])(?=\s*+\}(?!\})|(?:[^{}$]|\$(?:\{[^{}]*\})?)*+(?:\{\{|\Z))"
+)
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?"
 # What touches a number could make something else of it: `$x2`, `~2`, `2>file`.
 _STICKY_BEFORE = r"[\w$~]"
@@ -31,6 +36,8 @@ _REFUSED = {
     "${{": "${{…}}; leave out the `$`",
     _TANGLED: "a command that is too tangled to follow",
 }
+# What a shell expects at the end of each kind of quotes and brackets; how `${` ends, shells do not agree.
+_CLOSING = {"'": "'", '"': '"', "`": "`", "$'": "'", "(": ")", "$(": ")", "$((": "))"}
 
 
 class Placeholder(NamedTuple):
@@ -54,6 +61,36 @@ def placeholders(text: str) -> Iterator[str]:
 def lookalikes(text: str) -> Iterator[str]:
     """What stands in double braces and is no placeholder; it is passed on as it is."""
     return (match[0] for match in _ALIKE.finditer(text) if not _PLACEHOLDER.fullmatch(match[0]))
+
+
+def unclosed_placeholders(text: str) -> Iterator[str]:
+    """Every `{{ name` in a plain text that no `}}` closes."""
+    return (match[0] for match in _UNCLOSED.finditer(text))
+
+
+def unfinished(command: str) -> Iterator[str]:
+    """Say of each `{{`, quote or bracket of a shell command that it is never closed; comments are left out."""
+    scanner = _Scanner(command)
+    while scanner.at < len(command):
+        match = _PLACEHOLDER.match(command, scanner.at)
+        if scanner.context == "#":
+            match = None
+        elif unclosed := _UNCLOSED.match(command, scanner.at):
+            yield describe_unclosed(unclosed[0])
+        if match:
+            scanner.skip(match.end())
+        else:
+            scanner.step()
+    if opened := scanner.still_open:
+        yield (
+            f"`{opened}` is never closed, and no shell can read that: close it with `{_CLOSING[opened]}`, or write a"
+            " backslash before it if it stands for itself"
+        )
+
+
+def describe_unclosed(text: str) -> str:
+    """Say that `{{ name` has no end."""
+    return f"`{text}` is never closed: write `{{{{ {text[2:].strip()} }}}}`"
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -133,6 +170,12 @@ class _Scanner:
         if self.context == _TANGLED:
             return _TANGLED
         return next((opened for opened in self._stack if opened in _REFUSED), self.context)
+
+    @property
+    def still_open(self) -> str | None:
+        """The innermost quotes or brackets that wait for their end; None also where only a shell could tell."""
+        opened = [each for each in self._stack if each != "#"]
+        return opened[-1] if opened and all(each in _CLOSING for each in opened) else None
 
     def step(self) -> str:
         """Take the next character, or the few that belong together."""

@@ -15,7 +15,14 @@ from drumline.plan.command import commands, mistaken_words, texts
 from drumline.plan.environment import complaints
 from drumline.plan.make import chief_of, data_of, roles_of
 from drumline.plan.name import variable_name
-from drumline.plan.parameters import lookalikes, placeholders, shell_placeholders
+from drumline.plan.parameters import (
+    describe_unclosed,
+    lookalikes,
+    placeholders,
+    shell_placeholders,
+    unclosed_placeholders,
+    unfinished,
+)
 from drumline.spec.types import Data, Network, Role, Run, Spec, Value
 from drumline.words import count, nearest
 
@@ -103,6 +110,8 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
             yield Finding(path, "the first word is empty: name a program")
         if mistake := mistaken_words(run):
             yield Finding(path, mistake)
+        for place, message in _unfinished(path, run):
+            yield Finding(place, message)
         filled = [placeholder for command in commands(run) for placeholder in shell_placeholders(command)]
         for name, trouble in dict.fromkeys((placeholder.name, placeholder.trouble) for placeholder in filled):
             if trouble:
@@ -115,7 +124,18 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
             yield Finding(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
 
 
+def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
+    """What is opened in a `run` and never closed, each with its place: that of the command where there are several."""
+    for index, command in enumerate(commands(run)):
+        place = path if isinstance(run.shell, str) else (*path, index)
+        yield from ((place, message) for message in dict.fromkeys(unfinished(command)))
+    for word in run.argv or ():
+        yield from ((path, describe_unclosed(text)) for text in unclosed_placeholders(word))
+
+
 def _about_parameters(spec: Spec) -> Iterator[Finding]:
+    for path, value in (*((path, each.value or "") for path, each in _values(spec)), *_folders(spec)):
+        yield from (Finding(path, describe_unclosed(text)) for text in unclosed_placeholders(value))
     used = dict.fromkeys(_placeholders(spec))
     for path, name in used:
         if name == "run":

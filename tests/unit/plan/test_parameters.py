@@ -18,6 +18,8 @@ from drumline.plan.parameters import (
     lookalikes,
     placeholders,
     shell_placeholders,
+    unclosed_placeholders,
+    unfinished,
 )
 
 # Each shell once, under whatever name it is `sh` here.
@@ -251,3 +253,51 @@ def test_placeholders_have_names_of_parameters(text: str, names: list[str]) -> N
 
 def test_what_only_looks_like_a_placeholder_is_named() -> None:
     assert list(lookalikes("{{ a }} {{ a.b }} {{}} {{ a | lower }}")) == ["{{ a.b }}", "{{}}", "{{ a | lower }}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "unclosed"),
+    [
+        ("{{ lr", ["{{ lr"]),
+        ("--a {{ a --b {{ b }} --c {{c", ["{{ a", "{{c"]),
+        ("{{ a } ${HOME}", ["{{ a"]),
+        ("{{ a --dir ${HOME} $x", ["{{ a"]),
+        ("{{ a }} {{ a b }} {{{ a }}} {{", []),
+        ("echo {{a,b},c} {{a..c},d}", []),
+        ("awk '{{print $1} {print $2}}'", []),
+        ('{"a": {"b": {}}}', []),
+    ],
+)
+def test_a_placeholder_without_an_end_is_found(text: str, unclosed: list[str]) -> None:
+    assert list(unclosed_placeholders(text)) == unclosed
+
+
+PIECES = [
+    "'", '"', "`", "(", ")", "$(", "${x}", "${", "}", "$((", "))", "\\", "#", " ", "\n", ";", "a", "1", "<<E\n", "$'",
+    "case a in", "esac", "{{ p }}",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_a_command_that_a_shell_can_read_is_never_called_unfinished(command: str) -> None:
+    if found := list(unfinished(command)):
+        filled = command.replace("{{ p }}", "p")
+        for shell in SHELLS:
+            read = subprocess.run([shell, "-n", "-c", filled], capture_output=True, text=True, check=False)
+            assert read.returncode or read.stderr, found
+
+
+@pytest.mark.parametrize("opened", ["'", '"', "`", "(", "$(", "$(("])
+def test_a_command_that_is_called_unfinished_is_refused_by_every_shell(opened: str) -> None:
+    (message,) = unfinished(f"echo a; echo {opened}x")
+    assert "is never closed" in message
+    for shell in SHELLS:
+        assert subprocess.run(
+            [shell, "-n", "-c", f"echo a; echo {opened}x"], capture_output=True, check=False
+        ).returncode
+
+
+@pytest.mark.timeout(20)
+def test_unfinished_quotes_are_found_in_time_that_grows_with_the_length_only() -> None:
+    assert list(unfinished("{{ a " * 50_000 + "'"))
