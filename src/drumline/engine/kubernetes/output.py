@@ -21,8 +21,10 @@ from typing import TypeVar
 
 from drumline.engine.kubernetes import inspect, names
 from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.shell import execute, keys, raw_terminal
 from drumline.engine.kubernetes.untar import unpack
 from drumline.engine.output import Volume, Written
@@ -34,6 +36,7 @@ T = TypeVar("T")
 
 _ABSENT = 44  # the exit code by which the script below says that there is no such file
 _GONE_SECONDS = 120.0
+_MOST_SAID_BYTES = 16 << 10
 _TAR = """
 pack() { if tar --hard-dereference --version >/dev/null 2>&1; then tar --hard-dereference -cf - "$1"
 elif command -v tar >/dev/null; then tar -cf - "$1"; else python3 -c 'import sys, tarfile
@@ -114,7 +117,7 @@ class ClusterOutput:
                 size = packed.tell()
                 packed.seek(0)
                 async with inspect.visit(api, self._plan) as pod:
-                    said = io.BytesIO()
+                    said = bytearray()
                     name = Path(os.path.abspath(source)).name  # noqa: PTH100
                     words = ["sh", "-c", _PUT, "sh", where, name, str(size)]
                     code = await execute(
@@ -137,15 +140,10 @@ class ClusterOutput:
         async def look(api: Api) -> list[Volume]:
             found = []
             for name in names.made_claims(self._plan):
-                try:
-                    claim = await api.read("PersistentVolumeClaim", name)
-                except RefusedError as error:
-                    if error.status == 404:
-                        continue
-                    raise
-                size = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
-                words = f"the claim {name} in {api.namespace}, {size or 'not bound'}, with all that is on it"
-                found.append(Volume(name, words))
+                if claim := await self._own_claim(api, name):
+                    size = text(mapping(mapping(claim.get("status")).get("capacity")).get("storage"))
+                    words = f"the claim {name} in {api.namespace}, {size or 'not bound'}, with all that is on it"
+                    found.append(Volume(name, words))
             return found
 
         return self._ask(look)
@@ -154,26 +152,39 @@ class ClusterOutput:
         """Delete these claims, and wait until they are gone; one that a pod has stays until that is over."""
 
         async def away(api: Api) -> None:
-            for name in names_of:
-                await api.delete("PersistentVolumeClaim", name)
+            claims = [claim for name in names_of if (claim := await self._own_claim(api, name))]
+            left = {str(claim["metadata"]["uid"]): name_of(claim) for claim in claims}
+            for uid, name in left.items():
+                await api.delete("PersistentVolumeClaim", name, uid=uid)
             deadline = time.monotonic() + _GONE_SECONDS
-            left = list(names_of)
             while left:
-                there = {each["metadata"]["name"] for each in await api.list("PersistentVolumeClaim")}
-                left = [name for name in left if name in there]
+                there = {each["metadata"]["uid"] for each in await api.list("PersistentVolumeClaim")}
+                left = {uid: name for uid, name in left.items() if uid in there}
                 if left and time.monotonic() > deadline:
+                    name = next(iter(left.values()))
                     raise EngineError(
-                        f"the claim {left[0]} is asked to go and does not",
-                        hint=f"somebody has it: `{api.where.kubectl} describe pvc {left[0]} -n {api.namespace}`",
+                        f"the claim {name} is asked to go and does not",
+                        hint=f"somebody has it: `{api.where.kubectl} describe pvc {name} -n {api.namespace}`",
                     )
                 await asyncio.sleep(0.2 if left else 0)
 
         self._ask(away)
 
+    async def _own_claim(self, api: Api, name: str) -> Object | None:
+        """Return a claim that was made for the run; None if there is none, or one of another under its name."""
+        try:
+            claim = await api.read("PersistentVolumeClaim", name)
+        except RefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+        labels = mapping(claim["metadata"].get("labels"))
+        return claim if labels.get(names.RUN) == names.base(self._plan) else None
+
     async def _take(self, api: Api, pod: str, where: str, scratch: Path) -> tuple[str, ...]:
         """Unpack what the pod sends, in a thread, since a tar is read as it comes; return what is left out."""
         reading, writing = os.pipe()
-        said = io.BytesIO()
+        said = bytearray()
         loop = asyncio.get_running_loop()
 
         def extract() -> tuple[str, ...]:
@@ -233,9 +244,12 @@ def _to(descriptor: int) -> Callable[[bytes], Awaitable[None]]:
     return write
 
 
-def _into(buffer: io.BytesIO) -> Callable[[bytes], Awaitable[None]]:
+def _into(buffer: bytearray) -> Callable[[bytes], Awaitable[None]]:
+    """Keep the end of what a command says, which may be without one."""
+
     async def write(data: bytes) -> None:
-        buffer.write(data)
+        buffer.extend(data)
+        del buffer[:-_MOST_SAID_BYTES]
 
     return write
 
@@ -260,6 +274,6 @@ async def _script() -> AsyncIterator[bytes]:
     yield b"\nexit\n"
 
 
-def _last(said: io.BytesIO) -> str:
-    lines = said.getvalue().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else ""
+def _last(said: bytearray) -> str:
+    lines = said.decode(errors="replace").strip().splitlines()
+    return text(lines[-1]) if lines else ""

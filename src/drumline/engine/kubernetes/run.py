@@ -20,6 +20,7 @@ from drumline.engine.kubernetes.makers import OPERATED, Makers
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
+from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Loop, Tell
@@ -239,7 +240,8 @@ class ClusterRun:
         for pod in change.objects:
             if is_silent(pod) and not is_to_go(pod):
                 lost = span(names.cluster(self._plan).lost_seconds)
-                self._warn(f"{pod['spec'].get('nodeName')} does not answer; in {lost}, its pods count as lost")
+                node = text(mapping(pod.get("spec")).get("nodeName"))
+                self._warn(f"{node} does not answer; in {lost}, its pods count as lost")
         later, self._later = self._later, []
         for call in later:
             call()

@@ -67,7 +67,8 @@ def _build(name: str, recipe: Recipe, builder: Builder) -> None:
     try:
         _require_same(name, recipe)
     except NotBuilt:
-        subprocess.run(builder.forget(name), capture_output=True, check=False)
+        quiet = subprocess.DEVNULL
+        subprocess.run(builder.forget(name), stdin=quiet, stdout=quiet, stderr=quiet, check=False)
         raise
     say(f"built {name} in {time.monotonic() - began:.0f} s")
 

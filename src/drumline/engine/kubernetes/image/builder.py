@@ -101,7 +101,8 @@ def _works(command: list[str], environ: Mapping[str, str] | None = None) -> bool
             command,
             env=None if environ is None else dict(environ),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,  # a registry may say as much as it likes
+            stderr=subprocess.DEVNULL,
             timeout=_ANSWER_SECONDS,
             check=False,
         )
