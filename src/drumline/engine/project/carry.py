@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.there.receive import MARK
-from drumline.engine.untrusted import clean_text, load_json, load_record, require_within
+from drumline.engine.untrusted import clean_text, load_json, load_record, require_path, require_within
 from drumline.errors import EngineError
 from drumline.words import bulk
 
@@ -241,6 +241,8 @@ class _Errand:
         answer, _ = await ask(self._shell, self._python, "receive", request, b"".join((*data, manifest)))
         try:
             received = load_record(Received, answer)
+            if manifest:
+                require_path(received.folder)
             for number in (received.free_bytes, received.written):
                 require_within(number, 0, _MOST_BYTES)
         except ValueError as error:

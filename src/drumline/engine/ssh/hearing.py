@@ -81,6 +81,19 @@ class Hearing:
         if (host, _FOREIGN) not in self._warned and not self._was_given(life, host):
             self._warn_once(host, _FOREIGN)
 
+    def find_room(self, host: str, event: RoomFound) -> None:
+        """Have an attempt placed that waits for room; not more often than a host may, but never not at all."""
+        if self._is_current(host, event.attempt) and (host, event) not in self._delayed:
+            if seconds := self._allowance(host).take(self._loop.now()):
+                self._delayed.add((host, event))
+                self._loop.call_later(seconds, partial(self._find_room_later, host, event))
+            else:
+                self._room(event)
+
+    def _find_room_later(self, host: str, event: RoomFound) -> None:
+        self._delayed.discard((host, event))
+        self.find_room(host, event)
+
     def _write(self, host: str, news: LogPiece | SmallFile) -> None:
         if kept := self._lives.given(news.life, host):
             self._lives.write(kept, news)
@@ -102,7 +115,7 @@ class Hearing:
             case ReplicaExited() as event:
                 self._end(host, event, news)
             case RoomFound() as event:
-                self._find_room(host, event)
+                self.find_room(host, event)
             case AttemptDelayed() | EngineFailed() | EngineWarned() as event:
                 if self._is_current(host, event.attempt) and self._is_allowed(host):
                     self._tell(event._replace(message=f"{host}: {event.message}"))
@@ -129,19 +142,6 @@ class Hearing:
             usage = None
         at = min(max(0.0, event.at_seconds - skew), self._loop.now())  # whatever its clock says, it is over by now
         self._ends.add(event._replace(at_seconds=at), by_our_clock(usage, skew) if usage else None)
-
-    def _find_room(self, host: str, event: RoomFound) -> None:
-        """Have an attempt placed that waits for room; not more often than a host may, but never not at all."""
-        if self._is_current(host, event.attempt) and (host, event) not in self._delayed:
-            if seconds := self._allowance(host).take(self._loop.now()):
-                self._delayed.add((host, event))
-                self._loop.call_later(seconds, partial(self._find_room_later, host, event))
-            else:
-                self._room(event)
-
-    def _find_room_later(self, host: str, event: RoomFound) -> None:
-        self._delayed.discard((host, event))
-        self._find_room(host, event)
 
     def _is_current(self, host: str, attempt: int) -> bool:
         """Whether a host may speak of this attempt; what it says late, of one that is over, is only dropped."""

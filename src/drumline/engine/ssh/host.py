@@ -39,6 +39,7 @@ from drumline.runtime.lock import is_locked
 _MOMENT_SECONDS = 0.02
 _LOOK_SECONDS = 0.5
 _SILENCE_SECONDS = 60.0
+_USE_SECONDS = 3600.0
 _TIDY_SECONDS = 1.0  # after a line that begins has had the host for itself
 
 
@@ -119,7 +120,14 @@ class Hand:
         self._follower.usage_of = self._usage_of
         self._engine.watch(self._run_dir, self._loop, self._follower.tell)
         self._loop.call_later(_TIDY_SECONDS, lambda: tidy(Path(runtime).parents[1]))
+        self._use(Path(runtime).parent)
         return self._do_facts(message)
+
+    def _use(self, package: Path) -> None:
+        """Note now and then that this package is used: agents of other hosts may see it, and not our lock on it."""
+        with suppress(OSError):
+            os.utime(package)
+        self._loop.call_later(_USE_SECONDS, lambda: self._use(package))
 
     def _do_facts(self, message: dict[str, Any]) -> dict[str, Any]:
         """What this host is and has; nothing needs to be opened for that."""

@@ -255,7 +255,7 @@ class SshRun:
         """Have a line placed that waits for this host."""
         if self._waits_at and self._waits_at[0] == host:
             attempt, self._waits_at = self._waits_at[1], None
-            self._tell(RoomFound(attempt))
+            self._hearing.find_room(host, RoomFound(attempt))
 
     def _hear(self, host: str, news: News) -> None:
         self._hearing.hear(host, news)

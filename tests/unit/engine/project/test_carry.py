@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ import pytest
 from drumline.engine.project import carry as carrying
 from drumline.engine.project.carry import Carried, carry, lay_out
 from drumline.engine.project.snapshot import Snapshot, take
+from drumline.engine.project.there.receive import MARK
 from drumline.engine.project.tree import walk
 from drumline.errors import EngineError
-from unit.engine.project.host import Host, listing
+from unit.engine.project.host import Answer, Host, listing
 
 STORE = "~/base/blobs"
 FOLDER = "~/base/runs/a b/project"
@@ -307,3 +309,53 @@ def test_the_same_content_has_the_same_name(project: Path, tmp_path: Path) -> No
     assert take(tmp_path / "copy").name == take(project).name
     (tmp_path / "copy/train.py").chmod(0o755)
     assert take(tmp_path / "copy").name != take(project).name
+
+
+class LyingHost:
+    """A host that answers as a test likes."""
+
+    host = "gpu1"
+
+    def __init__(self, said: bytes, code: int = 0, err: str = "") -> None:
+        self._answer = Answer(code, MARK + said, err)
+
+    async def run(self, argv: Sequence[str], given: bytes = b"", *, seconds: float, most_bytes: int) -> Answer:
+        assert seconds < float("inf")
+        assert most_bytes <= 64 << 20
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"no JSON",
+        b"[]",
+        b"{}",
+        b'{"damaged": []}',
+        b"[" * 100_000,
+        b'{"damaged": [], "folder": "/p", "free_bytes": 1, "missing": 5, "written": 1}',
+        b'{"damaged": [[]], "folder": "/p", "free_bytes": 1, "missing": [], "written": 1}',
+        b'{"damaged": [], "folder": ["/p"], "free_bytes": 1, "missing": [], "written": 1}',
+        b'{"damaged": [], "folder": "/p", "free_bytes": NaN, "missing": [], "written": 1}',
+        b'{"damaged": [], "folder": "/p", "free_bytes": -1, "missing": [], "written": 1}',
+        b'{"damaged": [], "folder": "/p", "free_bytes": 1, "missing": [], "written": true}',
+        b'{"damaged": [], "folder": "/p", "free_bytes": 1, "missing": [], "written": 1, "more": 1}',
+        b'{"damaged": [], "folder": "/p\\ud800", "free_bytes": 1, "missing": [], "written": 1}',
+    ],
+)
+def test_an_answer_that_no_host_gives_is_an_error_with_its_name(tmp_path: Path, said: bytes) -> None:
+    with pytest.raises(EngineError, match="gpu1 has answered something that drumline does not answer"):
+        asyncio.run(carry(LyingHost(said), take(tmp_path), "~/p", store="~/b"))
+
+
+def test_a_host_that_lacks_what_nobody_has_is_sent_nothing_else(tmp_path: Path) -> None:
+    said = b'{"damaged": ["x"], "folder": "/p", "free_bytes": 1, "missing": ["../../etc/passwd"]}'
+    with pytest.raises(EngineError, match="changes faster than it can be carried to gpu1"):
+        asyncio.run(carry(LyingHost(said), take(tmp_path), "~/p", store="~/b"))
+
+
+@pytest.mark.parametrize("said", [b'{"error": ["x"], "errno": [], "path": {}}', b'{"error": "x"}'])
+def test_a_refusal_in_another_form_is_told_as_far_as_it_can_be(tmp_path: Path, said: bytes) -> None:
+    with pytest.raises(EngineError, match="cannot be written on gpu1"):
+        asyncio.run(carry(LyingHost(said), take(tmp_path), "~/p", store="~/b"))
