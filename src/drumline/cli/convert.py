@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,11 +12,15 @@ from drumline.cli.terminal import print_document
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.load import check_spec, read_file, read_given
+from drumline.plan.assignment import read_assignment
 from drumline.spec.dialect import draft_of, reading_of, template_draft
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.write import write
 from drumline.spec.foreign import is_template
 from drumline.words import listed
+
+if TYPE_CHECKING:
+    from drumline.plan.address import Address
 
 EPILOG = """
 \b
@@ -27,6 +30,8 @@ Examples:
   drumline convert myjob.template.jinja > drumline.yml
   drumline convert --tf-config "$TF_CONFIG" --run 'python task.py' > drumline.yml
 """
+
+_TF_CONFIG = "TF_CONFIG"
 
 
 @click.command(epilog=EPILOG)
@@ -74,41 +79,60 @@ def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> Draft:
 
 def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> Draft:
     from drumline.cli.init import check_project, name_project  # noqa: PLC0415 - few come with one
-    from drumline.plan.address import parse_address  # noqa: PLC0415
     from drumline.plan.parse import parse_json  # noqa: PLC0415
     from drumline.plan.tfconfig import examine  # noqa: PLC0415
     from drumline.spec.dialect import tfconfig  # noqa: PLC0415
 
-    source = "TF_CONFIG"
-    text = _unquoted(read_file("-")[1].decode(errors="replace") if text == "-" else text)
-    examination = examine(text)
-    # Whose it is does not matter here: it may be missing.
-    found = examination.of("problem")
-    problems = [each for each in found if not (each.path.startswith("task") or each.message.startswith("`task` is m"))]
+    text, command = _value_and_command(read_file("-")[1].decode(errors="replace") if text == "-" else text)
+    # Which replica it belongs to does not matter here, and may be missing.
+    problems = [
+        Problem(_TF_CONFIG, None, each.path, each.message)
+        for each in examine(text).of("problem")
+        if not (each.converts or each.path.startswith("task") or each.message.startswith("`task` is m"))
+    ]
     if problems:
-        raise SpecError([Problem(source, None, path, message) for _, path, message in problems])
+        raise SpecError(problems)
     config = parse_json(text)
-    written = config.get("cluster") if isinstance(config, dict) else None
-    if not isinstance(written, dict) or not written:
-        raise InputError("TF_CONFIG has no cluster", hint='write `{"cluster": {"worker": ["a:2222", "b:2222"]}}`')
-    addresses = {
-        "chief" if role == "master" else role: [parse_address(each) for each in several]
-        for role, several in written.items()
-    }
+    assert isinstance(config, dict)  # anything else is a problem
+    cluster = _read_cluster(config.get("cluster"))
+    task, folder = config.get("task"), config.get("model_dir")
     return tfconfig.translate(
-        {role: [(each.host, each.port) for each in several] for role, several in addresses.items()},
-        source=source,
+        {role: [(each.host, each.port) for each in several] for role, several in cluster.items()},
+        source=_TF_CONFIG,
         project=name_project(Path()) if project is None else check_project(project),
-        run=run,
-        local=all(each.is_local for several in addresses.values() for each in several),
+        run=run or command or None,
+        local=all(each.is_local for several in cluster.values() for each in several),
+        has_evaluator=isinstance(task, dict) and task.get("type") == "evaluator",
+        model_dir=folder if isinstance(folder, str) else None,
     )
 
 
-def _unquoted(text: str) -> str:
-    """The value alone of a line as shells have it: `export TF_CONFIG='…'`."""
-    if not re.match(r"\s*(export\s+)?TF_CONFIG=", text):
-        return text
+def _read_cluster(written: object) -> dict[str, list[Address]]:
+    """The addresses of each role, in the order of their indexes; raise SpecError where an index has none."""
+    from drumline.plan.address import parse_address  # noqa: PLC0415 - few come with one
+
+    if not isinstance(written, dict) or not written:
+        raise InputError("TF_CONFIG has no cluster", hint='write `{"cluster": {"worker": ["a:2222", "b:2222"]}}`')
+    cluster: dict[str, list[Address]] = {}
+    problems = []
+    for role, several in written.items():
+        items = several.items() if isinstance(several, dict) else enumerate(several)
+        indexed = {int(index): parse_address(address) for index, address in items}
+        missing = [f"{role}.{index}" for index in range(max(indexed)) if index not in indexed]
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            message = f"{listed(missing)} {verb} not listed, and a spec needs the whole cluster; add every address"
+            problems.append(Problem(_TF_CONFIG, None, f"cluster.{role}", message))
+        cluster["chief" if role == "master" else role] = [indexed[index] for index in sorted(indexed)]
+    if problems:
+        raise SpecError(problems)
+    return cluster
+
+
+def _value_and_command(text: str) -> tuple[str, str]:
+    """The value and the command of a line for a shell, such as `TF_CONFIG='…' python x.py`; any other text as it is."""
     try:
-        return shlex.split(text, comments=True)[-1].removeprefix("TF_CONFIG=")
-    except ValueError:
-        raise InputError("TF_CONFIG: a quote in it is never closed", hint="give the JSON alone") from None
+        assignment = read_assignment(text)
+    except ValueError as error:
+        raise InputError(f"TF_CONFIG: {error}", hint="give the JSON alone") from None
+    return assignment or (text, "")

@@ -16,6 +16,7 @@ from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.plan.address import Address, parse_addresses
+from drumline.plan.assignment import read_assignment
 from drumline.plan.parse import MAX_CHARACTERS
 from drumline.plan.rendezvous.tensorflow import tf_config
 from drumline.plan.tfconfig import Examination, Finding, examine
@@ -107,7 +108,7 @@ def check(file: str | None, form: str) -> None:
     It is read from the environment variable, or from FILE (`-` is standard input).
     """
     source, text = _read_text(file)
-    examination = examine(text)
+    examination = examine(text if file is None else _value_of(text, source))
     problems = examination.of("problem")
     if form == "json":
         print_json(_data(examination))
@@ -122,9 +123,18 @@ def check(file: str | None, form: str) -> None:
         print_line(f"{source} is fine: {examination.who}")
 
 
+def _value_of(text: str, source: str) -> str:
+    """The value alone of a line for a shell that a file holds: `export TF_CONFIG='…'`; any other text as it is."""
+    try:
+        assignment = read_assignment(text)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}", hint="write the JSON alone into it") from None
+    return assignment.value if assignment else text
+
+
 def show_all(findings: Sequence[Finding], source: str = "") -> None:
     """Say findings on stderr, each with where it stands; nobody reads more than a screenful or two."""
-    for level, path, message in findings[:_MAX_SHOWN]:
+    for level, path, message, _ in findings[:_MAX_SHOWN]:
         place = f"{source}: {path}" if source and path else source or path
         match level:
             case "problem":
@@ -166,7 +176,7 @@ def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Findi
     """What `check` would say to the node that knows of everyone; its problems are ours."""
     config = tf_config(cluster, next((node for node in nodes if node.role == "evaluator"), nodes[0]))
     findings = [finding._replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).findings]
-    problems = [Problem(path, None, "", message) for level, path, message in findings if level == "problem"]
+    problems = [Problem(path, None, "", message) for level, path, message, _ in findings if level == "problem"]
     if problems:
         raise SpecError(problems)
     return findings

@@ -17,12 +17,14 @@ from drumline.words import count, listed
 # Linux gives one variable 32 pages, for its name, the `=`, the value and a zero.
 MAX_VALUE_BYTES = 32 * 4096 - len("TF_CONFIG=") - 1
 
-# What TensorFlow reads; what platforms write beside it, for nobody.
-_KEYS = ("cluster", "task", "rpc_layer", "session_master")
+# What TensorFlow reads; what only Estimator reads; what platforms write beside it.
+_KEYS = ("cluster", "task", "rpc_layer", "session_master", "model_dir", "service", "eval_session_master")
+_OF_ESTIMATOR = ("model_dir", "service", "eval_session_master")
 _TASK_KEYS = ("type", "index")
 _WRITTEN_BY = {
     "environment": "Kubeflow and Google Cloud",
     "job": "Google Cloud",
+    "sparseCluster": "Kubeflow for workers that come and go, for the script to read",
     "task.trial": "Google Cloud",
     "task.cloud": "Google Cloud",
 }
@@ -39,6 +41,7 @@ class Finding(NamedTuple):
     level: Level
     path: str
     message: str
+    converts: bool = False  # a problem of this text alone: a spec that is made of it does not have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,9 @@ def examine(text: str) -> Examination:
         *_about_keys("", config, _KEYS),
         *_about_cluster(config),
         *_about_addresses(nodes.values()),
-        *_about_line_up(counts, role),
+        *_about_line_up(counts, role, is_whole=all(node.index < counts[node.role] for node in nodes)),
         *_about_task(config),
-        *_about_membership(config.get("cluster"), counts, role, index),
+        *_about_membership(config.get("cluster"), nodes, role, index),
     )
     me = None if role is None or index is None else ReplicaId(role, index)
     # The evaluator may be missing from its own cluster as well.
@@ -119,10 +122,16 @@ def _nodes(cluster: object) -> Iterator[Node]:
     seen: Counter[str] = Counter()
     for key, values in cluster.items():
         role = "chief" if key == "master" else key
-        if role in ROLES and isinstance(values, list):
+        if role not in ROLES:
+            continue
+        if isinstance(values, list):
             for position, value in enumerate(values):
                 yield Node(ReplicaId(role, seen[role]), f"cluster.{key}[{position}]", value)
                 seen[role] += 1
+        elif isinstance(values, Object):
+            for key_of_one, value in values.items():
+                if (index := _as_index(key_of_one)) is not None:
+                    yield Node(ReplicaId(role, index), f"cluster.{key}[{index}]", value)
 
 
 def _role(task: object) -> str | None:
@@ -131,10 +140,14 @@ def _role(task: object) -> str | None:
     return role if isinstance(role, str) and role in ROLES else None
 
 
+def _as_index(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
 def _index(task: object) -> int | None:
     index = task.get("index") if isinstance(task, Object) else None
-    if isinstance(index, str) and index.isascii() and index.isdecimal() and len(index) < 10:
-        return int(index)
+    if isinstance(index, str):
+        return _as_index(index)
     return index if isinstance(index, int) and not isinstance(index, bool) and index >= 0 else None
 
 
@@ -155,6 +168,8 @@ def _about_keys(path: str, value: Object, known: Collection[str]) -> Iterator[Fi
         place = spell_path(path, key)
         if writer := _WRITTEN_BY.get(place):
             yield _note(place, f"is written by {writer}; TensorFlow does not read it, no harm is done")
+        elif not path and key in _OF_ESTIMATOR:
+            yield _note(place, "is read by Estimator only")
         elif key not in known:
             yield _warning(place, f"is nothing that TensorFlow reads{suggest(key, known)}")
 
@@ -173,16 +188,32 @@ def _about_cluster(config: Object) -> Iterator[Finding]:
     for key, values in cluster.items():
         path = spell_path("cluster", key)
         if key == "master":
-            yield _problem(path, _MASTER)
+            yield _problem(path, _MASTER, converts=True)
         elif key not in ROLES:
             yield _problem(path, f"is not a role; {_ROLES}{suggest(key, ROLES)}")
             continue
         if isinstance(values, str):
             yield _problem(path, f"expected a list of `host:port`, got {kind_of(values)}; put it in brackets")
+        elif isinstance(values, Object):
+            yield from _about_sparse(path, values)
         elif not isinstance(values, list):
             yield _problem(path, f"expected a list of `host:port`, got {kind_of(values)}")
         elif not values:
             yield _problem(path, "is an empty list, which makes TensorFlow crash; leave the role out")
+
+
+def _about_sparse(path: str, values: Object) -> Iterator[Finding]:
+    """A role that lists some of its replicas only, each by its index."""
+    yield from _about_keys(path, values, values)
+    for key in values:
+        if _as_index(key) is None:
+            yield _problem(spell_path(path, key), 'expected an index, such as "1", with its address')
+    indexes = sorted(index for key in values if (index := _as_index(key)) is not None)
+    if not values:
+        yield _problem(path, "is empty, which makes TensorFlow crash; leave the role out")
+    elif indexes and indexes != list(range(len(indexes))):
+        numbers = listed([str(index) for index in indexes])
+        yield _note(path, f"lists {'index' if len(indexes) == 1 else 'indexes'} {numbers} only, as TensorFlow allows")
 
 
 def _about_addresses(nodes: Iterable[Node]) -> Iterator[Finding]:
@@ -210,8 +241,8 @@ def _about_addresses(nodes: Iterable[Node]) -> Iterator[Finding]:
         )
 
 
-def _about_line_up(counts: Counter[str], role: str | None) -> Iterator[Finding]:
-    """Which roles are there, and how many of each."""
+def _about_line_up(counts: Counter[str], role: str | None, *, is_whole: bool) -> Iterator[Finding]:
+    """Which roles are there, and how many of each; a cluster that is not whole lists some of its replicas only."""
     for single in ("chief", "evaluator"):
         if counts[single] > 1:
             yield _problem(f"cluster.{single}", f"there is at most one {single}, not {counts[single]}")
@@ -220,6 +251,7 @@ def _about_line_up(counts: Counter[str], role: str | None) -> Iterator[Finding]:
             "cluster.evaluator",
             "belongs in the evaluator's own TF_CONFIG only: listed here, the training takes it for one of its own"
             " and waits for it",
+            converts=True,
         )
     trainers = counts["chief"] + counts["worker"]
     if counts["ps"] and not trainers:
@@ -237,7 +269,7 @@ def _about_line_up(counts: Counter[str], role: str | None) -> Iterator[Finding]:
             "cluster.ps",
             "this is for ParameterServerStrategy; a mirrored strategy with ps in its cluster hangs without a word",
         )
-    elif trainers == 1 and not counts["evaluator"] and role != "evaluator":
+    elif trainers == 1 and is_whole and not counts["evaluator"] and role != "evaluator":
         yield _note("cluster", "has one node only: that works, and without TF_CONFIG it works as well")
 
 
@@ -269,18 +301,25 @@ def _about_task(config: Object) -> Iterator[Finding]:
         yield _problem("task.index", f"expected a whole number, got {kind_of(index)}")
 
 
-def _about_membership(cluster: object, counts: Counter[str], role: str | None, index: int | None) -> Iterator[Finding]:
+def _about_membership(
+    cluster: object, nodes: Collection[ReplicaId], role: str | None, index: int | None
+) -> Iterator[Finding]:
     """Whether the task is in the cluster; what the cluster lists badly was said before."""
     if role is None or not isinstance(cluster, Object) or not cluster:
         return
     written = role in cluster or (role == "chief" and "master" in cluster)
-    size = counts[role] or (1 if role == "evaluator" else 0)
-    if not size and not written:
+    indexes = sorted(node.index for node in nodes if node.role == role) or ([0] if role == "evaluator" else [])
+    if not indexes and not written:
+        counts = Counter(node.role for node in nodes)
         have = listed([count(counts[role], role) for role in ROLES if counts[role]])
         yield _problem("task.type", f"`{role}` is not in the cluster, which has {have or 'nobody'}")
-    elif size and index is not None and index >= size:
-        last = f"the only {role}" if size == 1 else f"the last of {count(size, role)}"
-        yield _problem("task.index", f"{kind_of(index)} is outside the cluster: {last} has index {size - 1}")
+    elif indexes and index is not None and index not in indexes:
+        if indexes == list(range(len(indexes))):
+            only = f"the only {role}" if len(indexes) == 1 else f"the last of {count(len(indexes), role)}"
+            last = f"{only} has index {indexes[-1]}"
+        else:
+            last = f"of `{role}` it lists {listed([str(each) for each in indexes])} only"
+        yield _problem("task.index", f"{kind_of(index)} is outside the cluster: {last}")
 
 
 def _describe(me: ReplicaId, chief: ReplicaId | None, nodes: Mapping[ReplicaId, Node], counts: Counter[str]) -> str:
@@ -290,12 +329,14 @@ def _describe(me: ReplicaId, chief: ReplicaId | None, nodes: Mapping[ReplicaId, 
         return f"{node} on {quote(str(nodes[node].value))[1:-1]}" if node in nodes else str(node)
 
     others = [count(counts[role], role) for role in ROLES if counts[role] and role != me.role]
-    if not others and counts[me.role] < 2:
+    if not others and counts[me.role] < 2 and me.index == 0:
         return f"this node is {at(me)}, all alone"
     if not counts["chief"]:
         others.append("no chief")
     if me.role in ("chief", "evaluator"):
         place = f"the {me.role}"
+    elif any(node.role == me.role and node.index >= counts[me.role] for node in nodes):
+        place = f"one of the replicas of {me.role}"
     elif counts[me.role] == 1:
         place = f"the only {me.role}"
     else:

@@ -212,3 +212,46 @@ def test_json_is_a_riseml_yml_too(folder: Path, capfd: pytest.CaptureFixture[str
     (folder / "riseml.yml").write_text('{"project": "digits", "train": {"run": "python train.py"}}')
     assert run(["check"]) == 0
     assert capfd.readouterr().out.startswith("riseml.yml is fine: digits")
+
+
+def test_the_tf_config_of_an_evaluator_keeps_the_evaluator(capfd: pytest.CaptureFixture[str]) -> None:
+    typed = {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "evaluator", "index": 0}}
+    found = tf_configs(capfd, "--tf-config", json.dumps(typed), "--run", "python x.py")
+    assert [each["task"]["type"] for each in found] == ["chief", "worker", "evaluator"]
+    assert run(["convert", "--tf-config", json.dumps(typed)]) == 0
+    assert "says not on which host the evaluator runs: it is put on a; change `hosts`" in capfd.readouterr().err
+
+
+def test_the_evaluator_of_a_cluster_on_this_machine_is_kept_as_well(capfd: pytest.CaptureFixture[str]) -> None:
+    typed = {"cluster": {"worker": ["localhost:1", "localhost:2"]}, "task": {"type": "evaluator", "index": 0}}
+    found = tf_configs(capfd, "--tf-config", json.dumps(typed), "--run", "python x.py")
+    assert [each["task"]["type"] for each in found] == ["worker", "worker", "evaluator"]
+
+
+def test_what_a_spec_says_right_by_itself_does_not_stop_a_conversion(capfd: pytest.CaptureFixture[str]) -> None:
+    typed = {
+        "cluster": {"master": ["m:1"], "worker": ["a:1"], "evaluator": ["e:1"]},
+        "task": {"type": "worker", "index": "0"},
+    }
+    found = tf_configs(capfd, "--tf-config", json.dumps(typed))
+    assert [each["task"]["type"] for each in found] == ["chief", "worker", "evaluator"]
+    assert found[0]["cluster"] == {"chief": ["m:1"], "worker": ["a:1"]}
+
+
+def test_a_line_with_a_command_says_what_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", "--tf-config", f"TF_CONFIG='{TYPED}' python x.py --lr 1"]) == 0
+    assert "run: python x.py --lr 1\n" in capfd.readouterr().out
+
+
+def test_a_cluster_by_index_is_converted_if_it_is_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    whole = {"cluster": {"worker": {"1": "b:1", "0": "a:1"}}}
+    assert tf_configs(capfd, "--tf-config", json.dumps(whole))[0]["cluster"] == {"worker": ["a:1", "b:1"]}
+    assert run(["convert", "--tf-config", '{"cluster": {"worker": {"1": "b:1"}}}']) == 2
+    assert "TF_CONFIG: cluster.worker: worker.0 is not listed, and a spec needs" in capfd.readouterr().err
+
+
+def test_the_folder_that_estimator_reads_from_tf_config_is_the_output(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", "--tf-config", json.dumps({**json.loads(TYPED), "model_dir": "/models"})]) == 0
+    out, err = capfd.readouterr()
+    assert "output: /models\n" in out
+    assert "model_dir: `/models` is not in the TF_CONFIG that drumline writes" in err

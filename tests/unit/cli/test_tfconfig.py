@@ -405,3 +405,15 @@ def test_all_nodes_lines_can_be_run_as_they_are() -> None:
 
 def output_of(argv: list[str], script: str) -> str:
     return subprocess.run(argv, input=script, text=True, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize("line", ["export TF_CONFIG='%s'", "TF_CONFIG='%s' python x.py", "TF_CONFIG=%s"])
+def test_a_line_for_a_shell_is_checked_for_the_value_that_it_sets(line: str) -> None:
+    answer = type_in("check", "-", stdin=(line % (TWO_JSON % 1)).encode())
+    assert answer.code == 0
+    assert answer.out.startswith("<stdin> is fine: this node is worker.1")
+
+
+def test_a_line_for_a_shell_whose_quote_stays_open_is_refused() -> None:
+    answer = type_in("check", "-", stdin=b"export TF_CONFIG='{")
+    assert (answer.code, answer.err.splitlines()[0]) == (2, "error: <stdin>: a quote in it is never closed")

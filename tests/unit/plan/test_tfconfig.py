@@ -108,7 +108,18 @@ def test_a_text_that_is_no_object_gets_one_sentence(text: str, sentence: str) ->
             config({"worker": "a:2222"}),
             [("cluster.worker", 'expected a list of `host:port`, got the text "a:2222"; put it in brackets')],
         ),
-        (config({"worker": {"0": "a:2222"}}), [("cluster.worker", "expected a list of `host:port`, got an object")]),
+        (config({"worker": {}}), [("cluster.worker", "is empty, which makes TensorFlow crash; leave the role out")]),
+        (
+            config({"worker": {"0": "a:1", "one": "b:1", "2": "c"}}),
+            [
+                ("cluster.worker.one", 'expected an index, such as "1", with its address'),
+                ("cluster.worker[2]", "`c` has no port: write `c:2222`"),
+            ],
+        ),
+        (
+            config({"worker": {"1": "b:1", "3": "d:1"}, "chief": ["c:1"]}, "worker", 2),
+            [("task.index", "2 is outside the cluster: of `worker` it lists 1 and 3 only")],
+        ),
         (config({"worker": None}), [("cluster.worker", "expected a list of `host:port`, got null")]),
         (
             config({**WORKERS, "ps": []}),
@@ -463,3 +474,26 @@ def test_broken_characters_from_the_environment_are_shown_as_escapes(character: 
     examination = examine(text)
     assert examination.findings
     check_examination(examination)
+
+
+def test_a_cluster_that_lists_some_replicas_by_their_index_is_read_as_tensorflow_reads_it() -> None:
+    found = examine(config({"chief": ["c:1"], "worker": {"1": "b:1"}, "ps": ["p:1"]}, "worker", 1))
+    assert found.ok
+    assert found.task == ReplicaId("worker", 1)
+    assert ("cluster.worker", "lists index 1 only, as TensorFlow allows") in said(found, "note")
+    assert found.who == (
+        "this node is worker.1 on b:1, one of the replicas of worker with 1 chief and 1 ps; chief.0 on c:1 is the chief"
+    )
+
+
+def test_a_cluster_that_lists_one_of_several_workers_is_not_called_alone() -> None:
+    found = examine(config({"worker": {"1": "b:1"}}, "worker", 1))
+    assert said(found, "note") == [("cluster.worker", "lists index 1 only, as TensorFlow allows")]
+    assert "alone" not in found.who
+
+
+@pytest.mark.parametrize("key", ["model_dir", "service", "eval_session_master"])
+def test_what_estimator_reads_is_no_mistake(key: str) -> None:
+    found = examine(json.dumps({**json.loads(config(WORKERS)), key: "x"}))
+    assert said(found, "warning") == []
+    assert (key, "is read by Estimator only") in said(found, "note")

@@ -12,9 +12,19 @@ _ROLES = ("chief", "worker", "ps", "evaluator")
 
 
 def translate(
-    cluster: Mapping[str, Sequence[tuple[str, int]]], *, source: str, project: str, run: str | None, local: bool
+    cluster: Mapping[str, Sequence[tuple[str, int]]],
+    *,
+    source: str,
+    project: str,
+    run: str | None,
+    local: bool,
+    has_evaluator: bool = False,
+    model_dir: str | None = None,
 ) -> Draft:
-    """The spec of a cluster of roles and addresses; `local` if all of them are this machine."""
+    """The spec of a cluster of roles and addresses; `local` if all of them are this machine.
+
+    An evaluator may be there without an address, as in its own TF_CONFIG. Estimator takes `model_dir` from TF_CONFIG.
+    """
     draft = Draft("", Spot(source, 1))
 
     def spot(*path: str | int) -> Spot:
@@ -32,6 +42,17 @@ def translate(
         draft.put(("roles", role, "port"), [port for _, port in addresses], spot(role))
         if not local:
             draft.put(("roles", role, "hosts"), [host for host, _ in addresses], spot(role))
+    if has_evaluator and not cluster.get("evaluator"):
+        draft.put(("roles", "evaluator", "replicas"), 1, spot(), "It has no address in TF_CONFIG.")
+        if not local:
+            host = next(addresses[0][0] for role in _ROLES if (addresses := cluster.get(role)))
+            draft.put(("roles", "evaluator", "hosts"), [host], spot())
+            task = Spot(source, 1, ("task",))
+            draft.lose(
+                task, f"says not on which host the evaluator runs: it is put on {host}; change `hosts` to move it"
+            )
+    if model_dir is not None:
+        _put_model_dir(draft, model_dir)
     if local:
         draft.put(("engine", "default"), "local", draft.spot, "All of them are this machine.")
         return draft
@@ -41,3 +62,15 @@ def translate(
     note = "`host` is what ssh calls it, `address` what peers and roles do: change the former where they differ."
     draft.put(("engine", "ssh", "hosts"), entries, draft.spot, note)
     return draft
+
+
+def _put_model_dir(draft: Draft, folder: str) -> None:
+    """Put the folder that Estimator took from TF_CONFIG, which drumline writes without it, as the output."""
+    spot = Spot(draft.spot.source, 1, ("model_dir",))
+    if "://" not in folder and folder:
+        draft.put(("output",), folder, spot, "OUTPUT_DIR names it.")
+    draft.lose(
+        spot,
+        f"`{folder}` is not in the TF_CONFIG that drumline writes: pass it in the script,"
+        ' `RunConfig(model_dir=os.environ["OUTPUT_DIR"])`, or as an argument of the command',
+    )

@@ -1,0 +1,73 @@
+"""A TF_CONFIG in a line for a shell: `export TF_CONFIG='…'`, `TF_CONFIG='…' python x.py`, or what `env` prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+_NAME = re.compile(r"(?:\A|(?<=[\s;&|(]))TF_CONFIG=")
+# What may stand before it: other variables, and the words that set one.
+_BEFORE = re.compile(r"(?:export|declare|typeset|set|env|local|-\w+|[A-Za-z_]\w*=\S*|[\s;&|(])*")
+_SETS_ONLY = re.compile(r"(?:export|declare|typeset|set|local)\b[^;&|\n]*\Z")
+
+
+class Assignment(NamedTuple):
+    """The value that a line gives to TF_CONFIG, and the command that stands behind it; empty if none does."""
+
+    value: str
+    command: str
+
+
+def read_assignment(text: str) -> Assignment | None:
+    """Read a line of a shell that sets TF_CONFIG; None for any other text. Raise ValueError if a quote stays open."""
+    name = _NAME.search(text)
+    if name is None or not _BEFORE.fullmatch(text, 0, name.start()):
+        return None
+    if text[name.end() :].startswith("{"):  # `env` prints it without quotes
+        return Assignment(*_split_json(text[name.end() :]))
+    value, end = _read_word(text, name.end())
+    rest = text[end:]
+    if _SETS_ONLY.search(text[: name.start()]):  # what follows in its own command are variables as well
+        rest = re.sub(r"\A[^;&|\n]*", "", rest)
+    return Assignment(value, _command(rest))
+
+
+def _split_json(text: str) -> tuple[str, str]:
+    """An object and the command behind it; the whole text if it is no object."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return text, ""
+    return text[:end], _command(text[end:])
+
+
+def _command(text: str) -> str:
+    return text.strip("; &|)\t\r\n")
+
+
+def _read_word(text: str, start: int) -> tuple[str, int]:
+    """One word of a shell without its quotes, and where it ends."""
+    value: list[str] = []
+    at = start
+    while at < len(text) and text[at] not in " \t\r\n;&|)":
+        char = text[at]
+        if char == "'":
+            end = text.find("'", at + 1)
+            if end < 0:
+                raise ValueError("a quote in it is never closed")
+            value.append(text[at + 1 : end])
+            at = end + 1
+        elif char == '"':
+            inside = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL).match(text, at)
+            if inside is None:
+                raise ValueError("a quote in it is never closed")
+            value.append(re.sub(r'\\([$`"\\\n])', lambda match: match[1].strip("\n"), inside[1]))
+            at = inside.end()
+        elif char == "\\":
+            value.append(text[at + 1 : at + 2].strip("\n"))
+            at += 2
+        else:
+            value.append(char)
+            at += 1
+    return "".join(value), at
