@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from drumline.runtime.unix import connect, listen
-from integration.local.runs import House, wait_until
+from integration.local.runs import House, Run, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
@@ -214,7 +215,7 @@ def acting_as(user: int) -> Iterator[None]:
 def test_ports_whose_names_another_user_holds_are_left_to_it(house: House) -> None:
     first = house.train("run: 'true'")
     first.wait_for(Phase.FINISHED)
-    port = int(next(event.addresses[0] for event in first.events if hasattr(event, "addresses")).rpartition(":")[2])
+    port = port_of(first)
     names = [socket.socket(socket.AF_UNIX) for _ in range(200)]
     try:
         for number, name in enumerate(names, start=port):
@@ -224,5 +225,9 @@ def test_ports_whose_names_another_user_holds_are_left_to_it(house: House) -> No
     finally:
         for name in names:
             name.close()
-    taken = int(next(event.addresses[0] for event in second.events if hasattr(event, "addresses")).rpartition(":")[2])
-    assert taken not in range(port, port + len(names))
+    assert port_of(second) not in range(port, port + len(names))
+
+
+def port_of(run: Run) -> int:
+    placed = next(event for event in run.events if isinstance(event, AttemptPlaced))
+    return int(placed.addresses[0].rpartition(":")[2])

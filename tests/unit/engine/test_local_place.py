@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -208,3 +209,26 @@ def test_an_engine_that_this_version_does_not_have_is_said_so(tmp_path: Path) ->
     with pytest.raises(EngineError) as refused:
         open_engine("slurm", Site(tmp_path, tmp_path, 1))
     assert refused.value.message == "this version of drumline cannot run on `slurm`"
+
+
+def test_a_port_whose_name_another_user_holds_is_passed_over_and_where_all_are_held_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        first = probe.getsockname()[1]
+    module = import_module("drumline.engine.local.place")  # the package has a function of that name
+    monkeypatch.setattr(module, "_PICKED_PORTS", (range(first, first + 20),))
+    monkeypatch.setattr(module, "_ephemeral_ports", lambda: range(0))
+    names = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+    try:
+        for number, name in enumerate(names[:10]):
+            name.bind(f"\0drumline-port-{first + number}")
+        assert ports("framework: plain", tmp_path)["worker.0"] >= first + 10
+        for number, name in enumerate(names[10:], start=10):
+            name.bind(f"\0drumline-port-{first + number}")
+        with pytest.raises(EngineError, match=r"no free port is left on this machine for worker\.0"):
+            ports("framework: plain", tmp_path)
+    finally:
+        for name in names:
+            name.close()
