@@ -63,4 +63,6 @@ def remove_on_hosts(details: RunDetails) -> Iterator[str]:
         output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
         output.remove(details.plan.hosts.names if details.plan.hosts else ())
     except EngineError as error:
-        yield from error.message.splitlines()
+        first, *rest = error.message.split("\n")
+        yield first
+        yield from (f"  {line}" for line in rest)  # a host may have written some of it
