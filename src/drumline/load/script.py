@@ -1,4 +1,4 @@
-"""What a training script does that nobody who reads its spec can see."""
+"""What a training script does that its spec does not show."""
 
 from __future__ import annotations
 
@@ -10,22 +10,87 @@ from drumline.errors import Problem
 from drumline.plan.types import Plan
 
 _MOST_BYTES = 1 << 20
-_SETS = rb"""(?m)^[^#\n]*environ\[\s*["']TF_CONFIG["']\s*\]\s*=(?!=)"""
-# Who looks first whether it is there only fills in for who does not give it.
+_MOST_FILES = 200
+# An item of os.environ, its `update` and `|=`, and `os.putenv`.
+_SETS = (
+    rb"""(?m)^[^#\n]*(?:environ\[\s*["']TF_CONFIG["']\s*\]\s*=(?!=)"""
+    rb"""|environ(?:\.update\(|\s*\|=)(?:(?!environ)[\s\S]){0,2000}?(?<![\w.])["']?TF_CONFIG["']?\s*[:=](?!=)"""
+    rb"""|putenv\(\s*["']TF_CONFIG["']\s*,)"""
+)
+_PUTENV = rb"""putenv\(\s*["']TF_CONFIG["']\s*,"""
+# A script that looks first whether it is there only fills in where it is not.
 _LOOKS = rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)"""
+_IMPORTS = (
+    rb"(?m)^[ \t]*(?:from[ \t]+(?P<package>\.*[\w.]*)[ \t]+import[ \t]+\(?(?P<names>[\w \t,.*\\\n]+)"
+    rb"|import[ \t]+(?P<modules>[\w., \t]+))"
+)
+_MAIN = rb"(?m)^if[ \t(]+__name__\b"
 
 
 def remarks(plan: Plan, directory: str) -> Iterator[Problem]:
-    """Name where a script takes from its replicas what each is given: all of them would be the same one."""
+    """Name where a script, or a module of the project that it imports, replaces the TF_CONFIG of each replica."""
     if plan.framework != "tensorflow" or len(plan.replicas) == 1:
         return
-    for name in dict.fromkeys(word for each in plan.replicas for word in each.argv if word.endswith(".py")):
-        try:
-            with open(os.path.join(directory, plan.workdir, name), "rb") as stream:  # noqa: PTH118, PTH123
-                text = stream.read(_MOST_BYTES)
-        except (OSError, ValueError):
-            continue
-        found = re.search(_SETS, text)
-        if found and not re.search(_LOOKS, text):
-            message = "sets TF_CONFIG itself, so that every replica takes itself for the same one; take that out"
-            yield Problem(name, text.count(b"\n", 0, found.end()) + 1, "", message)
+    folder = os.path.join(directory, plan.workdir)  # noqa: PTH118
+    seen: set[str] = set()
+    for script, root in dict.fromkeys(found for each in plan.replicas for found in _scripts(each.argv)):
+        where = os.path.join(folder, root)  # noqa: PTH118
+        yield from _look(script, folder, where, importer=None, seen=seen)
+
+
+def _scripts(argv: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """The files that a command runs by Python, and the folder where each finds its modules; both below the workdir."""
+    for word in argv:
+        for name in re.findall(r"[^\s'\"();&|<>]+\.py(?=$|[\s'\";&|)])", word):
+            yield name, os.path.dirname(name)  # noqa: PTH120
+    for module in re.findall(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)", " ".join(argv)):
+        path = module.replace(".", "/")
+        yield from ((name, "") for name in (f"{path}.py", f"{path}/__main__.py"))
+
+
+def _look(name: str, folder: str, root: str, *, importer: str | None, seen: set[str]) -> Iterator[Problem]:
+    """Look at a file and at what it imports from the project, each once, and no more than a few hundred."""
+    if name in seen or len(seen) >= _MOST_FILES:
+        return
+    text = _read(os.path.join(folder, name))  # noqa: PTH118
+    if text is None:
+        return
+    seen.add(name)
+    if importer and (main := re.search(_MAIN, text)):
+        text = text[: main.start()]  # not run in a module that is imported
+    found = re.search(_SETS, text) if b"TF_CONFIG" in text else None
+    if found and not re.search(_LOOKS, re.sub(_PUTENV, b"", text)):
+        by = f", and is imported by {importer}" if importer else ""
+        message = f"sets TF_CONFIG itself{by}, so that every replica takes itself for the same one; take that out"
+        yield Problem(name, text.count(b"\n", 0, found.end()) + 1, "", message)
+    for path in dict.fromkeys(_imported(text, name, folder, root)):
+        yield from _look(path, folder, root, importer=name, seen=seen)
+
+
+def _imported(text: bytes, name: str, folder: str, root: str) -> Iterator[str]:
+    """The files, below the folder, that may be imported; most modules are not of the project, and have none."""
+    here = os.path.dirname(os.path.join(folder, name))  # noqa: PTH118, PTH120
+    for match in re.finditer(_IMPORTS, text):
+        if modules := match["modules"]:
+            several = [(root, each.split()[0].decode()) for each in modules.split(b",") if each.split()]
+        else:
+            package = match["package"].decode(errors="replace")
+            dots = len(package) - len(package.lstrip("."))
+            base = os.path.normpath(os.path.join(here, *[".."] * (dots - 1))) if dots else root  # noqa: PTH118
+            names = re.findall(r"[A-Za-z_]\w*", match["names"].decode(errors="replace"))
+            several = [(base, ".".join(filter(None, (package.lstrip("."), each)))) for each in ("", *names)]
+        for base, module in several:
+            parts = module.split(".") if module else []
+            for end in range(1, len(parts) + 1):
+                path = os.path.join(base, *parts[:end])  # noqa: PTH118
+                for file in (f"{path}.py", os.path.join(path, "__init__.py")):  # noqa: PTH118
+                    if os.path.isfile(file):  # noqa: PTH113
+                        yield os.path.relpath(file, folder)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123
+            return stream.read(_MOST_BYTES)
+    except (OSError, ValueError):
+        return None

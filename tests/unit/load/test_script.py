@@ -22,6 +22,11 @@ def said_of(script: str, folder: Path, *, framework: str = "tensorflow", workers
         "os.environ['TF_CONFIG'] = json.dumps(tf_config)",
         'os.environ["TF_CONFIG"]=CONFIG',
         'if __name__ == "__main__": environ[ "TF_CONFIG" ] = "{}"',
+        "os.environ.update({'TF_CONFIG': json.dumps(config)})",
+        "os.environ.update(TF_CONFIG=json.dumps({'cluster': {}}))",
+        "os.environ.update({'A': str({}), 'TF_CONFIG': '{}'})",
+        "os.environ |= {'TF_CONFIG': '{}'}",
+        "os.putenv('TF_CONFIG', '{}')",
     ],
 )
 def test_a_script_that_says_itself_who_it_is_is_named_with_the_line(line: str, tmp_path: Path) -> None:
@@ -38,6 +43,8 @@ def test_a_script_that_says_itself_who_it_is_is_named_with_the_line(line: str, t
         "if 'TF_CONFIG' not in os.environ:\n    os.environ['TF_CONFIG'] = '{}'",
         "os.environ['TF_CONFIG'] = os.environ.get('TF_CONFIG', '{}')",
         "os.environ.setdefault('TF_CONFIG', '{}')",
+        "os.environ.update(LEVEL='1')\nprint(os.environ['TF_CONFIG'])",
+        "# os.environ.update({'TF_CONFIG': '{}'})",
     ],
 )
 def test_one_that_only_reads_it_or_fills_in_for_who_does_not_give_it_is_fine(script: str, tmp_path: Path) -> None:
@@ -51,3 +58,59 @@ def test_who_is_alone_or_not_asked_by_it_may_set_what_they_like(framework: str, 
 
 def test_a_script_that_is_not_here_is_nothing_to_look_at(tmp_path: Path) -> None:
     assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
+
+
+SETS = "import os\n\ndef join():\n    os.environ['TF_CONFIG'] = '{}'\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "module"),
+    [
+        ("import cluster", "cluster.py"),
+        ("import os, cluster as c", "cluster.py"),
+        ("from cluster import join", "cluster.py"),
+        ("from tools import cluster", "tools/cluster.py"),
+        ("from tools.cluster import (\n    join,\n)", "tools/cluster.py"),
+        ("import tools.cluster", "tools/cluster.py"),
+        ("import tools.other", "tools/__init__.py"),
+        ("if True:\n    from tools import *", "tools/__init__.py"),
+    ],
+)
+def test_a_module_of_the_project_that_is_imported_is_looked_at(line: str, module: str, tmp_path: Path) -> None:
+    (tmp_path / "code" / module).parent.mkdir(parents=True)
+    (tmp_path / "code" / module).write_text(SETS)
+    (tmp_path / "code" / "train.py").write_text(line)
+    (said,) = map(str, remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path)))
+    assert said.startswith(f"{module}:4: sets TF_CONFIG itself, and is imported by train.py, so that every replica")
+
+
+def test_modules_that_import_each_other_are_looked_at_once(tmp_path: Path) -> None:
+    (tmp_path / "code" / "tools").mkdir(parents=True)
+    (tmp_path / "code" / "train.py").write_text("import tools.a\nimport train\n")
+    (tmp_path / "code" / "tools" / "a.py").write_text("from . import b\nfrom .. import train\n")
+    (tmp_path / "code" / "tools" / "b.py").write_text(f"from .a import x\n{SETS}")
+    said = list(map(str, remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))))
+    assert [each.partition(":")[0] for each in said] == ["tools/b.py"]
+
+
+def test_what_a_module_does_when_it_is_run_alone_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("import cluster\nimport tensorflow\n")
+    (tmp_path / "code" / "cluster.py").write_text(f"if __name__ == '__main__':\n    {SETS}")
+    assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "file"),
+    [
+        ("cd . && python train.py --lr 1", "train.py"),
+        ("python -m tools.train --lr 1", "tools/train.py"),
+        ("python -m tools", "tools/__main__.py"),
+        ("python src/train.py", "src/train.py"),
+    ],
+)
+def test_the_script_is_found_in_a_shell_s_command_and_as_a_module(run: str, file: str, tmp_path: Path) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(SETS)
+    plan = plan_of(f"project: digits\nrun: {run}\nroles: {{worker: 2}}\n")
+    assert [str(each).partition(":")[0] for each in remarks(plan, str(tmp_path))] == [file]
