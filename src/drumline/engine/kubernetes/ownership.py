@@ -57,12 +57,17 @@ class Ownership:
             if error.status == 404:
                 return None
             raise
+        self._record.reload()  # a key is written down before the owner is created
         if self._record.is_new:  # a drumline that wrote nothing down has made it
             self._record.add_owner(found["metadata"]["uid"])
         return self._require_owner(found)
 
     async def create_owner(self, owner: Object) -> Object:
         """Create the owner, with a key that is new: what had its mark before is gone, and may be copied by others."""
+        known = self._record.owner_uid
+        self._record.reload()
+        if self._record.owner_uid != known and (found := await self.find_owner()):
+            return found
         self._record.renew()
         return self._require_owner(await self._api.create(self._record.mark(owner)))
 

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ class Record:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RECORD
+        self.reload()
+
+    def reload(self) -> None:
+        """Read what was written down, perhaps by a supervisor before this one."""
         self.key = ""  # empty: a drumline that knew of no marks has made the objects
         self.owner_uid = ""
         self.makers: dict[str, tuple[str, str]] = {}  # uid: kind and name
@@ -40,16 +45,25 @@ class Record:
         self._read()
 
     def renew(self) -> None:
-        """Begin anew with another key; whatever was marked before is the run's no longer."""
-        self.key, self.owner_uid, self.is_new = secrets.token_hex(32), "", False
-        self.makers, self.pods = {}, {}
-        line = json.dumps({"key": self.key}).encode() + b"\n"
+        """Have a key for a new owner; whatever was marked for one before is the run's no longer.
+
+        A key stays as long as no owner is known that has it: whoever was to create that may have been killed, and the
+        owner may appear later.
+        """
+        if self.key and not self.owner_uid:
+            return
         beside = self._path.with_name(f"{RECORD}.new")
         try:
-            _write(beside, line, os.O_TRUNC)
-            beside.replace(self._path)
+            _write(beside, json.dumps({"key": secrets.token_hex(32)}).encode() + b"\n", os.O_TRUNC)
+            if self.is_new:
+                with suppress(FileExistsError):  # another supervisor was faster: it is that one's
+                    self._path.hardlink_to(beside)
+                beside.unlink()
+            else:
+                beside.replace(self._path)
         except OSError as error:
             raise EngineError(f"the run's folder cannot be written: {of_system(error)}") from None
+        self.reload()
 
     def add_owner(self, uid: str) -> None:
         """Write down the uid of the owner."""

@@ -263,6 +263,31 @@ def test_an_owner_whose_creation_was_not_written_down_is_the_run_s(tmp_path: Pat
     play(test)
 
 
+def test_two_supervisors_that_create_the_owner_at_the_same_time_have_the_same_one(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        first, second = ownership(server, tmp_path), ownership(server, tmp_path)
+        assert await first.find_owner() is await second.find_owner() is None
+        made = await first.create_owner(owner(PLAN))
+        assert (await second.create_owner(owner(PLAN)))["metadata"]["uid"] == made["metadata"]["uid"]
+        await first.create(job())
+        await second.create(job())
+
+    play(test)
+
+
+def test_an_owner_that_appears_after_its_supervisor_was_killed_is_the_run_s(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        record = Record(tmp_path)
+        record.renew()
+        late = record.mark(owner(PLAN))
+        own = ownership(server, tmp_path)
+        assert await own.find_owner() is None
+        server.put(late)
+        assert (await own.create_owner(owner(PLAN)))["metadata"]["name"] == BASE
+
+    play(test)
+
+
 def test_a_run_that_an_older_drumline_started_is_taken_up(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         made = server.put(owner(PLAN))
