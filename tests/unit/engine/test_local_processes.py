@@ -10,10 +10,12 @@ from pathlib import Path
 
 from clockwork import Clockwork
 from contract.sites import LocalSite
+from drumline.engine.local.life import Life
 from drumline.engine.local.processes import Processes
 from drumline.engine.local.trace import open_trace
 from drumline.plan.bind import bind
-from drumline.run.event import Event, ReplicaStarted
+from drumline.plan.types import ReplicaId
+from drumline.run.event import Event, ReplicaExited, ReplicaStarted
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.keeper import start_ticks
 from lines import line
@@ -50,3 +52,23 @@ def test_a_start_that_comes_after_the_supervisor_has_come_back_is_told_all_the_s
         finally:
             os.close(trace)
             keeper.kill()
+
+
+def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal(tmp_path: Path) -> None:
+    """Machines may share a folder; the same number is another process there."""
+    life = Life(ReplicaId("worker", 0), 0)
+    life.folder(tmp_path).mkdir(parents=True)
+    told: list[Event] = []
+    with closing(LocalSite(tmp_path)), subprocess.Popen(["sleep", "1000"], start_new_session=True) as innocent:
+        trace = open_trace(life.folder(tmp_path) / TRACE)
+        assert trace is not None
+        try:
+            known = {"keeper": innocent.pid, "pid": innocent.pid, "ticks": start_ticks(innocent.pid)}
+            os.write(trace, json.dumps({**known, "boot": "another machine's"}).encode() + b"\n")
+            processes = Processes(tmp_path, boot="ours", file_limits=(256, 256), loop=Deaf(), tell=told.append)
+            processes.stop([life], grace_seconds=0.0)
+            assert innocent.poll() is None
+            assert [type(event) for event in told] == [ReplicaStarted, ReplicaExited]
+        finally:
+            os.close(trace)
+            innocent.kill()
