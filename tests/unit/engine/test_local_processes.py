@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from clockwork import Clockwork
@@ -59,16 +60,21 @@ def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal
     life = Life(ReplicaId("worker", 0), 0)
     life.folder(tmp_path).mkdir(parents=True)
     told: list[Event] = []
-    with closing(LocalSite(tmp_path)), subprocess.Popen(["sleep", "1000"], start_new_session=True) as innocent:
+    # A leader of a group that is no child of ours.
+    script = "setsid sleep 1000 & echo $!; wait"
+    with closing(LocalSite(tmp_path)), subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout
+        innocent = int(shell.stdout.readline())
         trace = open_trace(life.folder(tmp_path) / TRACE)
         assert trace is not None
         try:
-            known = {"keeper": innocent.pid, "pid": innocent.pid, "ticks": start_ticks(innocent.pid)}
+            known = {"keeper": innocent, "pid": innocent, "ticks": start_ticks(innocent)}
             os.write(trace, json.dumps({**known, "boot": "another machine's"}).encode() + b"\n")
             processes = Processes(tmp_path, boot="ours", file_limits=(256, 256), loop=Deaf(), tell=told.append)
             processes.stop([life], grace_seconds=0.0)
-            assert innocent.poll() is None
+            assert shell.poll() is None
             assert [type(event) for event in told] == [ReplicaStarted, ReplicaExited]
         finally:
             os.close(trace)
-            innocent.kill()
+            with suppress(ProcessLookupError):
+                os.kill(innocent, signal.SIGKILL)
