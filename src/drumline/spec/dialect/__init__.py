@@ -12,8 +12,9 @@ from drumline.errors import SpecError
 from drumline.spec import document
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.document import Node
-from drumline.spec.foreign import is_template
+from drumline.spec.foreign import helm_line, is_template
 from drumline.spec.read import Reading, read_as, read_tree
+from drumline.spec.spot import Spot
 from drumline.spec.words import spell
 
 
@@ -44,12 +45,11 @@ def draft_of(*files: tuple[bytes, str]) -> Draft | None:
     """The draft that a file comes to, or several that belong together, each with its name; None if in no dialect."""
     if len(files) == 1 and is_template(files[0][0]):
         return template_draft(*files[0])
+    for data, source in files:
+        _refuse_helm(data, source)
     documents = [(each, source) for data, source in files for each in document.parse_several(data, source)]
-    objects = [(each.root, source) for each, source in documents if {"apiVersion", "kind"} <= _keys(each.root)]
-    if objects and len(objects) == len(documents):
-        from drumline.spec.dialect import part, tfjob  # noqa: PLC0415 - one dialect does not load another
-
-        return tfjob.translate([each for root, source in objects for each in part.objects(root, source)])
+    if documents and all(_is_of_a_cluster(each.root) for each, _ in documents):
+        return _draft_of_objects(documents)
     if len(documents) != 1:
         return None
     (root, repeats), source = documents[0]
@@ -60,7 +60,54 @@ def draft_of(*files: tuple[bytes, str]) -> Draft | None:
         if problems or file is None:
             raise SpecError(problems)
         return riseml.translate(file, source, lines)
+    if serving := [key for key in ("deploy", "service") if key in _keys(root)]:
+        _refuse_serving(root, source, serving[0])
     return None
+
+
+def _refuse_helm(data: bytes, source: str) -> None:
+    if line := helm_line(data):
+        message = "is a template of Helm: render it first, `helm template CHART > rendered.yaml`, and give that file"
+        raise SpecError([Spot(source, line).problem(message)])
+
+
+def _refuse_serving(root: Node, source: str, key: str) -> None:
+    """Refuse a riseml.yml that only serves a model; a spec of ours that has such a key by mistake is read as one."""
+    assert isinstance(root, document.Mapping)
+    if not {"run", "roles", "train"} & _keys(root):
+        line = next(entry.line for entry in root.entries if entry.key == key)
+        message = (
+            "is a riseml.yml that serves a model and trains nothing: drumline trains; it needs a `train` section,"
+            " or `drumline init` writes a spec"
+        )
+        raise SpecError([Spot(source, line, (key,)).problem(message)])
+
+
+def _draft_of_objects(documents: Sequence[tuple[document.Document, str]]) -> Draft:
+    """The draft that objects of a cluster come to; raise SpecError with every problem of them."""
+    from drumline.spec.dialect import part, tfjob  # noqa: PLC0415 - one dialect does not load another
+
+    problems = [
+        Spot(source, line, path).problem(
+            f"stands here a second time; first in line {first_line}. A cluster takes the last: keep one of them"
+        )
+        for (_, repeats), source in documents
+        for path, line, first_line in repeats
+    ]
+    try:
+        draft = tfjob.translate([each for (root, _), source in documents for each in part.objects(root, source)])
+    except SpecError as error:
+        raise SpecError([*problems, *error.problems]) from None
+    draft.problems += problems
+    return draft
+
+
+def _is_of_a_cluster(root: Node) -> bool:
+    """Whether a document is an object of a cluster, or a list of such, also where a key was forgotten."""
+    keys = _keys(root)
+    if {"project", "run"} & keys:
+        return False
+    return bool({"apiVersion", "kind"} & keys) or ("items" in keys and len(keys) <= 2)
 
 
 def template_draft(data: bytes, source: str, given: Sequence[str] = ()) -> Draft:

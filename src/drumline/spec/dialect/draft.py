@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from drumline.errors import Problem
+from drumline.errors import Problem, SpecError
 from drumline.spec import document
 from drumline.spec.document import Entry, Node, Path, Scalar, Sequence
 from drumline.spec.spot import Spot
@@ -46,6 +47,14 @@ class Draft:
     def refuse(self, spot: Spot, message: str) -> None:
         """Note what makes a run impossible."""
         self.problems.append(spot.problem(message))
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Note the problems of a SpecError, and go on: one mistake does not hide the next."""
+        try:
+            yield
+        except SpecError as error:
+            self.problems += error.problems
 
     def lose(self, spot: Spot, message: str) -> None:
         """Note what is not carried over, or otherwise than it was: it is said whenever the file is read."""

@@ -24,10 +24,19 @@ def pip_lines(command: str) -> list[str] | None:
     lines: list[str] = []
     rest = iter(words[2:])
     for word in rest:
-        if word in ("-r", "--requirement"):
-            lines.append(f"-r {next(rest, '')}")
+        option = re.fullmatch(r"(?:-r|--requirement)(?:=|(?<=-r))?(.*)", word)
+        if option:
+            file = option[1] or next(rest, "")
+            if not file:
+                return None
+            lines.append(f"-r {file}")
         elif _REQUIREMENT.fullmatch(word):
             lines.append(word)
         elif word not in ("-U", "--upgrade", "-q", "--quiet", "--no-cache-dir", "--user"):
             return None
     return lines
+
+
+def names_tensorflow(line: str) -> bool:
+    """Whether a line of requirements is TensorFlow itself, in one of its builds."""
+    return re.match(r"(tensorflow|tf-nightly)([-_](cpu|gpu))?(?![\w-])", line) is not None

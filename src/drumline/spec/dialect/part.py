@@ -35,10 +35,14 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][0-9]{1,2})|([num
 def objects(root: Node, source: str) -> Iterator[Part]:
     """The objects of a document: itself, or those of a list, as `kubectl get -o yaml` prints several."""
     whole = Part(root, Spot(source, root.line))
-    if whole.need("kind").text() == "List":
-        yield from whole.need("items").items()
-    else:
+    kind = whole.take("kind")
+    if "items" not in whole.keys or (kind and not kind.text().endswith("List")):
         yield whole
+        return
+    items = whole.need("items").items()
+    if not items:
+        raise whole.need("items").refuse("lists nothing")
+    yield from items
 
 
 class Part:

@@ -45,30 +45,38 @@ class Pod(NamedTuple):
     grace: Part | None
     has_sidecars: bool
     spot: Spot
+    near: tuple[Part, ...] = ()  # what says beside which pods it may be
 
 
-def read_pod(template: Part, draft: Draft) -> Pod:
-    """Read the spec of a pod; what a container of ours cannot be told is in the patch, or is a remark."""
+def read_pod(template: Part, draft: Draft, *, policy_counts: bool = False) -> Pod:
+    """Read the spec of a pod; what a container of ours cannot be told is in the patch, or is a remark.
+
+    Unless the policy of the pod itself counts, it is said that it does not.
+    """
     spec = template.need("spec")
     containers = spec.need("containers").items()
-    named = {each.need("name").text(): each for each in containers}
+    named: dict[str, Part] = {}
     for each in containers:
-        each.need("image")
+        with draft.collecting():
+            if named.setdefault(each.need("name").text(), each) is not each:
+                raise each.need("name").refuse("is the name of two containers")
+            each.need("image")
     if MAIN not in named:
         raise spec.need("containers").refuse(f"has no container called `{MAIN}`, which would be the one that trains")
     main = named.pop(MAIN)
     said, own = _Container(main, draft).read()
     patch: Json = {}
-    if policy := spec.take("restartPolicy"):
+    if (policy := spec.take("restartPolicy")) and not policy_counts:
         draft.lose(policy.spot, "is not heeded here, nor was it by the operator: that of the replicas counts")
-    patch |= {str(part.spot.path[-1]): part.node for part in spec.left()}
+    near = tuple(part for key in ("affinity", "topologySpreadConstraints") if (part := spec.take(key)))
+    patch |= {str(part.spot.path[-1]): part.node for part in (*near, *spec.left())}
     mounts, grace = claim_mounts(spec, main), spec.take("terminationGracePeriodSeconds")
     if own or named:
         patch["containers"] = [{"name": REPLICA, **own}] if own else []
         patch["containers"] += [each.node for each in named.values()]
     for each in named.values():
         draft.lose(each.spot, "runs beside the replica in a cluster, and not on this machine")
-    return Pod(main.need("image"), said, _without_clashes(patch), mounts, grace, bool(named), spec.spot)
+    return Pod(main.need("image"), said, _without_clashes(patch), mounts, grace, bool(named), spec.spot, near)
 
 
 def without_mount(patch: Json, mount: Mount) -> Json:
@@ -96,10 +104,9 @@ class _Container:
         self.known: dict[str, str] = {}
 
     def read(self) -> tuple[dict[str, tuple[object, Spot]], Json]:
-        self.variables()
-        self.command()
-        self.ports()
-        self.resources()
+        for read in (self.variables, self.command, self.ports, self.resources):
+            with self.draft.collecting():
+                read()
         self.own |= {str(part.spot.path[-1]): part.node for part in self.part.left()}
         return self.said, self.own
 
@@ -131,35 +138,45 @@ class _Container:
         env: Json = {}
         elsewhere: list[object] = []
         for each in variables.items() if variables else ():
-            name, value = each.need("name"), each.take("value")
-            if name.text() == "TF_CONFIG":
-                self.draft.lose(each.spot, "is not carried over: drumline writes TF_CONFIG itself")
-            elif each.take("valueFrom") or not _VARIABLE.fullmatch(name.text()):
-                self.draft.lose(each.spot, f"`{name.text()}` is there in a cluster, and not on this machine")
-                elsewhere.append(each.node)
-            else:
-                text = self.expand(value) if value else ""
-                self.known[name.text()] = text
-                env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
-                for rest in each.left():
-                    self.draft.lose(rest.spot, "is not carried over")
+            with self.draft.collecting():
+                self.variable(each, env, elsewhere)
         if variables and env:
             self.said["env"] = env, variables.spot
         if elsewhere:
             self.own["env"] = elsewhere
 
+    def variable(self, each: Part, env: Json, elsewhere: list[object]) -> None:
+        """Put a variable where it belongs: into the environment, or into what only a cluster has."""
+        name, value = each.need("name"), each.take("value")
+        if name.text() == "TF_CONFIG":
+            self.draft.lose(each.spot, "is not carried over: drumline writes TF_CONFIG itself")
+        elif each.take("valueFrom") or not _VARIABLE.fullmatch(name.text()):
+            self.draft.lose(each.spot, f"`{name.text()}` is there in a cluster, and not on this machine")
+            elsewhere.append(each.node)
+        else:
+            text = self.expand(value) if value else ""
+            self.known[name.text()] = text
+            env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
+            for rest in each.left():
+                self.draft.lose(rest.spot, "is not carried over")
+
     def ports(self) -> None:
         ports = self.part.take("ports")
         for each in ports.items() if ports else ():
-            name, port = each.take("name"), each.need("containerPort")
-            each.take("protocol")
-            if name and name.text() == PORT:
-                self.said["port"] = port.whole(), port.spot
-            else:
-                said = f"port {port.text()} is not declared: whoever can reach the pod can reach it"
-                self.draft.lose(each.spot, said)
-            for rest in each.left():
-                self.draft.lose(rest.spot, "is not carried over")
+            with self.draft.collecting():
+                self.port(each)
+
+    def port(self, each: Part) -> None:
+        """Read one port: that of the rendezvous, or one that need not be declared."""
+        name, port = each.take("name"), each.need("containerPort")
+        each.take("protocol")
+        if name and name.text() == PORT:
+            self.said["port"] = port.whole(), port.spot
+        else:
+            said = f"port {port.text()} is not declared: whoever can reach the pod can reach it"
+            self.draft.lose(each.spot, said)
+        for rest in each.left():
+            self.draft.lose(rest.spot, "is not carried over")
 
     def resources(self) -> None:
         """One number for request and limit here; where they differ, the patch says so."""
@@ -171,16 +188,20 @@ class _Container:
         patch: Json = {}
         for key, ours in (("cpu", "cpus"), ("memory", "memory"), (GPU, "gpus")):
             limit, request = (each.take(key) if each else None for each in (limits, requests))
-            amount = limit or request
-            if amount is None:
+            said = [each for each in (limit, request) if each]
+            numbers: list[float] = []
+            for each in said:
+                with self.draft.collecting():
+                    numbers.append(each.quantity())
+            if not numbers or len(numbers) < len(said):
                 continue
-            own[ours] = _amount(ours, amount)
-            if limit and request and limit.quantity() != request.quantity():
+            own[ours] = _amount(ours, numbers[0])
+            if request and len(set(numbers)) > 1:
                 patch.setdefault("requests", {})[key] = request.node
             elif limit is None and ours != "gpus":
                 patch.setdefault("limits", {})[key] = None
-        for kind, each in (("limits", limits), ("requests", requests)):
-            for rest in each.left() if each else ():
+        for kind, place in (("limits", limits), ("requests", requests)):
+            for rest in place.left() if place else ():
                 patch.setdefault(kind, {})[str(rest.spot.path[-1])] = rest.node
         patch |= {str(rest.spot.path[-1]): rest.node for rest in part.left()}
         if own:
@@ -189,8 +210,7 @@ class _Container:
             self.own["resources"] = patch
 
 
-def _amount(ours: str, amount: Part) -> object:
-    number = amount.quantity()
+def _amount(ours: str, number: float) -> object:
     if ours == "memory":
         return format_bytes(max(1, int(number)))
     return int(number) if number == int(number) else round(number, 3)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from drumline.spec.block import Block, Count, Name, ParameterName, Scalar, Text
 from drumline.spec.dialect.draft import Draft
-from drumline.spec.dialect.install import pip_lines
+from drumline.spec.dialect.install import names_tensorflow, pip_lines
 from drumline.spec.document import Path
 from drumline.spec.quantity import format_bytes
 from drumline.spec.spot import Spot
@@ -81,6 +81,7 @@ class File(Block, frozen=True):
     project: Name
     train: Train
     deploy: Any = None
+    service: Any = None
 
 
 def translate(file: File, source: str, lines: Mapping[Path, int]) -> Draft:
@@ -114,8 +115,9 @@ class _Translation:
                 self.spot("train", "concurrency"),
                 "says how many runs of a sweep go on at a time; sweeps come later, and this is one run",
             )
-        if file.deploy is not None:
-            draft.lose(self.spot("deploy"), "is not carried over: drumline trains, and serves nothing")
+        for key, said in (("deploy", file.deploy), ("service", file.service)):
+            if said is not None:
+                draft.lose(self.spot(key), "is not carried over: drumline trains, and serves nothing")
 
     def spot(self, *path: str | int) -> Spot:
         written = path
@@ -216,10 +218,11 @@ class _Translation:
         if not match:
             self.draft.refuse(spot, f"expected a version such as 2.15.1 or 2.15.1-gpu, or latest, got `{said}`")
         elif match["version"] and (int(match["major"]), int(match["minor"])) < _OLDEST:
+            used = "the newest TensorFlow, in the environment that `install` makes," if self.requirements() else ""
             self.draft.lose(
                 spot,
-                f"TensorFlow {match['version']} runs on no Python that drumline does: on this machine the TensorFlow"
-                " that is installed is used; for another, give a version from 2.5 on",
+                f"TensorFlow {match['version']} runs on no Python that drumline does: on this machine"
+                f" {used or 'the TensorFlow that is installed'} is used; for another, give a version from 2.5 on",
             )
         elif match["version"]:
             note = f"For this machine. The image of a cluster is {_tag(said, gpus=self.wants_gpus())}."
@@ -228,30 +231,31 @@ class _Translation:
 
     def environment(self) -> list[str]:
         """Put down what `install` installs, as far as pip does it; return the packages that are named."""
-        commands = self.installs()
-        lines = [line for command in commands for line in pip_lines(command) or ()]
-        files = [line.removeprefix("-r ") for line in lines if line.startswith("-r ")]
-        wanted = [line for line in lines if not line.startswith("-r ")]
+        lines = self.requirements()
         spot = self.spot("train", "install")
-        for command in commands:
+        for command in self.installs():
             if pip_lines(command) is None:
                 self.draft.lose(
                     spot, f"`{command}` is not run: only `pip install` of packages is; the rest belongs in an image"
                 )
+        files = [line for line in lines if line.startswith("-r ")]
+        for file in files:
+            self.draft.lose(
+                spot, f"`{file}` is for this machine: in a cluster the image has to have what the file names"
+            )
         if not lines:
             return []
-        if files and (wanted or len(files) > 1):
-            self.draft.lose(spot, "one file of requirements, or packages by name, and not both: the files are left out")
-        if files and not wanted:
-            self.draft.put(("environment", "requirements"), files[0], spot)
-            return []
         named = "version" in self.draft.values.get("tensorflow", {})
-        if self.is_tensorflow and not named:
+        if self.is_tensorflow and not named and not any(map(names_tensorflow, lines)):
             note = "An environment has only what it is told to, so TensorFlow has to be among it."
-            self.draft.put(("environment", "requirements"), ["tensorflow", *wanted], spot, note)
+            self.draft.put(("environment", "requirements"), ["tensorflow", *lines], spot, note)
         else:
-            self.draft.put(("environment", "requirements"), wanted, spot)
-        return wanted
+            self.draft.put(("environment", "requirements"), lines, spot)
+        return [line for line in lines if line not in files]
+
+    def requirements(self) -> list[str]:
+        """Every line of requirements that `install` comes to."""
+        return list(dict.fromkeys(line for command in self.installs() for line in pip_lines(command) or ()))
 
     def installs(self) -> list[str]:
         own = self.train.install

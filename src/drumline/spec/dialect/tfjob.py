@@ -1,12 +1,13 @@
-"""A TFJob of Kubeflow, in any version of its API since the roles have names, and what comes with it in one file."""
+"""A TFJob of Kubeflow, in any version of its API, and what comes with it in one file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from drumline.spec.block import NAME_PATTERN
+from drumline.spec.dialect import oldest, selectors
 from drumline.spec.dialect.draft import Draft, node_of, plain
 from drumline.spec.dialect.part import Part
 from drumline.spec.dialect.pod import REPLICA, Json, Pod, read_pod, without_mount
@@ -16,7 +17,11 @@ from drumline.words import nearest
 
 # Without a limit there; here every budget has one.
 MOST_RESTARTS = 10
-_VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1alpha2", "kubeflow.org/v1beta1", "kubeflow.org/v1beta2")
+_VERSIONS = (
+    *(f"kubeflow.org/{version}" for version in ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")),
+    *("tensorflow.org/v1alpha1", "mlkube.io/v1beta1"),
+)
+_KINDS = ("TFJob", "TfJob")
 _ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
 _OF_THE_SERVER = (
     "creationTimestamp",
@@ -36,8 +41,9 @@ _QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 class Member(NamedTuple):
-    """A role of a TFJob."""
+    """A role of a TFJob, by the name that the file has for it."""
 
+    name: str
     part: Part
     replicas: int
     policy: Part | None
@@ -48,12 +54,12 @@ class Member(NamedTuple):
 def translate(objects: Sequence[Part]) -> Draft:
     """The spec that a file with a TFJob comes to; raise SpecError where there is none, or not one alone."""
     kinds = [(each, each.need("kind").text()) for each in objects]
-    jobs = [each for each, kind in kinds if kind == "TFJob"]
+    jobs = [each for each, kind in kinds if kind in _KINDS]
     if len(jobs) != 1:
         which = jobs[1] if jobs else objects[0]
         raise which.need("kind").refuse("is a second TFJob: a spec is one training" if jobs else _NONE)
     draft = Draft("the TFJob operator of Kubeflow", jobs[0].spot)
-    storage = Storage(draft, [(each, kind) for each, kind in kinds if kind != "TFJob"])
+    storage = Storage(draft, [(each, kind) for each, kind in kinds if kind not in _KINDS])
     _Translation(jobs[0], draft, storage).translate()
     return draft
 
@@ -69,15 +75,20 @@ class _Translation:
         version = job.need("apiVersion")
         if version.text() not in _VERSIONS:
             raise version.refuse(f"expected one of {', '.join(_VERSIONS)}")
+        self.is_oldest = "replicaSpecs" in self.spec.keys
         job.take("status")
 
     def translate(self) -> None:
-        self.metadata()
+        with self.draft.collecting():
+            self.metadata()
         members = self.members()
-        self.line(members)
-        self.pods(members)
-        self.grace(members)
-        self.policies(members)
+        if not members:
+            if not self.draft.problems:
+                self.draft.refuse(self.spec.spot, "has no role with replicas: there is nothing to run")
+            return
+        for read in (self.line, self.pods, self.grace, self.policies):
+            with self.draft.collecting():
+                read(members)
         for part in (*self.job.left(), *self.spec.left()):
             self.draft.lose(part.spot, "is not carried over")
 
@@ -114,43 +125,61 @@ class _Translation:
                     self.draft.put(("engine", "kubernetes", kind, key), value.text(), value.spot)
 
     def members(self) -> dict[str, Member]:
-        specs = self.spec.need("tfReplicaSpecs")
         members: dict[str, Member] = {}
-        for key in specs.keys:
-            part = specs.need(key)
-            role = _ROLES.get(key.lower())
-            if role is None:
-                near = nearest(key.lower(), _ROLES)
-                raise part.refuse("is no role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
-            if role in members:
-                raise part.refuse(
-                    f"there is a second {role}: `Master` and `Chief` are the same"
-                    if role == "chief"
-                    else "stands here twice"
-                )
-            replicas = part.take("replicas")
-            count = replicas.whole() if replicas else 1
-            if count == 0:
-                self.draft.lose(part.spot, "has no replicas, and is left out")
-                continue
-            template = part.need("template")
-            member = Member(
-                part, count, part.take("restartPolicy"), template.take("metadata"), read_pod(template, self.draft)
-            )
-            for rest in (*part.left(), *template.left()):
-                self.draft.lose(rest.spot, "is not carried over")
-            members[role] = member
-        if not members:
-            raise specs.refuse("names nobody")
+        for name, part in self.written():
+            with self.draft.collecting():
+                role = _ROLES.get(name.lower())
+                if role is None:
+                    near = nearest(name.lower(), _ROLES)
+                    raise part.refuse("is no role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
+                if role in members:
+                    raise part.refuse(
+                        f"there is a second {role}: `Master` and `Chief` are the same"
+                        if role == "chief"
+                        else "stands here twice"
+                    )
+                if member := self.member(name, part, role, members):
+                    members[role] = member
         return {role: members[role] for role in dict.fromkeys(_ROLES.values()) if role in members}
+
+    def written(self) -> list[tuple[str, Part]]:
+        """Every role with its name; that without a template last, which takes the image of another."""
+        if self.is_oldest:
+            items = self.spec.need("replicaSpecs").items()
+            named = [(kind.text() if (kind := each.take("tfReplicaType")) else "MASTER", each) for each in items]
+            return sorted(named, key=lambda each: each[1].take("template") is None)
+        specs = self.spec.need("tfReplicaSpecs")
+        return [(key, specs.need(key)) for key in specs.keys]
+
+    def member(self, name: str, part: Part, role: str, others: Mapping[str, Member]) -> Member | None:
+        replicas = part.take("replicas")
+        count = replicas.whole() if replicas else 1
+        if count == 0:
+            self.draft.lose(part.spot, "has no replicas, and is left out")
+            return None
+        image = part.take("tfImage") or self.spec.take("tfImage")
+        if self.is_oldest and role == "ps" and part.take("template") is None:
+            pod = oldest.server(part, image or next((each.pod.image for each in others.values()), None), self.draft)
+            policy = metadata = None
+        else:
+            template = part.need("template")
+            pod = read_pod(template, self.draft, policy_counts=self.is_oldest)
+            policy = template.need("spec").take("restartPolicy") if self.is_oldest else part.take("restartPolicy")
+            metadata = template.take("metadata")
+            for rest in template.left():
+                self.draft.lose(rest.spot, "is not carried over")
+        if (port := part.take("tfPort")) and "port" not in pod.said:
+            pod.said["port"] = port.whole(), port.spot
+        part.take("IsDefaultPS")
+        for rest in part.left():
+            self.draft.lose(rest.spot, "is not carried over")
+        return Member(name, part, count, policy, metadata, pod)
 
     def line(self, members: dict[str, Member]) -> None:
         """Who takes part: what all say alike is said once for all."""
         for role, member in members.items():
             note = (
-                "`Master` there: TensorFlow 2 knows it by this name."
-                if member.part.spot.path[-1:] == ("Master",)
-                else ""
+                f"`{member.name}` there: TensorFlow 2 knows it by this name." if member.name.lower() == "master" else ""
             )
             self.draft.put(("roles", role, "replicas"), member.replicas, member.part.spot, note)
         for key in ("run", "env", "resources", "port"):
@@ -178,7 +207,7 @@ class _Translation:
         taken = self.storage.mounts_of([member.pod for member in members.values()])
         patches: dict[str, Json] = {}
         for role, member in members.items():
-            patch = member.pod.patch
+            patch = {**member.pod.patch, **selectors.carried(member.pod.near, self.values(members))}
             for mount in member.pod.mounts:
                 if (mount.claim, mount.path) in taken:
                     patch = without_mount(patch, mount)
@@ -199,6 +228,28 @@ class _Translation:
                 if patch:
                     draft.put(("roles", role, "pod"), patch, members[role].pod.spot)
         self.template_labels(members)
+        self.lost_selectors(members)
+
+    def lost_selectors(self, members: Mapping[str, Member]) -> None:
+        """Name every selector that took pods of this job, and takes others, or none, of a run."""
+        job, project = self.names()
+        carried = self.draft.values["engine"]["kubernetes"].get("labels", {})
+        own = {key: node.text for key, node in carried.items()}
+        there = {role: _labels(each) | selectors.labels_of_operator(job, each.name) for role, each in members.items()}
+        here = {role: own | selectors.labels_of_drumline(project, role) for role in members}
+        for member in members.values():
+            for spot, message in selectors.lost(member.pod.near, there, here, self.values(members)):
+                self.draft.lose(spot, message)
+
+    def values(self, members: Mapping[str, Member]) -> selectors.Values:
+        """What values of the operator's labels are called here."""
+        return selectors.values_of(*self.names(), {each.name: role for role, each in members.items()})
+
+    def names(self) -> tuple[str, str]:
+        """The job's name, and that of the project which it becomes."""
+        metadata = self.job.need("metadata")
+        name = (metadata.take("name") or metadata.need("generateName")).text()
+        return name, self.draft.values["project"].text if "project" in self.draft.values else name
 
     def template_labels(self, members: dict[str, Member]) -> None:
         written = {role: member.metadata for role, member in members.items() if member.metadata}
@@ -224,7 +275,10 @@ class _Translation:
         self.restart(members, limit)
         if deadline := policy("activeDeadlineSeconds"):
             draft.put(("timeouts", "run"), format_seconds(deadline.whole()), deadline.spot)
-        self.success(members, self.spec.take("successPolicy"))
+        if self.is_oldest:
+            oldest.read_end(self.spec, members, draft)
+        else:
+            self.success(members, self.spec.take("successPolicy"))
         if (clean := policy("cleanPodPolicy")) and clean.text() not in ("All", "Running"):
             if clean.text() != "None":
                 raise clean.refuse(f"expected one of All, Running, None, got `{clean.text()}`")
@@ -273,7 +327,7 @@ class _Translation:
             own = member.policy.text() if member.policy else "Never"
             if own != name and role != "evaluator":
                 where = (member.policy or member.part).spot
-                message = f"`{own}` is not carried over: a line has one policy, here `{name}` of {_said(first)}"
+                message = f"`{own}` is not carried over: a line has one policy, here `{name}` of `{first.name}`"
                 self.draft.lose(where, message)
         if name == "Never":
             if limit:
@@ -299,5 +353,7 @@ def _with_image(patch: Json, image: Part) -> Json:
     return {**patch, "containers": [{**own, "image": image.text()}, *others]}
 
 
-def _said(member: Member) -> str:
-    return f"`{member.part.spot.path[-1]}`"
+def _labels(member: Member) -> dict[str, str]:
+    """The labels that the template of a role has."""
+    labels = member.metadata.take("labels") if member.metadata else None
+    return {key: str(value) for key, value in labels.value.items()} if labels else {}

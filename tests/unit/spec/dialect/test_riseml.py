@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from dialect import GUIDE, assert_same_plan_when_converted, converted, plan_of, remarks_of
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
+from drumline.plan.make import make_plan
 from drumline.plan.types import Environment, ReplicaId, Resources
 from strategies import TRICKY, parameter_names
 
@@ -142,6 +144,46 @@ def test_what_pip_installs_is_an_environment_here_and_built_into_an_image_there(
             " in an image"
         )
     ]
+
+
+def test_a_file_of_requirements_makes_an_environment_that_has_tensorflow_and_this_is_what_is_said(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "more.txt").write_text("h5py\n")
+    text = a_file("""
+        tensorflow: {version: 1.4.0}
+        install: [pip install -r more.txt, pip install --requirement=more.txt numpy]
+        run: python train.py
+    """)
+    spec, warnings = check_spec(text.encode(), "file.yml", str(tmp_path))
+    assert make_plan(spec).environment == Environment(("tensorflow", "h5py", "numpy"), ())
+    assert [warning.message for warning in warnings] == [
+        (
+            "TensorFlow 1.4.0 runs on no Python that drumline does: on this machine the newest TensorFlow, in the"
+            " environment that `install` makes, is used; for another, give a version from 2.5 on"
+        ),
+        "`-r more.txt` is for this machine: in a cluster the image has to have what the file names",
+    ]
+
+
+@pytest.mark.parametrize("package", ["tensorflow==2.15.0", "tensorflow-cpu", "tf-nightly"])
+def test_tensorflow_is_not_asked_for_twice(package: str) -> None:
+    text = a_file(f"framework: tensorflow\ninstall: pip install {package} tensorflow-datasets\nrun: python train.py")
+    assert plan_of(text).environment == Environment((package, "tensorflow-datasets"), ())
+
+
+@pytest.mark.parametrize("key", ["deploy", "service"])
+def test_a_file_that_only_serves_is_called_what_it_is(key: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_spec(f"project: digits\n{key}:\n  image: {{name: python}}\n  input: text\n".encode(), "riseml.yml")
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(f"riseml.yml:2: {key}: is a riseml.yml that serves a model and trains nothing")
+
+
+@pytest.mark.parametrize("key", ["deploy", "service"])
+def test_what_serves_beside_a_training_is_not_carried_over(key: str) -> None:
+    text = f"{a_file('run: python train.py')}\n{key}: {{run: python serve.py}}\n"
+    assert remarks_of(text) == [f"4: {key}: is not carried over: drumline trains, and serves nothing"]
 
 
 def test_the_old_way_to_write_an_image_is_understood() -> None:

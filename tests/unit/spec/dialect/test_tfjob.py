@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialect import TFJOB, TFJOB_V1, TRIO, assert_same_plan_when_converted, converted, plan_of, remarks_of
+from drumline.engine.kubernetes import names
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
 from drumline.plan.cluster import Cluster, Volume
 from drumline.plan.types import Resources
+from drumline.spec.dialect import selectors
 
 GIB = 1024**3
 WORKER = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "a", "command": ["train"]}]}}}
@@ -222,7 +224,7 @@ def test_a_job_as_json_is_read() -> None:
         (a_job({"Worker": a_role(replicas=-1)}), "replicas: expected a whole number, got -1"),
         (a_job({"Worker": a_role(command="train")}), 'containers[0].command: expected a list, got "train"'),
         (a_job({"Worker": a_role(resources={"limits": {"cpu": "two"}})}), "limits.cpu: expected an amount such as 2"),
-        (a_job(version="v2"), "apiVersion: expected one of kubeflow.org/v1, kubeflow.org/v1alpha2"),
+        (a_job(version="v2"), "apiVersion: expected one of kubeflow.org/v1, kubeflow.org/v1beta2"),
         (a_job(cleanPodPolicy="Some"), "cleanPodPolicy: expected one of All, Running, None, got `Some`"),
         (a_job(successPolicy="First"), "successPolicy: expected AllWorkers, or nothing, got `First`"),
         (f"{a_job()}---\n{a_job()}", "is a second TFJob: a spec is one training"),
@@ -244,6 +246,193 @@ def test_what_is_converted_has_the_same_plan(text: str) -> None:
 
 def test_what_was_decided_stands_where_it_counts() -> None:
     assert "  chief:\n    # `Master` there: TensorFlow 2 knows it by this name.\n    replicas: 1\n" in converted(TFJOB)
+
+
+def refused(text: str) -> list[str]:
+    """Every problem of a file, without its name."""
+    with pytest.raises(SpecError) as caught:
+        check_spec(text.encode(), "file.yml")
+    return [str(problem).removeprefix("file.yml:") for problem in caught.value.problems]
+
+
+def test_a_key_that_stands_twice_is_refused_since_a_cluster_takes_the_last() -> None:
+    text = a_job({"Worker": a_role(replicas=1)}).replace(
+        "      replicas: 1\n", "      replicas: 1\n      replicas: 4\n"
+    )
+    (problem,) = refused(text)
+    assert problem == (
+        "9: spec.tfReplicaSpecs.Worker.replicas: stands here a second time; first in line 8. A cluster takes the last:"
+        " keep one of them"
+    )
+
+
+def test_a_key_that_stands_twice_is_refused_in_every_object_of_a_file_beside_what_else_is_wrong() -> None:
+    claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nkind: PersistentVolumeClaim\nmetadata: {name: a}\n"
+    said = refused(f"{claim}---\n{a_job({'Boss': WORKER})}")
+    assert [each.split()[:2] for each in said] == [["3:", "kind:"], ["12:", "spec.tfReplicaSpecs.Boss:"]]
+
+
+def test_every_bad_amount_is_named_and_what_else_is_wrong() -> None:
+    worker = a_role(resources={"limits": {"cpu": "two", "memory": "16 gigs"}, "requests": {"cpu": "1 core"}})
+    ps = a_role("Sometimes", ports=[{"name": "tfjob-port", "containerPort": "any"}], command="train")
+    said = refused(a_job({"Worker": worker, "PS": ps, "Boss": WORKER}, name="---", cleanPodPolicy="Some"))
+    inside = "spec.tfReplicaSpecs.{}.template.spec.containers[0]."
+    assert sorted(each.split(" ")[1].removesuffix(":") for each in said) == sorted(
+        [
+            "metadata.name",
+            "spec.tfReplicaSpecs.Boss",
+            *(inside.format("Worker") + f"resources.{key}" for key in ("limits.cpu", "limits.memory", "requests.cpu")),
+            *(inside.format("PS") + key for key in ("command", "ports[0].containerPort")),
+            "spec.tfReplicaSpecs.PS.restartPolicy",
+        ]
+    )
+
+
+def test_two_containers_of_one_name_are_refused() -> None:
+    own = {"name": "tensorflow", "image": "a", "command": ["train"]}
+    said = refused(a_job({"Worker": {"template": {"spec": {"containers": [own, own]}}}}))
+    assert "containers[1].name: is the name of two containers" in said[0]
+
+
+@pytest.mark.parametrize("kind", ["List", "TFJobList", None])
+def test_a_list_is_read_whatever_it_is_called(kind: str | None) -> None:
+    head = {"apiVersion": "v1", **({"kind": kind} if kind else {})}
+    assert plan_of(yaml.safe_dump({**head, "items": [yaml.safe_load(a_job())]})) == plan_of(a_job())
+
+
+@pytest.mark.parametrize(
+    ("text", "report"),
+    [
+        ("apiVersion: v1\nkind: List\nitems: []\n", "3: items: lists nothing"),
+        (a_job().replace("kind: TFJob\n", ""), "1: kind: is missing"),
+        (a_job().replace("apiVersion: kubeflow.org/v1\n", ""), "1: apiVersion: is missing"),
+    ],
+)
+def test_an_object_without_what_it_is_is_still_one_of_a_cluster(text: str, report: str) -> None:
+    assert refused(text) == [report]
+
+
+def apart(labels: Mapping[str, str], selector: Mapping[str, Any], other: Mapping[str, str] | None = None) -> str:
+    """A job whose workers must not share a node with the pods that the selector takes."""
+    terms = [{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]
+    worker, ps = a_role(replicas=2), a_role()
+    worker["template"]["metadata"] = {"labels": dict(labels)}
+    ps["template"]["metadata"] = {"labels": dict(labels if other is None else other)}
+    worker["template"]["spec"]["affinity"] = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    }
+    return a_job({"Worker": worker, "PS": ps})
+
+
+def terms_of(text: str) -> Any:
+    pods: Any = cluster_of(text).pods
+    (term,) = pods["worker"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return term["labelSelector"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "here"),
+    [
+        ({"matchLabels": {"tf-job-name": "digits"}}, {"matchLabels": {"drumline.dev/project": "digits"}}),
+        (
+            {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}},
+            {"matchLabels": {"drumline.dev/role": "worker"}},
+        ),
+        (
+            {"matchExpressions": [{"key": "tf-replica-type", "operator": "In", "values": ["ps", "worker"]}]},
+            {"matchExpressions": [{"key": "drumline.dev/role", "operator": "In", "values": ["ps", "worker"]}]},
+        ),
+    ],
+)
+def test_pods_that_are_kept_apart_by_labels_of_the_operator_are_kept_apart_by_ours(
+    selector: Mapping[str, Any], here: Mapping[str, Any]
+) -> None:
+    text = apart({}, selector)
+    assert terms_of(text) == here
+    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+
+
+def test_the_labels_that_selectors_are_given_are_those_of_our_pods() -> None:
+    assert (selectors.PROJECT, selectors.ROLE, selectors.MANAGED) == (names.PROJECT, names.ROLE, names.MANAGED)
+
+
+def test_pods_that_are_kept_apart_by_a_label_of_all_of_them_still_are() -> None:
+    text = apart({"app": "mnist"}, {"matchLabels": {"app": "mnist"}})
+    assert terms_of(text) == {"matchLabels": {"app": "mnist"}}
+    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+
+
+def test_a_selector_of_the_pods_of_others_is_left_alone() -> None:
+    text = apart({}, {"matchLabels": {"app": "database"}})
+    assert terms_of(text) == {"matchLabels": {"app": "database"}}
+    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "after"),
+    [
+        ({"matchLabels": {"kind": "ps"}}, "no role"),
+        ({"matchLabels": {"kind": "worker"}}, "worker and ps"),
+        ({"matchLabels": {"tf-replica-index": "0"}}, "no role"),
+        ({"matchExpressions": [{"key": "task", "operator": "Exists"}]}, "no role"),
+    ],
+)
+def test_a_selector_of_a_label_that_our_pods_do_not_have_is_named(selector: Mapping[str, Any], after: str) -> None:
+    text = apart({"kind": "worker"}, selector, {"kind": "ps", "task": "1"})
+    (said,) = [each for each in remarks_of(text) if "labelSelector" in each]
+    assert f", and of {after} here, where their labels are others: it does not apply as it did" in said
+
+
+def an_old_job(*roles: Mapping[str, Any], kind: str = "TFJob", group: str = "kubeflow.org", **spec: Any) -> str:
+    whole = {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "digits"},
+        "spec": {"replicaSpecs": list(roles), **spec},
+    }
+    return yaml.safe_dump(whole, sort_keys=False)
+
+
+def an_old_role(kind: str | None, replicas: int = 1, policy: str | None = None, **more: Any) -> dict[str, Any]:
+    pod = {"containers": [{"name": "tensorflow", "image": "a", "command": ["train"]}]}
+    role = {"replicas": replicas, "template": {"spec": {**pod, **({"restartPolicy": policy} if policy else {})}}}
+    return {**role, **({"tfReplicaType": kind} if kind else {}), **more}
+
+
+@pytest.mark.parametrize(("kind", "group"), [("TFJob", "kubeflow.org"), ("TfJob", "tensorflow.org")])
+def test_the_first_version_of_the_api_is_read(kind: str, group: str) -> None:
+    text = an_old_job(
+        an_old_role("MASTER", policy="OnFailure"),
+        an_old_role("WORKER", 2, policy="OnFailure", tfPort=3333),
+        {"replicas": 2, "tfReplicaType": "PS"},
+        tensorboard={"logDir": "/logs"},
+        kind=kind,
+        group=group,
+    )
+    plan = plan_of(text, "kubernetes")
+    assert [str(each.id) for each in plan.replicas] == ["chief.0", "worker.0", "worker.1", "ps.0", "ps.1"]
+    assert [plan.replicas[at].argv[0] for at in (0, 1, 3)] == ["train", "train", "python"]
+    assert (plan.success, plan.restart.crash, plan.replicas[1].port, plan.tensorboard) == ("chief", 10, 3333, True)
+    said = "\n".join(remarks_of(text))
+    assert "replicaSpecs[2]: has no `template`: as the operator did, drumline starts a server of TensorFlow" in said
+    assert "spec.tensorboard: looks for summaries in OUTPUT_DIR here" in said
+    assert_same_plan_when_converted(text)
+
+
+def test_in_the_first_version_a_role_without_a_type_is_the_master() -> None:
+    assert [str(each.id) for each in plan_of(an_old_job(an_old_role(None))).replicas] == ["chief.0"]
+
+
+def test_in_the_first_version_a_worker_may_decide_the_end() -> None:
+    policy = {"chief": {"replicaName": "WORKER", "replicaIndex": 0}}
+    text = an_old_job(an_old_role("WORKER", 2), an_old_role("PS"), terminationPolicy=policy)
+    assert plan_of(text).success == "worker-0"
+
+
+def test_servers_that_no_role_has_an_image_for_are_refused() -> None:
+    (said,) = refused(an_old_job({"tfReplicaType": "PS"}))
+    assert "replicaSpecs[0]: has no `template`, and no other role has an image" in said
+    assert plan_of(an_old_job(an_old_role("MASTER"), {"tfReplicaType": "PS"}, tfImage="b"), "kubernetes").cluster
 
 
 words = st.sampled_from(("train", "--lr=1e-6", "it's", "a b", "$(A)", "$$x", "$(", "no", "é", "{{", "-"))

@@ -1,0 +1,176 @@
+"""Selectors of pods in a pod's template: the labels that only the TFJob operator writes become those of drumline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from drumline.spec.dialect.draft import plain
+from drumline.spec.dialect.part import Part
+from drumline.spec.document import Entry, Node, Scalar, Sequence
+from drumline.spec.document import Mapping as MappingNode
+from drumline.spec.spot import Spot
+from drumline.words import listed
+
+# The labels that drumline's pods have on every engine; `drumline.engine.kubernetes.names` writes them.
+PROJECT, ROLE, MANAGED = "drumline.dev/project", "drumline.dev/role", "app.kubernetes.io/managed-by"
+# What versions of the operator call these.
+_JOBS = ("tf-job-name", "job-name", "training.kubeflow.org/job-name", "tf_job_name")
+_TYPES = ("tf-replica-type", "replica-type", "training.kubeflow.org/replica-type", "job_type")
+_INDEXES = ("tf-replica-index", "replica-index", "training.kubeflow.org/replica-index", "task_index")
+_OPERATORS = {
+    "group-name": "kubeflow.org",
+    "controller-name": "tf-operator",
+    "training.kubeflow.org/operator-name": "tfjob-controller",
+}
+_OURS = {**dict.fromkeys(_JOBS, PROJECT), **dict.fromkeys(_TYPES, ROLE), **dict.fromkeys(_OPERATORS, MANAGED)}
+_KEY = "labelSelector"
+
+Labels = Mapping[str, str]
+Values = Mapping[tuple[str, str], str]  # by label and value there, the value here
+
+
+def labels_of_operator(job: str, name: str) -> dict[str, str]:
+    """The labels that the operator writes on the first pod of a role, by the name that the file has for it."""
+    return {
+        **dict.fromkeys(_JOBS, job),
+        **dict.fromkeys(_TYPES, name.lower()),
+        **dict.fromkeys(_INDEXES, "0"),
+        **_OPERATORS,
+    }
+
+
+def labels_of_drumline(project: str, role: str) -> dict[str, str]:
+    """The labels of every pod of a role that a selector can count on."""
+    return {PROJECT: project, ROLE: role, MANAGED: "drumline"}
+
+
+def carried(near: Iterable[Part], values: Values) -> dict[str, Node]:
+    """What says beside which pods a pod may be, by its key, with drumline's labels."""
+    return {str(part.spot.path[-1]): _translated(part.node, values) for part in near}
+
+
+def lost(
+    near: Iterable[Part], there: Mapping[str, Labels], here: Mapping[str, Labels], values: Values
+) -> Iterator[tuple[Spot, str]]:
+    """Every selector that took pods of the job, and takes others, or none, of a run; the labels are by role."""
+    for selector in (found for part in near for found in _selectors(part)):
+        before = [role for role, labels in there.items() if matches(selector.node, labels)]
+        ours = _translated_selector(selector.node, values)
+        after = [role for role, labels in here.items() if matches(ours, labels)]
+        if before and before != after:
+            message = (
+                f"selects pods of {listed(before)} there, and of {listed(after) or 'no role'} here, where their labels"
+                f" are others: it does not apply as it did; `drumline convert` the file and select by `{ROLE}`"
+            )
+            yield selector.spot, message
+
+
+def _selectors(part: Part) -> Iterator[Part]:
+    """Every selector of pods below a value."""
+    if isinstance(part.node, Sequence):
+        for item in part.items():
+            yield from _selectors(item)
+    elif isinstance(part.node, MappingNode):
+        for key in part.keys:
+            if (inside := part.take(key)) is None:
+                continue
+            if key == _KEY and isinstance(inside.node, MappingNode):
+                yield inside
+            else:
+                yield from _selectors(inside)
+
+
+def _translated(node: Node, values: Values) -> Node:
+    """A value whose selectors name drumline's labels."""
+    match node:
+        case MappingNode():
+            entries = [
+                each._replace(
+                    node=_translated_selector(each.node, values) if each.key == _KEY else _translated(each.node, values)
+                )
+                for each in node.entries
+            ]
+            return node._replace(entries=tuple(entries))
+        case Sequence():
+            return node._replace(items=tuple(_translated(item, values) for item in node.items))
+        case _:
+            return node
+
+
+def values_of(job: str, project: str, roles: Mapping[str, str]) -> Values:
+    """What values of the operator's labels are called here; the roles by the names that the file has for them."""
+    types = {name.lower(): role for name, role in roles.items()} | {name.upper(): role for name, role in roles.items()}
+    return {
+        **{(key, job): project for key in _JOBS},
+        **{(key, name): role for key in _TYPES for name, role in types.items()},
+        **dict.fromkeys(_OPERATORS.items(), "drumline"),
+    }
+
+
+def matches(selector: Node, labels: Labels) -> bool:
+    """Whether a selector takes a pod with these labels."""
+    said = plain(selector)
+    wanted = said.get("matchLabels") or {}
+    return all(labels.get(key) == str(value) for key, value in wanted.items()) and all(
+        _holds(each, labels) for each in said.get("matchExpressions") or () if isinstance(each, dict)
+    )
+
+
+def _holds(expression: Mapping[str, Any], labels: Labels) -> bool:
+    value = labels.get(str(expression.get("key")))
+    values = [str(each) for each in expression.get("values") or ()]
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
+
+
+def _translated_selector(node: Node, values: Values) -> Node:
+    """One selector, with drumline's labels instead of the operator's."""
+    if not isinstance(node, MappingNode):
+        return node
+    entries = []
+    for each in node.entries:
+        inside = each.node
+        if each.key == "matchLabels" and isinstance(inside, MappingNode):
+            inside = inside._replace(entries=tuple(_label(entry, values) for entry in inside.entries))
+        elif each.key == "matchExpressions" and isinstance(inside, Sequence):
+            inside = inside._replace(items=tuple(_expression(item, values) for item in inside.items))
+        entries.append(each._replace(node=inside))
+    return node._replace(entries=tuple(entries))
+
+
+def _label(entry: Entry, values: Values) -> Entry:
+    if entry.key not in _OURS or not isinstance(entry.node, Scalar):
+        return entry
+    return entry._replace(key=_OURS[entry.key], node=_value(entry.key, entry.node, values))
+
+
+def _expression(node: Node, values: Values) -> Node:
+    if not isinstance(node, MappingNode):
+        return node
+    key = next((each.node.text for each in node.entries if each.key == "key" and isinstance(each.node, Scalar)), "")
+    if key not in _OURS:
+        return node
+    changed = []
+    for each in node.entries:
+        inside = each.node
+        if each.key == "key":
+            inside = Scalar(_OURS[key], plain=False, line=each.node.line)
+        elif each.key == "values" and isinstance(inside, Sequence):
+            items = (_value(key, item, values) if isinstance(item, Scalar) else item for item in inside.items)
+            inside = inside._replace(items=tuple(items))
+        changed.append(each._replace(node=inside))
+    return node._replace(entries=tuple(changed))
+
+
+def _value(key: str, node: Scalar, values: Values) -> Scalar:
+    return Scalar(values.get((key, node.text), node.text), plain=False, line=node.line)
