@@ -292,6 +292,7 @@ _fields = _some(
             st.booleans(),
             st.sampled_from((None, None, "2.98.1", "2.99")),
         ),
+        "torch": st.builds(types.Torch, rendezvous=st.sampled_from(("auto", "always"))),
         "environment": environments,
         "roles": lines,
         "resources": resources,

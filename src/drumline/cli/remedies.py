@@ -11,6 +11,9 @@ _REMEDIES = {
     r"ModuleNotFoundError: No module named '([\w.]+)'": (
         rf"the Python that ran this has no `\1`: install it there, or {_OWN_PYTHON}"
     ),
+    r"ValueError: Error initializing torch\.distributed using env:// rendezvous: environment variable \w+ expected": (
+        "a rank that is alone has no variables of torchrun: `torch: {rendezvous: always}` in the spec sets them"
+    ),
     r"ValueError: Attempt to convert a value \(PerReplica:": (
         "Keras 3 cannot `fit` with several workers by itself (keras#20585): with `strategy()` of"
         " drumline.runtime.tensorflow it can, and so can tf-keras; see docs/runtime.md"

@@ -51,7 +51,7 @@ def bind(
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
 ) -> tuple[Launch, ...]:
     """Complete every replica's environment; deterministic, and linear in the number of replicas."""
-    variables_of = rendezvous.variables(plan, placement)
+    variables_of = rendezvous.variables(plan, placement, attempt)
     given = {variable_name(name): value for name, value in plan.parameters.items()}
     direct = _direct_hosts(placement)
     launches = []

@@ -191,6 +191,7 @@ class Timeouts(NamedTuple):
     grace_seconds: float = 10.0
     run_seconds: float | None = None
     progress_seconds: float | None = None
+    is_grace_set: bool = False  # in the spec; then it also applies where replicas could not use it
 
 
 class Warm(NamedTuple):
@@ -221,6 +222,7 @@ class Plan(NamedTuple):
     timeouts: Timeouts = Timeouts()
     tf_config_always: bool = False
     evaluator_in_cluster: bool = False
+    torch_rendezvous_always: bool = False
     private_network: bool = False
     oversubscribe: bool = False  # claims are taken whatever there is
     warm: Warm | None = None  # fork replicas from a process that has imported the framework

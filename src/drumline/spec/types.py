@@ -145,7 +145,10 @@ class Timeouts(Block, frozen=True):
 
     start: Annotated[Seconds, Meta(description="Until every replica runs")] = 600.0
     rendezvous: Annotated[Seconds, Meta(description="Until the replicas have found each other")] = 600.0
-    grace: Annotated[Seconds, Meta(description="Between TERM and KILL")] = 10.0
+    grace: Annotated[
+        Seconds | None,
+        Meta(description="Between TERM and KILL; 10s, or none for replicas that cannot save without the failed one"),
+    ] = None
     run: Annotated[Seconds | None, Meta(description="For the whole run")] = None
     progress: Annotated[
         Patience | None,
@@ -166,6 +169,15 @@ class TensorFlow(Block, frozen=True):
     evaluator_in_cluster: Annotated[
         bool, Meta(description="List the evaluator in everyone's cluster, as TensorFlow 1 wanted")
     ] = False
+
+
+class Torch(Block, frozen=True):
+    """How PyTorch's variables are set."""
+
+    rendezvous: Annotated[
+        Literal["auto", "always"],
+        Meta(description="auto: a rank that is alone has no RANK and trains as by hand; always: as under torchrun"),
+    ] = "auto"
 
 
 class Environment(Block, frozen=True):
@@ -229,6 +241,7 @@ class Spec(Block, frozen=True):
     name: Annotated[Name | None, Meta(description="Of this run, instead of the project's")] = None
     framework: Framework = "tensorflow"
     tensorflow: TensorFlow = TensorFlow()
+    torch: Torch = Torch()
     environment: Annotated[
         Environment | None, Meta(description="Unless said, replicas run with the Python that launches them")
     ] = None

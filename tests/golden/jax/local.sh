@@ -24,6 +24,9 @@ common() {
     export OMPI_COMM_WORLD_LOCAL_RANK=0
     export KERAS_DISTRIBUTION_JOB_ADDRESSES=127.0.0.1:2222
     export KERAS_DISTRIBUTION_NUM_PROCESSES=2
+    export COORDINATOR_ADDRESS=127.0.0.1
+    export COORDINATOR_PORT=2222
+    export NUM_PROCESSES=2
 }
 
 case "${1-}" in
@@ -33,6 +36,7 @@ chief.0)
     export JAX_PROCESS_ID=0
     export OMPI_COMM_WORLD_RANK=0
     export KERAS_DISTRIBUTION_PROCESS_ID=0
+    export PROCESS_ID=0
     exec python train.py
     ;;
 worker.0)
@@ -41,6 +45,7 @@ worker.0)
     export JAX_PROCESS_ID=1
     export OMPI_COMM_WORLD_RANK=1
     export KERAS_DISTRIBUTION_PROCESS_ID=1
+    export PROCESS_ID=1
     exec python train.py
     ;;
 *)

@@ -22,6 +22,12 @@ common() {
     export WORLD_SIZE=2
     export LOCAL_RANK=0
     export LOCAL_WORLD_SIZE=1
+    export GROUP_WORLD_SIZE=2
+    export ROLE_NAME=worker
+    export ROLE_WORLD_SIZE=2
+    export TORCHELASTIC_RUN_ID=4
+    export TORCHELASTIC_RESTART_COUNT=0
+    export TORCHELASTIC_MAX_RESTARTS=0
 }
 
 case "${1-}" in
@@ -31,6 +37,7 @@ worker.0)
     export RANK=0
     export GROUP_RANK=0
     export NODE_RANK=0
+    export ROLE_RANK=0
     exec python train.py --backend gloo
     ;;
 worker.1)
@@ -39,6 +46,7 @@ worker.1)
     export RANK=1
     export GROUP_RANK=1
     export NODE_RANK=1
+    export ROLE_RANK=1
     exec python train.py --backend gloo
     ;;
 *)

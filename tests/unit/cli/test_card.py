@@ -75,6 +75,11 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
             "`pip install tensorboard`",
         ),
         ("AttributeError: module 'tensorflow' has no attribute 'estimator'", "`environment` in the spec"),
+        (
+            "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK"
+            " expected, but not set",
+            "`torch: {rendezvous: always}`",
+        ),
     ],
 )
 def test_what_people_meet_again_and_again_is_told_with_what_helps(said: str, remedy: str) -> None:

@@ -117,12 +117,32 @@ def test_torch_ranks_are_the_chief_first_then_the_workers() -> None:
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "GROUP_RANK": "2",
+        "GROUP_WORLD_SIZE": "3",
         "NODE_RANK": "2",
+        "ROLE_NAME": "worker",
+        "ROLE_RANK": "1",
+        "ROLE_WORLD_SIZE": "2",
+        "TORCHELASTIC_RUN_ID": "4",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
     }
 
 
-def test_torch_alone_is_rank_0_of_1() -> None:
-    env = envs_of("framework: torch")["worker.0"]
+def test_torch_is_told_how_often_the_run_has_restarted_and_how_often_it_may() -> None:
+    plan = plan_of("framework: torch\nroles: {worker: 2}\nrestart: {crash: 2, lost: 5}")
+    told = [
+        tuple(bind(plan, placement_of(plan), attempt=attempt)[0].env[f"TORCHELASTIC_{name}"] for name in names)
+        for attempt in (0, 1, 4)
+        for names in [("RESTART_COUNT", "MAX_RESTARTS")]
+    ]
+    assert told == [("0", "2"), ("1", "2"), ("4", "4")]
+
+
+@pytest.mark.parametrize("roles", ["{worker: 1}", "{chief: 1}", "{worker: 1, evaluator: 1}"])
+def test_a_torch_rank_that_is_alone_has_variables_only_if_asked_for(roles: str) -> None:
+    spec = f"framework: torch\nroles: {roles}"
+    assert all(set(env) == OURS for env in envs_of(spec).values())
+    env = next(iter(envs_of(f"{spec}\ntorch: {{rendezvous: always}}").values()))
     assert (env["RANK"], env["WORLD_SIZE"], env["MASTER_PORT"]) == ("0", "1", "2222")
 
 
@@ -139,10 +159,14 @@ def test_jax_processes_know_their_coordinator_number_and_count() -> None:
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": "127.0.0.1:2222",
         "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
         "KERAS_DISTRIBUTION_PROCESS_ID": "1",
+        "COORDINATOR_ADDRESS": "127.0.0.1",
+        "COORDINATOR_PORT": "2222",
+        "NUM_PROCESSES": "2",
+        "PROCESS_ID": "1",
     }
 
 
-@pytest.mark.parametrize("framework", ["jax", "plain", "tensorflow"])
+@pytest.mark.parametrize("framework", ["jax", "plain", "tensorflow", "torch"])
 def test_alone_or_plain_a_replica_gets_nothing_but_our_own_variables(framework: str) -> None:
     assert set(envs_of(f"framework: {framework}")["worker.0"]) == OURS
 
@@ -304,12 +328,13 @@ def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) ->
     match plan.framework:
         case "tensorflow":
             assert_one_cluster(plan, placement, envs)
-        case "torch":
+        case "torch" if len(plan.replicas_of(*COMPUTING)) > 1 or plan.torch_rendezvous_always:
             assert_ranks(plan, placement, envs, "RANK", "WORLD_SIZE")
         case "jax" if len(plan.replicas_of(*COMPUTING)) > 1:
             assert_ranks(plan, placement, envs, "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
         case _:
-            assert all(set(env) & reserved("jax") <= CONTRACT for env in envs.values())
+            rendezvous = reserved("jax") | reserved("torch")
+            assert all(set(env) & rendezvous <= CONTRACT for env in envs.values())
 
 
 def without_own_variables(plan: Plan) -> Plan:

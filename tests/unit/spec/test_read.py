@@ -22,6 +22,7 @@ from drumline.spec.types import (
     Run,
     Spec,
     TensorFlow,
+    Torch,
     Timeouts,
     Value,
 )
@@ -65,6 +66,7 @@ project: digits
 name: evening
 framework: torch
 tensorflow: {tf_config: always, evaluator_in_cluster: true}
+torch: {rendezvous: always}
 run: {shell: [python -m build, python train.py]}
 parameters: {lr: 1e-6, on: yes, zip: 01234, empty: '', text: "a b"}
 workdir: src
@@ -114,6 +116,7 @@ x-anything: [of, nobody's, concern]
         name="evening",
         framework="torch",
         tensorflow=TensorFlow(tf_config="always", evaluator_in_cluster=True),
+        torch=Torch(rendezvous="always"),
         run=Run(shell=("python -m build", "python train.py")),
         parameters={"lr": "1e-6", "on": "yes", "zip": "01234", "empty": "", "text": "a b"},
         workdir="src",

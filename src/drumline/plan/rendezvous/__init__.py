@@ -21,13 +21,13 @@ RESERVED: Mapping[str, frozenset[str]] = {
 }
 
 
-def variables(plan: Plan, placement: Placement) -> VariablesOf:
+def variables(plan: Plan, placement: Placement, attempt: int) -> VariablesOf:
     """Return what gives each replica the variables that its framework reads."""
     match plan.framework:
         case "tensorflow":
             return tensorflow.variables(plan, placement)
         case "torch":
-            return torch.variables(plan, placement)
+            return torch.variables(plan, placement, attempt)
         case "jax":
             return jax.variables(plan, placement)
         case _:

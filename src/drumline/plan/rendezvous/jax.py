@@ -2,6 +2,7 @@
 
 `jax.distributed.initialize()` reads only the address from variables of its own; count and rank it takes, when
 called without arguments, from what Open MPI would have set. Keras on JAX has three variables of its own.
+Kubeflow's JAXJob sets four others, with the host and the port apart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ RESERVED = frozenset(
         "KERAS_DISTRIBUTION_JOB_ADDRESSES",
         "KERAS_DISTRIBUTION_NUM_PROCESSES",
         "KERAS_DISTRIBUTION_PROCESS_ID",
+        "COORDINATOR_ADDRESS",
+        "COORDINATOR_PORT",
+        "NUM_PROCESSES",
+        "PROCESS_ID",
     }
 )
 
@@ -48,6 +53,10 @@ def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping
             "KERAS_DISTRIBUTION_JOB_ADDRESSES": first.address,
             "KERAS_DISTRIBUTION_NUM_PROCESSES": size,
             "KERAS_DISTRIBUTION_PROCESS_ID": rank,
+            "COORDINATOR_ADDRESS": first.host,
+            "COORDINATOR_PORT": str(first.port),
+            "NUM_PROCESSES": size,
+            "PROCESS_ID": rank,
         }
 
     return variables_of

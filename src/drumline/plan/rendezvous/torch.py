@@ -1,14 +1,18 @@
-"""PyTorch: the address of rank 0, and my rank.
+"""PyTorch: the variables that torchrun sets, with the values of `torchrun --nproc-per-node 1 --role ROLE`.
 
 A replica is a node of its own: it sees the devices that it was given and no others, so its LOCAL_RANK is 0.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from drumline.plan.rendezvous.world import leader, ranks
 from drumline.plan.types import Placement, Plan, ReplicaId
+
+# Equal to the attempt: an engine that counts attempts itself has to fill it in.
+RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
 
 RESERVED = frozenset(
     {
@@ -19,28 +23,52 @@ RESERVED = frozenset(
         "LOCAL_RANK",
         "LOCAL_WORLD_SIZE",
         "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
         "NODE_RANK",
+        "ROLE_NAME",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        RESTART_COUNT,
+        "TORCHELASTIC_MAX_RESTARTS",
+        "TORCHELASTIC_RUN_ID",
     }
 )
 
 
-def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, str]]:
-    """Give each rank what `torch.distributed.init_process_group()` reads."""
+def variables(plan: Plan, placement: Placement, attempt: int) -> Callable[[ReplicaId], Mapping[str, str]]:
+    """Return each rank's variables; a rank that is alone has none, unless `torch.rendezvous` is `always`.
+
+    Many scripts take a RANK as the order to train with several processes, and on GPUs.
+    """
     rank_of, first = ranks(plan), leader(plan, placement)
+    if len(rank_of) == 1 and not plan.torch_rendezvous_always:
+        return lambda _: {}
+    role_sizes = Counter(replica.role for replica in rank_of)
+    shared = {
+        "TORCHELASTIC_RUN_ID": plan.run,
+        RESTART_COUNT: str(attempt),
+        # Losses and preemptions have budgets of their own: the count may exceed that of crashes.
+        "TORCHELASTIC_MAX_RESTARTS": str(max(plan.restart.crash, attempt)),
+    }
 
     def variables_of(me: ReplicaId) -> Mapping[str, str]:
         if me not in rank_of or first is None:
             return {}
-        rank = str(rank_of[me])
+        rank, size = str(rank_of[me]), str(len(rank_of))
         return {
             "MASTER_ADDR": first.host,
             "MASTER_PORT": str(first.port),
-            "WORLD_SIZE": str(len(rank_of)),
+            "WORLD_SIZE": size,
             "RANK": rank,
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
             "GROUP_RANK": rank,
+            "GROUP_WORLD_SIZE": size,
             "NODE_RANK": rank,
+            "ROLE_NAME": me.role,
+            "ROLE_RANK": str(me.index),
+            "ROLE_WORLD_SIZE": str(role_sizes[me.role]),
+            **shared,
         }
 
     return variables_of

@@ -109,8 +109,11 @@ def test_replicas_that_share_a_template_each_have_their_own_number(first: int, o
 
 @pytest.mark.parametrize("attempt", [0, 3])
 def test_a_cluster_that_starts_a_line_again_counts_attempts_from_the_one_that_it_was_given(attempt: int) -> None:
-    got = made(launch(0, {}, attempt), counting=Counting("number", 0, "restarts"))
-    assert seen_by(got, {"number": "0", "restarts": "2"})["DRUMLINE_ATTEMPT"] == str(attempt + 2)
+    got = made(
+        launch(0, {"TORCHELASTIC_RESTART_COUNT": str(attempt)}, attempt), counting=Counting("number", 0, "restarts")
+    )
+    seen = seen_by(got, {"number": "0", "restarts": "2"})
+    assert seen["DRUMLINE_ATTEMPT"] == seen["TORCHELASTIC_RESTART_COUNT"] == str(attempt + 2)
 
 
 def test_values_that_no_number_tells_apart_cannot_share_a_template() -> None:

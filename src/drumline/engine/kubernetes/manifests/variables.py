@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from drumline.plan.rendezvous.torch import RESTART_COUNT
 from drumline.plan.types import Extended, Launch, LaunchValue, Secret, Shared
 
 INDEX = "DRUMLINE_INDEX"
@@ -62,6 +63,11 @@ def variables(
         if isinstance(value, Secret):
             source = {"secretKeyRef": {"name": secrets_in, "key": value.variable}}
             entries.append({"name": name, "valueFrom": source})
+        elif name == RESTART_COUNT and ATTEMPT in numbered:
+            if first.attempt:
+                exports.append(f"{name}=${ATTEMPT}")
+            else:
+                entries.append({"name": name, "value": f"$({ATTEMPT})"})
         elif isinstance(value, Extended):
             exports.append(f'{name}={shlex.quote(value.text)}"{value.rest}"')
         elif counting is None or all(launch.env.get(name) == value for launch in launches):
