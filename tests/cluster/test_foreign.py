@@ -75,7 +75,7 @@ def without_controller(labels: dict[str, str]) -> dict[str, str]:
 def test_kill_does_not_wait_for_a_pod_of_another_that_has_a_replica_s_labels(house: House, kubectl: Kubectl) -> None:
     run = house.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
     run.wait_for(Phase.RUNNING)
-    plant(kubectl, "copied", pod_of(kubectl, run, 0)["metadata"]["labels"], "sleep 3600")
+    plant(kubectl, "copied", without_controller(pod_of(kubectl, run, 0)["metadata"]["labels"]), "sleep 3600")
     plant(kubectl, "broken", {names.RUN: names.base(run.folder.plan()), names.ROLE: "worker", names.INDEX: "x"}, LASTS)
     assert house.run("kill", "--force", "1").code == 0
     run.wait_for(Phase.KILLED)
