@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+from drumline.engine.local.life import Life
 from drumline.engine.protocol import Loop
 from drumline.run.event import ReplicaExited
 from drumline.run.usage import Usage
@@ -29,7 +30,7 @@ class Ends:
         self._is_reached = is_reached
         self._numbers = count()
         self._awaited: dict[str, int] = {}  # hosts, with the number of what they were told last
-        self._held: list[End] = []
+        self._held: dict[Life, End] = {}
 
     def expect(self, host: str) -> int:
         """A host is told something; returns its number."""
@@ -48,8 +49,13 @@ class Ends:
 
     def add(self, event: ReplicaExited, usage: Usage | None) -> None:
         """A host says how somebody ended, by the clock of this machine."""
-        self._held.append((event, usage))
+        life = Life(event.replica, event.attempt, event.incarnation)
+        if life in self._held:  # it ends once, however often a host says so
+            return
+        end = self._held[life] = event, usage
         self._go_on()
+        if self._held:  # no longer than this, however often a host is told something anew
+            self._loop.call_later(_LONGEST_SECONDS, lambda: self._release(life, end))
 
     def done(self, host: str, number: int) -> None:
         """A host has done this that it was told, or is not waited for any more; it may have been told more since."""
@@ -58,8 +64,15 @@ class Ends:
             self._go_on()
 
     def _go_on(self) -> None:
-        if self._awaited:
-            return
-        held, self._held = sorted(self._held, key=lambda each: each[0].at_seconds), []
+        if not self._awaited:
+            self._tell_held()
+
+    def _release(self, life: Life, end: End) -> None:
+        """Tell what is held if this end is still among it."""
+        if self._held.get(life) is end:
+            self._tell_held()
+
+    def _tell_held(self) -> None:
+        held, self._held = sorted(self._held.values(), key=lambda each: each[0].at_seconds), {}
         for event, usage in held:
             self._tell(event, usage)

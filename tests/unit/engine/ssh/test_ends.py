@@ -16,7 +16,8 @@ class Clock:
     """A loop whose times come when they are let come."""
 
     def __init__(self) -> None:
-        self.due: list[Callable[[], object]] = []
+        self.due: list[tuple[float, Callable[[], object]]] = []
+        self._now = 0.0
 
     def on_readable(self, descriptor: int, call: Callable[[], object]) -> None:
         raise AssertionError
@@ -25,15 +26,17 @@ class Clock:
         raise AssertionError
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        self.due.append(call)
+        self.due.append((self._now + seconds, call))
 
-    def pass_time(self) -> None:
-        due, self.due = self.due, []
+    def pass_time(self, seconds: float = 5.0) -> None:
+        self._now += seconds
+        due = [call for at, call in self.due if at <= self._now]
+        self.due = [each for each in self.due if each[0] > self._now]
         for call in due:
             call()
 
     def now(self) -> float:
-        return 0.0
+        return self._now
 
 
 def end(index: int, at: float) -> ReplicaExited:
@@ -97,4 +100,26 @@ def test_nor_is_one_that_is_reached_waited_for_for_ever() -> None:
     ends.add(end(0, 4.0), None)
     for _ in range(100):
         clock.pass_time()
+    assert told == [0]
+
+
+def test_a_host_that_is_told_something_again_and_again_holds_back_no_end_for_ever() -> None:
+    ends, told, clock = make(is_reached=lambda _: True)
+    ends.expect("a")
+    ends.add(end(0, 4.0), None)
+    for _ in range(11):
+        clock.pass_time()
+        ends.expect("a")  # it has connected anew
+    assert told == []
+    clock.pass_time()
+    assert told == [0]
+
+
+def test_an_end_that_a_host_repeats_is_held_and_told_once() -> None:
+    ends, told, clock = make()
+    number = ends.expect("a")
+    for _ in range(1000):
+        ends.add(end(0, 4.0), None)
+    assert len(clock.due) == 2  # one for the host, one for the end
+    ends.done("a", number)
     assert told == [0]
