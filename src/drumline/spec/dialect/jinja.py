@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, cast
 from drumline.errors import EngineError, InputError, SpecError
 from drumline.spec.dialect.bounds import MEMORY_BYTES, bounded
 from drumline.spec.spot import Spot
-from drumline.words import nearest
+from drumline.words import listed, nearest
 
 try:
-    from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+    from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes
     from jinja2.runtime import Context
     from jinja2.sandbox import SandboxedEnvironment
 except ModuleNotFoundError:  # pragma: no cover - it is an extra
@@ -23,6 +23,8 @@ except ModuleNotFoundError:  # pragma: no cover - it is an extra
 MOST_CHARACTERS = 16_000_000
 MOST_BITS = 1 << 16  # of a number that is worked out
 _FILE = "<template>"  # what jinja2 calls a template that came from no file
+CLAIMS = ("checkpoint_pvc_name", "pvc_name")  # the older template has the second
+_OTHER_PASSES = ("create_pvc_checkpoint", "create_pvc", "create_volume_inspector")
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -51,13 +53,18 @@ class Template:
 
     def __init__(self, text: str, source: str, given: Sequence[str] = ()) -> None:
         self.source = source
+        self._text = text
+        self._given = tuple(given)
         self._environment = _Environment(undefined=StrictUndefined)
         self.parameters: dict[str, Parameter] = {}
+        self._unset: dict[str, int] = {}  # variables that are used and not set, with their first line
+        self._values: dict[str, Any] = {}  # of those, what is given
         with bounded():
             try:
                 self._tree = self._environment.parse(text)
                 for name, node in self._assignments():
                     self._note(name, node)
+                self._unset = self._used_and_not_set()
             except TemplateSyntaxError as error:
                 problem = Spot(source, error.lineno).problem(f"not a valid template: {error.message}")
                 raise SpecError([problem]) from None
@@ -73,14 +80,32 @@ class Template:
                 return "".join(self._parts())
         except Exception as error:  # noqa: BLE001 - it is a program: it can bring about anything
             spot = Spot(self.source, _line(sys.exc_info()[2]))
-            raise SpecError([spot.problem(_sentence(error))]) from None
+            raise SpecError([spot.problem(self._sentence(error))]) from None
+
+    def render_training(self) -> str:
+        """What the template comes to where it trains, and makes nothing else; raise SpecError as `render` does."""
+        passes = {"deploy": "true", **dict.fromkeys(_OTHER_PASSES, "false")}
+        forced = [f"{name}={text}" for name, text in passes.items() if isinstance(self.value(name), bool)]
+        return Template(self._text, self.source, (*self._given, *forced)).render() if forced else self.render()
+
+    def _sentence(self, error: Exception) -> str:
+        missing = [name for name in self._unset if name not in self._values]
+        if isinstance(error, UndefinedError) and any(f"'{name}' is undefined" in str(error) for name in missing):
+            first = next(name for name in missing if f"'{name}' is undefined" in str(error))
+            more = [f"`{name}`" for name in missing if name != first]
+            also = f"; nor are {listed(more)}" if len(more) > 1 else f"; nor is {more[0]}" if more else ""
+            options = " ".join(f"-p {name}=…" for name in (first, *(name for name in missing if name != first)))
+            return (
+                f"'{first}' is undefined{also}; set it at the top: `{{% set {first} = … %}}`, or give it: `{options}`"
+            )
+        return _sentence(error)
 
     def _parts(self) -> Iterator[str]:
         template = self._environment.template_class.from_code(
             self._environment, self._environment.compile(self._tree), self._environment.globals, None
         )
         length = 0
-        for part in template.generate():
+        for part in template.generate(**self._values):
             yield part
             length += len(part)
             if length > MOST_CHARACTERS:
@@ -108,12 +133,16 @@ class Template:
             wrong(
                 "create_volume_inspector", "the volume is held by whoever trains: `deploy` and this exclude each other"
             )
-        for flag in ("create_pvc_checkpoint", "create_volume_inspector"):
-            if self.value(flag) and "checkpoint_pvc_name" in self.parameters and not self.value("checkpoint_pvc_name"):
-                wrong(flag, "needs `checkpoint_pvc_name`, which is empty")
-            elif self.value(flag) and "checkpoint_pvc_name" not in self.parameters:
-                wrong(flag, "needs `checkpoint_pvc_name`, which is not set")
-        for name in ("deploy", "create_pvc_checkpoint", "create_volume_inspector"):
+        claim = next((name for name in CLAIMS if name in self.parameters), None)
+        for flag in _OTHER_PASSES:
+            if self.value(flag) and claim and not self.value(claim):
+                wrong(flag, f"needs `{claim}`, which is empty")
+            elif self.value(flag) and claim is None:
+                wrong(
+                    flag,
+                    f"needs `{next((name for name in CLAIMS if name in self._unset), CLAIMS[0])}`, which is not set",
+                )
+        for name in ("deploy", *_OTHER_PASSES):
             if name in self.parameters and not isinstance(self.value(name), bool):
                 wrong(name, f"expected True or False, got {self.value(name)!r}")
         workers, port, own = self.value("worker_replicas"), self.value("port"), self.value("name")
@@ -138,13 +167,16 @@ class Template:
             found = vars(
                 self._environment.template_class.from_code(
                     self._environment, self._environment.compile(top), self._environment.globals, None
-                ).make_module()
+                ).make_module(self._values)
             )
         except Exception:  # noqa: BLE001
             return  # it is told when the template is rendered
         for name, node in made:
             if isinstance(found.get(name), str | int | list) and found[name] != []:
                 self.parameters[name] = Parameter(found[name], Spot(self.source, node.lineno, (name,)))
+        for name, parameter in self.parameters.items():
+            if isinstance(found.get(name), str | int | list):  # the last `set` of a name counts
+                self.parameters[name] = parameter._replace(value=found[name])
 
     def _note(self, name: str, node: nodes.Assign) -> None:
         try:
@@ -153,7 +185,12 @@ class Template:
             return  # made of others
         if value == []:
             return  # filled further down
-        self.parameters.setdefault(name, Parameter(value, Spot(self.source, node.lineno, (name,))))
+        self.parameters[name] = Parameter(value, Spot(self.source, node.lineno, (name,)))
+
+    def _used_and_not_set(self) -> dict[str, int]:
+        names = meta.find_undeclared_variables(self._tree)
+        used = [node for node in self._tree.find_all(nodes.Name) if node.name in names and node.ctx == "load"]
+        return {node.name: node.lineno for node in sorted(used, key=lambda node: -node.lineno)}
 
     def _give(self, given: Sequence[str]) -> None:
         values: dict[str, Any] = {}
@@ -161,21 +198,40 @@ class Template:
             name, separator, text = item.partition("=")
             if not separator:
                 raise InputError(f"-p {item}: expected NAME=VALUE")
+            if name in self._unset:
+                self._values[name] = _typed(text)
+                self.parameters[name] = Parameter(self._values[name], Spot(self.source, self._unset[name], (name,)))
+                continue
             if name not in self.parameters:
-                near = nearest(name, self.parameters)
-                hint = (
-                    f"did you mean `{near}`?" if near else f"the template sets: {', '.join(self.parameters) or 'none'}"
-                )
+                known = [*self.parameters, *self._unset]
+                near = nearest(name, known)
+                hint = f"did you mean `{near}`?" if near else f"the template has: {', '.join(known) or 'none'}"
                 raise InputError(f"-p {item}: the template has no parameter `{name}`", hint=hint)
             values[name] = _alike(self.parameters[name].value, text, item)
         self._put(values)
 
     def _put(self, values: Mapping[str, Any]) -> None:
-        for name, node in self._assignments():
-            if name in values:
-                node.node = nodes.Const(values[name], lineno=node.lineno)
+        last = {name: node for name, node in self._assignments() if _is_constant(node)}
+        for name, value in values.items():
+            if name in last:
+                last[name].node = nodes.Const(value, lineno=last[name].lineno)
         for name, value in values.items():
             self.parameters[name] = self.parameters[name]._replace(value=value)
+
+
+def _is_constant(node: nodes.Assign) -> bool:
+    try:
+        cast("nodes.Expr", node.node).as_const()
+    except nodes.Impossible:
+        return False
+    return True
+
+
+def _typed(text: str) -> object:
+    """A value for a variable whose kind no template says: a whole number, true, false, or a text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", text) else text
 
 
 def _alike(before: object, text: str, item: str) -> object:

@@ -1,13 +1,17 @@
-"""The top of a template for several workers, as a spec: what its Services and Jobs would have trained."""
+"""A template for several workers, as a spec: its top says how many, and what is rendered says what they run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from drumline.spec.dialect.arguments import DifferentArguments, command_of
 from drumline.spec.dialect.draft import Draft
-from drumline.spec.dialect.jinja import Parameter, Template
+from drumline.spec.dialect.jinja import CLAIMS, Parameter, Template
+from drumline.spec.dialect.rendered import Process, processes
 from drumline.spec.spot import Spot
+from drumline.words import listed
 
 # Of the templates' siblings, these became variables of the program.
 _VARIABLES = {
@@ -22,22 +26,29 @@ _SIZE = "10GB"
 
 
 def translate(template: Template) -> Draft:
-    """The spec that a template's parameters come to; raise SpecError where its rules are broken."""
+    """The spec that a template comes to; raise SpecError where its rules are broken, or it cannot be rendered."""
     template.check()
     draft = Draft("the Jinja templates of tensorflow/ecosystem", Spot(template.source, 1))
-    if "worker_replicas" not in template.parameters or "script" not in template.parameters:
-        draft.refuse(draft.spot, "sets no `worker_replicas` and no `script`: only a template that does can be a spec")
+    started = processes(template.render_training(), template.source)
+    missing = [f"`{name}`" for name in ("worker_replicas", "script") if name not in template.parameters]
+    if missing and not started:
+        draft.refuse(
+            draft.spot,
+            f"sets no {' and no '.join(missing)}, and is rendered to no pod, Job or service of a role with a command:"
+            " only a template that does can be a spec",
+        )
         return draft
-    _Translation(template, draft).translate()
+    _Translation(template, draft, started).translate()
     return draft
 
 
 class _Translation:
     """One template on its way to a draft."""
 
-    def __init__(self, template: Template, draft: Draft) -> None:
+    def __init__(self, template: Template, draft: Draft, started: Sequence[Process]) -> None:
         self.template = template
         self.draft = draft
+        self.started = started
         self.known: dict[str, Callable[[Parameter], None]] = {
             "name": self.name,
             "image": self.image,
@@ -45,15 +56,18 @@ class _Translation:
             "ps_replicas": self.servers,
             "has_coordinator": self.role("chief"),
             "has_eval": self.role("evaluator"),
-            "script": self.script,
+            "script": self.nothing if started else self.script,
             "cmdline_args": self.nothing,  # with the script
             "port": self.port,
             "model_checkpoint_dir": self.output,
             "checkpoint_pvc_name": self.claim,
+            "pvc_name": self.claim,
             "deploy": self.nothing,  # passes of the template: a spec always trains
             "create_pvc_checkpoint": self.nothing,
+            "create_pvc": self.nothing,
             "create_volume_inspector": self.inspector,
             "has_tensorboard": self.tensorboard,
+            "tensorboard": self.tensorboard,
             "run_tensorboard": self.tensorboard,
         }
 
@@ -61,10 +75,76 @@ class _Translation:
         for name, parameter in self.template.parameters.items():
             if name in self.known:
                 self.known[name](parameter)
+            elif self.started:
+                if not self.is_used(parameter.value):
+                    self.draft.lose(parameter.spot, "is not carried over")
             elif name in _VARIABLES:
                 self.variable(_VARIABLES[name], parameter)
             else:
                 self.draft.lose(parameter.spot, "is not carried over")
+        if self.started:
+            self.processes()
+
+    def is_used(self, value: object) -> bool:
+        """Whether a value of the template stands in a command or a variable that is carried over, or says nothing."""
+        if isinstance(value, list):
+            return all(map(self.is_used, value))
+        if value in ("", None) or value is False:
+            return True
+        words = [word for each in self.started for word in (*each.argv, *each.env.values())]
+        if isinstance(value, int):
+            return any(each.gpus == value for each in self.started) or any(
+                re.search(rf"(?<![\w.]){value}(?![\w.])", word) for word in words
+            )
+        return any(str(value) in word for word in words)
+
+    def processes(self) -> None:
+        """Put what the rendered processes run, once for all roles where it is the same."""
+        spot = self.template.parameters["script"].spot if "script" in self.template.parameters else self.draft.spot
+        roles = {
+            role: [each for each in self.started if each.role == role] for role in dict.fromkeys(_roles(self.started))
+        }
+        said: dict[str, dict[str, object]] = {}
+        lost: dict[str, list[str]] = {}
+        for role, replicas in roles.items():
+            if role not in self.draft.values.get("roles", {}):
+                self.draft.put(("roles", role, "replicas"), len(replicas), spot)
+            said[role] = {}
+            try:
+                said[role]["run"] = self.run(replicas, spot)
+            except DifferentArguments as error:
+                self.draft.refuse(spot, f"the arguments of {role} differ, and a role has one command: {error}")
+            if env := {name: _value(name, text) for name, text in replicas[0].env.items()}:
+                said[role]["env"] = env
+            if replicas[0].gpus is not None:
+                said[role]["resources"] = {"gpus": replicas[0].gpus}
+            known = {str(self.template.value(name)) for name in CLAIMS}
+            claims = [f"the claim `{name}`" for name in replicas[0].claims if name not in known]
+            for words in (*replicas[0].unread, *claims):
+                lost.setdefault(words, []).append(role)
+        for words, of_roles in lost.items():
+            self.draft.lose(spot, f"{words} of {listed(of_roles)} is not carried over")
+        for key in ("run", "env", "resources"):
+            several = [each.get(key) for each in said.values()]
+            if several[0] is not None and all(each == several[0] for each in several):
+                self.draft.put((key,), several[0], spot)
+                continue
+            for role, each in said.items():
+                if key in each:
+                    self.draft.put(("roles", role, key), each[key], spot)
+
+    def run(self, replicas: Sequence[Process], spot: Spot) -> object:
+        """The command of a role; a template that leaves it to the image cannot be a spec."""
+        if not replicas[0].argv or replicas[0].argv[0].startswith("-"):
+            self.draft.refuse(
+                spot, f"{replicas[0].role} has no command but that of its image: write `command` into the template"
+            )
+        command = command_of(replicas, self.started)
+        if isinstance(command, list):
+            return {"argv": command}
+        if "$(hosts" in command:
+            self.draft.put(("tensorflow", "tf_config"), "always", spot)
+        return command
 
     def put(self, path: tuple[str, ...], value: object, parameter: Parameter, note: str = "") -> None:
         self.draft.put(path, value, parameter.spot, note)
@@ -106,7 +186,7 @@ class _Translation:
     def claim(self, parameter: Parameter) -> None:
         if not parameter.value:
             return
-        if self.template.value("create_pvc_checkpoint"):
+        if self.template.value("create_pvc_checkpoint") or self.template.value("create_pvc"):
             note = f"A claim of the run's own, which stays when it is over; `{parameter.value}` there."
             self.put(("engine", "kubernetes", "output", "size"), _SIZE, parameter, note)
         else:
@@ -123,9 +203,15 @@ class _Translation:
 
     def variable(self, name: str, parameter: Parameter) -> None:
         if parameter.value not in ("", None):
-            value = str(parameter.value)
-            own = {"value": value, "override": True} if name == "DATA_DIR" else value
-            self.put(("env", name), own, parameter)
+            self.put(("env", name), _value(name, str(parameter.value)), parameter)
 
     def nothing(self, parameter: Parameter) -> None:
         """Said elsewhere, or by being here at all."""
+
+
+def _roles(started: Sequence[Process]) -> list[str]:
+    return [each.role for each in started]
+
+
+def _value(name: str, text: str) -> object:
+    return {"value": text, "override": True} if name in ("DATA_DIR", "CHECKPOINT_DIR") else text

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from importlib.resources import files
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -204,6 +207,180 @@ def test_a_template_of_something_else_is_no_spec() -> None:
         check_spec(b"{% set a = 1 %}\nb: {{ a }}\n", "my.jinja")
 
 
+def older(kind: str = "ReplicaSet", top: str = "", more: str = "", **parameters: Any) -> str:
+    """A template whose loops add the arguments of each replica, as the older ones of tensorflow/ecosystem do."""
+    known = {
+        "name": "digits",
+        "image": "i",
+        "worker_replicas": 2,
+        "ps_replicas": 1,
+        "script": "train.py",
+        "data_dir": "/data",
+        "train_dir": "/my logs",
+        "port": 5000,
+    }
+    return (
+        header(**{**known, **parameters})
+        + top
+        + dedent("""\
+        {%- macro hosts(job, number) -%}
+        {%- for i in range(number) -%}{{ "," if i }}{{ name }}-{{ job }}-{{ i }}:{{ port }}{%- endfor -%}
+        {%- endmacro -%}
+        {% for job, number in [("worker", worker_replicas), ("ps", ps_replicas)] %}
+        {% for i in range(number) %}
+        ---
+        kind: KIND
+        metadata: {name: "{{ name }}-{{ job }}-{{ i }}"}
+        spec:
+          template:
+            spec:
+              containers:
+                - name: tensorflow
+                  image: {{ image }}
+                  command: [/usr/bin/python, {{ script }}]
+                  args:
+                    - --data_dir={{ data_dir }}
+                    - --train_dir={{ train_dir }}
+                    - --task_index={{ i }}
+                    - --job_name={{ job }}
+                    - --worker_hosts={{ hosts("worker", worker_replicas) }}
+                    - --ps_hosts={{ hosts("ps", ps_replicas) }}
+                    MORE
+        {% endfor %}
+        {% endfor %}
+        """)
+        .replace("KIND", kind)
+        .replace("MORE", more)
+    )
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "ReplicationController", "Deployment", "Job"])
+def test_the_arguments_that_loops_add_are_those_of_each_replica(kind: str) -> None:
+    plan = plan_of(older(kind))
+    cluster = {"worker": ["a:1", "b:2"], "ps": ["c:3"]}
+    for replica in plan.replicas:
+        assert replica.argv[:2] == ("sh", "-c")
+        env = {
+            "PATH": os.environ["PATH"],
+            "DRUMLINE_INDEX": str(replica.id.index),
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": {}}),
+        }
+        shown = replica.argv[2].replace("exec python", "exec printf '%s\\n'")
+        printed = subprocess.run(["sh", "-c", shown], env=env, capture_output=True, text=True, check=True)
+        assert printed.stdout.splitlines() == [
+            "train.py",
+            "--data_dir=/data",
+            "--train_dir=/my logs",
+            f"--task_index={replica.id.index}",
+            f"--job_name={replica.id.role}",
+            "--worker_hosts=a:1,b:2",
+            "--ps_hosts=c:3",
+        ]
+    assert remarks_of(older(kind))[:-1] == []  # the last is about parameter servers without a chief
+    assert_same_plan_when_converted(older(kind))
+
+
+def test_a_replica_that_is_told_its_own_address_and_that_of_another_finds_both() -> None:
+    more = "- --own={{ name }}-{{ job }}-{{ i }}:{{ port }}\n            - --first={{ name }}-ps-0:{{ port }}"
+    command = plan_of(older(more=more, ps_replicas=2)).replicas_of("worker")[1].argv[2]
+    assert '--own="$(hosts worker | cut -d, -f$((DRUMLINE_INDEX + 1)))" --first="$(hosts ps | cut -d, -f1)"' in command
+
+
+def test_a_compose_file_is_read_as_well() -> None:
+    text = header(name="digits", image="i", worker_replicas=2, script="t.py", port=5000) + dedent("""\
+        version: '2'
+        services:
+        {% for i in range(worker_replicas) %}
+          worker-{{ i }}:
+            container_name: {{ name }}-worker-{{ i }}
+            image: {{ image }}
+            command: [python, "{{ script }}", "--i={{ i }}", "--all={{ name }}-worker-0:5000,{{ name }}-worker-1:5000"]
+        {% endfor %}
+        """)
+    assert plan_of(text).replicas[1].argv[2].endswith('exec python t.py --i="$DRUMLINE_INDEX" --all="$(hosts worker)"')
+
+
+def test_arguments_that_no_single_command_can_say_are_refused() -> None:
+    more = "- --seed={{ (i + 3) * 7 }}"
+    with pytest.raises(SpecError, match="the arguments of worker differ, and a role has one command: `--seed=21` and"):
+        plan_of(older(more=more))
+
+
+def test_a_template_that_leaves_the_command_to_the_image_is_refused() -> None:
+    text = older().replace("command: [/usr/bin/python, {{ script }}]", "env: []")
+    with pytest.raises(SpecError, match="worker has no command but that of its image"):
+        plan_of(text)
+
+
+def test_what_a_rendered_pod_has_beside_its_command_is_carried_over_or_said() -> None:
+    more = "\n          ".join(
+        [
+            "",
+            "env: [{name: LEVEL, value: info}, {name: KEY, value: /secret/key.json}]",
+            "volumeMounts: [{name: s, mountPath: /secret}]",
+            "resources: {limits: {nvidia.com/gpu: {{ gpus }}, cpu: 2}}",
+            "securityContext: {}",
+        ]
+    )
+    text = older(more=more, gpus=4, colour="red").replace(
+        "      containers:\n", "      volumes: [{name: s, secret: {secretName: a}}]\n      containers:\n"
+    )
+    plan = plan_of(text)
+    assert plan.replicas[0].env == {"LEVEL": "info"}
+    assert plan.replicas[0].resources.gpus == 4
+    assert [each.partition(": ")[2] for each in remarks_of(text)][:5] == [
+        "script: `securityContext` of the container of worker and ps is not carried over",
+        "script: `resources.limits.cpu` of worker and ps is not carried over",
+        "script: the volume at /secret of worker and ps is not carried over",
+        (
+            "script: the variable KEY, which needs a volume or something else of a cluster, of worker and ps is not"
+            " carried over"
+        ),
+        "colour: is not carried over",
+    ]
+
+
+def test_variables_that_a_template_uses_and_does_not_set_can_be_given() -> None:
+    text = older().replace("{%- set name = 'digits' -%}\n", "").replace("image: {{ image }}", "image: {{ pvc_name }}")
+    with pytest.raises(SpecError) as caught:
+        plan_of(text)
+    assert str(caught.value).endswith(
+        "'name' is undefined; nor is `pvc_name`; set it at the top: `{% set name = … %}`, or give it:"
+        " `-p name=… -p pvc_name=…`"
+    )
+    spec, _ = check_spec(text.encode(), "file.yml", given=["name=other", "pvc_name=a"])
+    assert spec.project == "other"
+    with pytest.raises(InputError) as refused_option:
+        check_spec(text.encode(), "file.yml", given=["pvcname=a"])
+    assert refused_option.value.hint == "did you mean `pvc_name`?"
+
+
+def test_a_variable_that_is_given_is_a_number_or_a_flag_where_it_looks_like_one() -> None:
+    text = "{% set a = 1 %}{{ n + 1 }} {{ 'on' if flag else 'off' }} {{ word }}"
+    assert Template(text, "my.jinja", ["n=2", "flag=true", "word=007"]).render() == "3 on 007"
+
+
+def test_a_variable_that_is_only_asked_for_need_not_be_given() -> None:
+    assert Template("{% set a = 1 %}{{ b if b is defined else a }}", "my.jinja").render() == "1"
+
+
+def test_the_older_name_of_a_claim_is_understood() -> None:
+    text = SHIPPED.replace("checkpoint_pvc_name", "pvc_name").replace("create_pvc_checkpoint", "create_pvc")
+    assert [each["kind"] for each in rendered("create_volume_inspector=false", text=text)] == ["PersistentVolumeClaim"]
+    cluster = plan_of(text.replace("create_pvc = True", "create_pvc = False"), "kubernetes").cluster
+    assert cluster is not None
+    assert cluster.output == Volume("pvc-demo")
+
+
+def test_the_last_of_two_values_counts_as_it_does_in_jinja() -> None:
+    text = header(name="a", image="i", worker_replicas=2, script="t.py") + header(worker_replicas=3)
+    made = text + "{%- set worker_replicas = worker_replicas + 1 -%}\n"
+    assert [len(plan_of(each).replicas) for each in (text, made)] == [3, 4]
+    assert [Template(each + "{{ worker_replicas }}", "a").render()[-1] for each in (text, made)] == ["3", "4"]
+    given = Template(made + "{{ worker_replicas }}", "a", ["worker_replicas=5"])
+    assert (given.value("worker_replicas"), given.render()[-1]) == (6, "6")
+
+
 labels = st.from_regex(r"\A[a-z][a-z0-9]{0,8}\Z")
 texts = st.sampled_from(("a", "a b", "it's", "/x/y", "é", "1e-6", "no", "$(id)", '"'))
 
@@ -259,4 +436,5 @@ def test_a_template_that_would_take_for_ever_or_all_memory_is_refused(statement:
 
 def test_a_template_that_is_read_as_a_spec_is_bounded_as_well() -> None:
     text = header(name="a", image="i", worker_replicas=2, script="t.py")
-    assert plan_of(f"{text}{{% set data_dir = 'x' * 10 ** 12 %}}\n").replicas[0].env == {}
+    with pytest.raises(SpecError, match=r"file.yml:5: takes more than 512 MB of memory"):
+        plan_of(f"{text}{{% set data_dir = 'x' * 10 ** 12 %}}\n")
