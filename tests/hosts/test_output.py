@@ -51,6 +51,7 @@ class Project:
         (self.folder / "drumline.yml").write_text(f"{common}{spec}")
         (self.folder / "train.py").write_text(TRAIN)
         self.env = {**os.environ, **world.env, "DRUMLINE_HOME": str(self.home)}
+        self.umask = -1  # that of the test
 
     def drumline(self, *words: str, code: int = 0) -> str:
         """What the command says, on both of its streams."""
@@ -63,6 +64,7 @@ class Project:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
+            umask=self.umask,
         )
         assert done.returncode == code, done.stdout
         return done.stdout
@@ -303,3 +305,28 @@ def test_a_host_that_lies_about_the_output_writes_nothing_outside_of_it(
     assert {str(path.relative_to(output)) for path in output.rglob("*")} == fetched
     assert sorted({*(path.name for path in project.home.parent.iterdir())} - {"home"}) == before
     assert project.status()["state"] == "FINISHED"
+
+
+def test_all_that_a_run_on_hosts_leaves_is_private_here_and_there_whatever_the_umask(
+    make: Callable[[str], Project],
+) -> None:
+    project = make(f"{TWO}restart: 1\n")
+    project.umask = 0
+    project.drumline("train", "--detach")
+    wait_until(lambda: project.there("h1", "output/state") and project.there("h2", "output/state"))
+    project.say("fail", "h1")
+    wait_until(lambda: "begins" in project.log("worker.0", 1))
+    project.say("done", "h1", "h2")
+    wait_until(lambda: project.status()["state"] == "FINISHED")
+    project.drumline("events", "1")
+    assert _open_to_others(project.home) == []
+    assert _open_to_others(project.world.path("h1", f"{HOME}/.local/share/drumline/runs/{project.unique}")) == []
+
+
+def _open_to_others(folder: Path) -> list[str]:
+    """What others than its owner may use; what the training wrote, and the project, have modes of their own."""
+    found = []
+    for at, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in ("output", "project")]
+        found += [str(Path(at, name)) for name in (*folders, *files) if Path(at, name).lstat().st_mode & 0o077]
+    return found

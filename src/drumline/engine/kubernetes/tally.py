@@ -12,6 +12,7 @@ from drumline.engine.kubernetes.metrics import Reading
 from drumline.engine.kubernetes.names import Life
 from drumline.run.traces import USAGE
 from drumline.run.usage import Usage
+from drumline.runtime.private import write_file
 
 # Metrics change every fifteen seconds or so; who watches need not wait for long after that.
 WATCHED_SECONDS, UNWATCHED_SECONDS = 3.0, 15.0
@@ -88,7 +89,7 @@ class Tally:
             began = _Sum(each.started_at, each.started_at, 0.0, None, self._boot, self._offset)
             known = _add(known or began, reading)
             with suppress(OSError):
-                (each.folder / USAGE).write_text(json.dumps(known), "utf-8")
+                write_file(each.folder / USAGE, json.dumps(known).encode())
         if known is not None:
             self._sums[each.life] = known
         return known

@@ -24,6 +24,7 @@ from drumline.plan.types import Plan, ReplicaId, Value
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.failure import describe_exit
 from drumline.run.traces import LOG
+from drumline.runtime.private import open_file
 
 Order = Callable[[str], None]  # have a host told all that is wanted of it
 _HOSTS = "hosts"  # in its trace: where it is
@@ -147,7 +148,7 @@ class Helpers:
             return
         begun = _last_line(part.file)
         data = piece.data[known:]
-        with part.file.open("ab") as file:
+        with os.fdopen(open_file(part.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
             file.write(data)
         lines, whole, _ = (begun + data).rpartition(b"\n")
         if whole:

@@ -35,6 +35,7 @@ from drumline.run.drill import Harm
 from drumline.run.traces import STACKS, TRACE
 from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
+from drumline.runtime.private import make_folder
 
 _MOMENT_SECONDS = 0.02
 _LOOK_SECONDS = 0.5
@@ -97,7 +98,7 @@ class Hand:
         self._run_dir = _own_folder(base, message)
         directory = base / "runs" / message["run"] / "project"
         for folder in (base, base / "runs", directory.parent, directory, self._run_dir.parent, self._run_dir):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(folder)
         self._silence_seconds = message["lost"]
         self._lock = take_over(self._run_dir / "hand.lock")
         log = os.open(self._run_dir / "hand.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

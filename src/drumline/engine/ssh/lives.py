@@ -20,6 +20,7 @@ from drumline.plan.types import Launch
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
+from drumline.runtime.private import make_folder, open_file, write_file
 
 HOST_LOST = "HostLost"
 NEVER_STARTED = Exit(message="it was never started")
@@ -127,12 +128,12 @@ class Lives:
 
     def write(self, kept: Kept, news: LogPiece | SmallFile) -> None:
         """Put what a host says of a life where it belongs: a piece of its log, or a file beside that."""
-        kept.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(kept.folder)
         match news:
             case LogPiece():
                 _append(kept.folder / LOG, news.at, news.data)
             case SmallFile():
-                _replace(kept.folder / news.name, news.data)
+                write_file(kept.folder / news.name, news.data)
 
     def used(self) -> Iterator[Usage]:
         """What those have used that have ended since this was asked last."""
@@ -162,16 +163,10 @@ def by_our_clock(usage: Usage, skew_seconds: float) -> Usage:
 
 def _append(path: Path, offset: int, data: bytes) -> None:
     """Add to a log what is not yet in it: its bytes are known by their place, and none is left out."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         known = os.fstat(file).st_size - offset
         if known >= 0:
             os.write(file, data[known:])
     finally:
         os.close(file)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    new = path.with_name(f"{path.name}.new")
-    new.write_bytes(data)
-    new.replace(path)

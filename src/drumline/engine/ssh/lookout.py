@@ -19,6 +19,7 @@ from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED
 from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS
 from drumline.runtime.lease import gone_within
+from drumline.runtime.private import write_file
 from drumline.words import span
 
 _LOOK_SECONDS = 0.5
@@ -129,11 +130,11 @@ class Lookout:
         lease = self._hosts.lease_seconds
         if lease is not None and self.doubtful:
             until = wall + self._hosts.lost_seconds + gone_within(lease) + LEFTOVER_GRACE_SECONDS
-            self._file.write_text(doubts_to_text(Doubt(host, until) for host in self.doubtful))
+            write_file(self._file, doubts_to_text(Doubt(host, until) for host in self.doubtful).encode())
 
     def _doubt(self, hosts: set[str]) -> None:
         if hosts != self.doubtful:
             self.doubtful = hosts
-            self._file.write_text(doubts_to_text(map(Doubt, hosts)))
+            write_file(self._file, doubts_to_text(map(Doubt, hosts)).encode())
         if not hosts:
             self._file.unlink(missing_ok=True)

@@ -22,11 +22,13 @@ from drumline.engine.project.snapshot import Snapshot, take
 from drumline.engine.project.tree import OWN, left_out_warning, walk
 from drumline.engine.protocol import Site
 from drumline.engine.ssh.refusal import AwayError
+from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
 from drumline.run.origin import ORIGIN, Origin, fetched_folder, origin_from_json
+from drumline.runtime.private import write_file
 from drumline.words import bulk
 
 FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another
@@ -37,6 +39,8 @@ FETCH_SHARE = 4.0
 _SOON_SECONDS = 2.0  # before the first look
 _LARGE_BYTES = 1 << 30
 _TRIES = 3  # for an output that should be at rest and is not
+_MOST_WARNINGS = 20  # of one supervisor about the output: a host may give another reason each time
+_MOST_KNOWN_CHARS = 32 << 20  # of paths that were fetched before
 
 
 class Way(NamedTuple):
@@ -73,6 +77,7 @@ class Luggage:
         self._run_dir = run_dir
         self._way = way
         self._warn = warn
+        self._warnings = 0
         self._left_out: set[str] = set()  # links of the output that the user was told of
         self._origin = read_origin(run_dir)
         self._snapshot: Snapshot | None = None
@@ -154,7 +159,7 @@ class Luggage:
             except EngineError as error:
                 if self._way(origin.host) and error.message != warned:  # else the host is gone, which others tell
                     warned = error.message
-                    self._warn(f"the output is not fetched: {warned}")
+                    self._warn_seldom(f"the output is not fetched: {warned}")
             pause = max(min(FETCH_SECONDS, 2 * pause), FETCH_SHARE * (time.monotonic() - began))
 
     def _look(self) -> Snapshot:
@@ -192,24 +197,30 @@ class Luggage:
                     )
                     self._tell_left_out(found.left_out)
                     is_whole &= found.is_whole
-                    kept = found.paths if found.is_whole else found.paths.union(paths.get(here, ()))
-                    paths[here] = tuple(sorted(kept))
+                    before = () if found.is_whole else paths.get(here, ())
+                    if sum(map(len, before)) > _MOST_KNOWN_CHARS:  # these stay here even when they are gone there
+                        before = ()
+                    paths[here] = tuple(sorted(found.paths.union(before)))
             if self._origin is origin:  # else another attempt has begun
                 self._note(origin._replace(paths=paths, fetched_at=time.time(), is_whole=is_whole and settled))
 
     def _tell_left_out(self, links: Sequence[str]) -> None:
         if new := [each for each in links if each not in self._left_out]:
-            self._left_out.update(new)
-            self._warn(f"the output is fetched, but {left_out_warning(new)}")
+            self._left_out = set(links)
+            self._warn_seldom(f"the output is fetched, but {left_out_warning(new)}")
+
+    def _warn_seldom(self, message: str) -> None:
+        self._warnings += 1
+        if self._warnings <= _MOST_WARNINGS:
+            self._warn(clean_text(message))
 
     def _note(self, origin: Origin) -> None:
         self._origin = origin
-        scratch = self._run_dir / f"{ORIGIN}.new"
+        path = self._run_dir / ORIGIN
         try:
-            scratch.write_text(origin.to_json())
-            scratch.replace(self._run_dir / ORIGIN)
+            write_file(path, origin.to_json().encode())
         except OSError as error:
-            raise EngineError(f"{scratch} cannot be written: {error.strerror}") from None
+            raise EngineError(f"{path} cannot be written: {error.strerror}") from None
 
     @property
     def _hosts(self) -> Hosts:

@@ -13,6 +13,7 @@ from drumline.plan.codec import from_data, to_data
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Data, Place, Placement, Plan, ReplicaId
 from drumline.run.traces import PLACES
+from drumline.runtime.private import make_folder, write_file
 
 
 class Placed(NamedTuple):
@@ -86,11 +87,9 @@ def _places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
 def write_placed(run_dir: Path, attempt: int, placed: Placed) -> None:
     """Keep where an attempt is, for whoever takes the run up while a host does not answer."""
     path = run_dir / "attempts" / str(attempt) / PLACES
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     data = {str(name): [placed.hosts[name], to_data(place)] for name, place in placed.places.items()}
-    new = path.with_name(f"{PLACES}.new")
-    new.write_text(json.dumps(data))
-    new.replace(path)
+    write_file(path, json.dumps(data).encode())
 
 
 def read_placed(run_dir: Path, attempt: int) -> Placed | None:

@@ -156,7 +156,8 @@ class Target:
             # While files move it is neither, and whoever comes then writes all of it.
             between = dict.fromkeys((*self._known, *manifest), Entry("unknown"))
             for name, content in (("note", manifest), ("between", between)):
-                with open(f"{scratch}/{name}", "w", encoding="utf-8") as file:
+                private = os.open(f"{scratch}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(private, "w", encoding="utf-8") as file:
                     json.dump(content, file)
             if self._is_there:
                 os.rename(f"{scratch}/between", self._note)
