@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+
+from drumline.errors import SpecError
 from drumline.load.load import check_spec
+from drumline.plan.cluster import Cluster
 from drumline.plan.make import make_plan
 from drumline.plan.types import Plan
 from drumline.spec.dialect import draft_of
@@ -15,6 +22,7 @@ GUIDE = (FILES / "riseml.yml").read_text()
 TFJOB = (FILES / "tfjob.yaml").read_text()
 TFJOB_V1 = (FILES / "tfjob-v1.yaml").read_text()
 TRIO = f"{(FILES / 'storage.yaml').read_text()}---\n{TFJOB}"
+WORKER = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "a", "command": ["train"]}]}}}
 ENGINES = ("local", "kubernetes", "jobset", "tfjob")
 
 
@@ -42,3 +50,33 @@ def assert_same_plan_when_converted(text: str) -> None:
     assert draft_of((native.encode(), "drumline.yml")) is None
     for engine in ENGINES:
         assert plan_of(native, engine) == plan_of(text, engine)
+
+
+def refused(text: str) -> list[str]:
+    """Every problem of a file, without its name."""
+    with pytest.raises(SpecError) as caught:
+        check_spec(text.encode(), "file.yml")
+    return [str(problem).removeprefix("file.yml:") for problem in caught.value.problems]
+
+
+def a_job(roles: Mapping[str, Any] | None = None, *, version: str = "v1", name: str = "digits", **spec: Any) -> str:
+    """A TFJob of one worker, unless other roles are given."""
+    whole = {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "TFJob",
+        "metadata": {"name": name},
+        "spec": {**spec, "tfReplicaSpecs": roles or {"Worker": WORKER}},
+    }
+    return yaml.safe_dump(whole, sort_keys=False)
+
+
+def a_role(policy: str | None = None, replicas: int = 1, **container: Any) -> dict[str, Any]:
+    own = {"name": "tensorflow", "image": "a", "command": ["train"], **container}
+    said = {"replicas": replicas, "template": {"spec": {"containers": [own]}}}
+    return {**said, "restartPolicy": policy} if policy else said
+
+
+def cluster_of(text: str) -> Cluster:
+    cluster = plan_of(text, "kubernetes").cluster
+    assert cluster is not None
+    return cluster

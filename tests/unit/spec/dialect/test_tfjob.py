@@ -11,39 +11,26 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialect import TFJOB, TFJOB_V1, TRIO, assert_same_plan_when_converted, converted, plan_of, remarks_of
-from drumline.engine.kubernetes import names
+from dialect import (
+    TFJOB,
+    TFJOB_V1,
+    TRIO,
+    WORKER,
+    a_job,
+    a_role,
+    assert_same_plan_when_converted,
+    cluster_of,
+    converted,
+    plan_of,
+    refused,
+    remarks_of,
+)
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
-from drumline.plan.cluster import Cluster, Volume
+from drumline.plan.cluster import Volume
 from drumline.plan.types import Resources
-from drumline.spec.dialect import selectors
 
 GIB = 1024**3
-WORKER = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "a", "command": ["train"]}]}}}
-
-
-def a_job(roles: Mapping[str, Any] | None = None, *, version: str = "v1", name: str = "digits", **spec: Any) -> str:
-    """A TFJob of one worker, unless other roles are given."""
-    whole = {
-        "apiVersion": f"kubeflow.org/{version}",
-        "kind": "TFJob",
-        "metadata": {"name": name},
-        "spec": {**spec, "tfReplicaSpecs": roles or {"Worker": WORKER}},
-    }
-    return yaml.safe_dump(whole, sort_keys=False)
-
-
-def a_role(policy: str | None = None, replicas: int = 1, **container: Any) -> dict[str, Any]:
-    own = {"name": "tensorflow", "image": "a", "command": ["train"], **container}
-    said = {"replicas": replicas, "template": {"spec": {"containers": [own]}}}
-    return {**said, "restartPolicy": policy} if policy else said
-
-
-def cluster_of(text: str) -> Cluster:
-    cluster = plan_of(text, "kubernetes").cluster
-    assert cluster is not None
-    return cluster
 
 
 def test_the_job_of_the_guide_is_a_chief_five_workers_and_three_ps() -> None:
@@ -248,13 +235,6 @@ def test_what_was_decided_stands_where_it_counts() -> None:
     assert "  chief:\n    # `Master` there: TensorFlow 2 knows it by this name.\n    replicas: 1\n" in converted(TFJOB)
 
 
-def refused(text: str) -> list[str]:
-    """Every problem of a file, without its name."""
-    with pytest.raises(SpecError) as caught:
-        check_spec(text.encode(), "file.yml")
-    return [str(problem).removeprefix("file.yml:") for problem in caught.value.problems]
-
-
 def test_a_key_that_stands_twice_is_refused_since_a_cluster_takes_the_last() -> None:
     text = a_job({"Worker": a_role(replicas=1)}).replace(
         "      replicas: 1\n", "      replicas: 1\n      replicas: 4\n"
@@ -310,129 +290,6 @@ def test_a_list_is_read_whatever_it_is_called(kind: str | None) -> None:
 )
 def test_an_object_without_what_it_is_is_still_one_of_a_cluster(text: str, report: str) -> None:
     assert refused(text) == [report]
-
-
-def apart(labels: Mapping[str, str], selector: Mapping[str, Any], other: Mapping[str, str] | None = None) -> str:
-    """A job whose workers must not share a node with the pods that the selector takes."""
-    terms = [{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]
-    worker, ps = a_role(replicas=2), a_role()
-    worker["template"]["metadata"] = {"labels": dict(labels)}
-    ps["template"]["metadata"] = {"labels": dict(labels if other is None else other)}
-    worker["template"]["spec"]["affinity"] = {
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    }
-    return a_job({"Worker": worker, "PS": ps})
-
-
-def terms_of(text: str) -> Any:
-    pods: Any = cluster_of(text).pods
-    (term,) = pods["worker"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    return term["labelSelector"]
-
-
-@pytest.mark.parametrize(
-    ("selector", "here"),
-    [
-        ({"matchLabels": {"tf-job-name": "digits"}}, {"matchLabels": {"drumline.dev/project": "digits"}}),
-        (
-            {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}},
-            {"matchLabels": {"drumline.dev/role": "worker"}},
-        ),
-        (
-            {"matchExpressions": [{"key": "tf-replica-type", "operator": "In", "values": ["ps", "worker"]}]},
-            {"matchExpressions": [{"key": "drumline.dev/role", "operator": "In", "values": ["ps", "worker"]}]},
-        ),
-    ],
-)
-def test_pods_that_are_kept_apart_by_labels_of_the_operator_are_kept_apart_by_ours(
-    selector: Mapping[str, Any], here: Mapping[str, Any]
-) -> None:
-    text = apart({}, selector)
-    assert terms_of(text) == here
-    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
-
-
-def test_the_labels_that_selectors_are_given_are_those_of_our_pods() -> None:
-    assert (selectors.PROJECT, selectors.ROLE, selectors.MANAGED) == (names.PROJECT, names.ROLE, names.MANAGED)
-
-
-def test_pods_that_are_kept_apart_by_a_label_of_all_of_them_still_are() -> None:
-    text = apart({"app": "mnist"}, {"matchLabels": {"app": "mnist"}})
-    assert terms_of(text) == {"matchLabels": {"app": "mnist"}}
-    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
-
-
-def test_a_selector_of_the_pods_of_others_is_left_alone() -> None:
-    text = apart({}, {"matchLabels": {"app": "database"}})
-    assert terms_of(text) == {"matchLabels": {"app": "database"}}
-    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
-
-
-@pytest.mark.parametrize(
-    ("selector", "after"),
-    [
-        ({"matchLabels": {"kind": "ps"}}, "no role"),
-        ({"matchLabels": {"kind": "worker"}}, "worker and ps"),
-        ({"matchLabels": {"tf-replica-index": "0"}}, "no role"),
-        ({"matchExpressions": [{"key": "task", "operator": "Exists"}]}, "no role"),
-    ],
-)
-def test_a_selector_of_a_label_that_our_pods_do_not_have_is_named(selector: Mapping[str, Any], after: str) -> None:
-    text = apart({"kind": "worker"}, selector, {"kind": "ps", "task": "1"})
-    (said,) = [each for each in remarks_of(text) if "labelSelector" in each]
-    assert f", and of {after} here, where their labels are others: it does not apply as it did" in said
-
-
-def an_old_job(*roles: Mapping[str, Any], kind: str = "TFJob", group: str = "kubeflow.org", **spec: Any) -> str:
-    whole = {
-        "apiVersion": f"{group}/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": "digits"},
-        "spec": {"replicaSpecs": list(roles), **spec},
-    }
-    return yaml.safe_dump(whole, sort_keys=False)
-
-
-def an_old_role(kind: str | None, replicas: int = 1, policy: str | None = None, **more: Any) -> dict[str, Any]:
-    pod = {"containers": [{"name": "tensorflow", "image": "a", "command": ["train"]}]}
-    role = {"replicas": replicas, "template": {"spec": {**pod, **({"restartPolicy": policy} if policy else {})}}}
-    return {**role, **({"tfReplicaType": kind} if kind else {}), **more}
-
-
-@pytest.mark.parametrize(("kind", "group"), [("TFJob", "kubeflow.org"), ("TfJob", "tensorflow.org")])
-def test_the_first_version_of_the_api_is_read(kind: str, group: str) -> None:
-    text = an_old_job(
-        an_old_role("MASTER", policy="OnFailure"),
-        an_old_role("WORKER", 2, policy="OnFailure", tfPort=3333),
-        {"replicas": 2, "tfReplicaType": "PS"},
-        tensorboard={"logDir": "/logs"},
-        kind=kind,
-        group=group,
-    )
-    plan = plan_of(text, "kubernetes")
-    assert [str(each.id) for each in plan.replicas] == ["chief.0", "worker.0", "worker.1", "ps.0", "ps.1"]
-    assert [plan.replicas[at].argv[0] for at in (0, 1, 3)] == ["train", "train", "python"]
-    assert (plan.success, plan.restart.crash, plan.replicas[1].port, plan.tensorboard) == ("chief", 10, 3333, True)
-    said = "\n".join(remarks_of(text))
-    assert "replicaSpecs[2]: has no `template`: as the operator did, drumline starts a server of TensorFlow" in said
-    assert "spec.tensorboard: looks for summaries in OUTPUT_DIR here" in said
-    assert_same_plan_when_converted(text)
-
-
-def test_in_the_first_version_a_role_without_a_type_is_the_master() -> None:
-    assert [str(each.id) for each in plan_of(an_old_job(an_old_role(None))).replicas] == ["chief.0"]
-
-
-def test_in_the_first_version_a_worker_may_decide_the_end() -> None:
-    policy = {"chief": {"replicaName": "WORKER", "replicaIndex": 0}}
-    text = an_old_job(an_old_role("WORKER", 2), an_old_role("PS"), terminationPolicy=policy)
-    assert plan_of(text).success == "worker-0"
-
-
-def test_servers_that_no_role_has_an_image_for_are_refused() -> None:
-    (said,) = refused(an_old_job({"tfReplicaType": "PS"}))
-    assert "replicaSpecs[0]: has no `template`, and no other role has an image" in said
-    assert plan_of(an_old_job(an_old_role("MASTER"), {"tfReplicaType": "PS"}, tfImage="b"), "kubernetes").cluster
 
 
 words = st.sampled_from(("train", "--lr=1e-6", "it's", "a b", "$(A)", "$$x", "$(", "no", "é", "{{", "-"))

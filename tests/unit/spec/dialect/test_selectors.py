@@ -1,0 +1,83 @@
+"""Selectors of pods in a TFJob: what kept pods apart there does so here, or is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dialect import a_job, a_role, cluster_of, remarks_of
+from drumline.engine.kubernetes import names
+from drumline.spec.dialect import selectors
+
+
+def apart(labels: Mapping[str, str], selector: Mapping[str, Any], other: Mapping[str, str] | None = None) -> str:
+    """A job whose workers must not share a node with the pods that the selector takes."""
+    terms = [{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]
+    worker, ps = a_role(replicas=2), a_role()
+    worker["template"]["metadata"] = {"labels": dict(labels)}
+    ps["template"]["metadata"] = {"labels": dict(labels if other is None else other)}
+    worker["template"]["spec"]["affinity"] = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    }
+    return a_job({"Worker": worker, "PS": ps})
+
+
+def terms_of(text: str) -> Any:
+    pods: Any = cluster_of(text).pods
+    (term,) = pods["worker"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return term["labelSelector"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "here"),
+    [
+        ({"matchLabels": {"tf-job-name": "digits"}}, {"matchLabels": {"drumline.dev/project": "digits"}}),
+        (
+            {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}},
+            {"matchLabels": {"drumline.dev/role": "worker"}},
+        ),
+        (
+            {"matchExpressions": [{"key": "tf-replica-type", "operator": "In", "values": ["ps", "worker"]}]},
+            {"matchExpressions": [{"key": "drumline.dev/role", "operator": "In", "values": ["ps", "worker"]}]},
+        ),
+    ],
+)
+def test_pods_that_are_kept_apart_by_labels_of_the_operator_are_kept_apart_by_ours(
+    selector: Mapping[str, Any], here: Mapping[str, Any]
+) -> None:
+    text = apart({}, selector)
+    assert terms_of(text) == here
+    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+
+
+def test_the_labels_that_selectors_are_given_are_those_of_our_pods() -> None:
+    assert (selectors.PROJECT, selectors.ROLE, selectors.MANAGED) == (names.PROJECT, names.ROLE, names.MANAGED)
+
+
+def test_pods_that_are_kept_apart_by_a_label_of_all_of_them_still_are() -> None:
+    text = apart({"app": "mnist"}, {"matchLabels": {"app": "mnist"}})
+    assert terms_of(text) == {"matchLabels": {"app": "mnist"}}
+    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+
+
+def test_a_selector_of_the_pods_of_others_is_left_alone() -> None:
+    text = apart({}, {"matchLabels": {"app": "database"}})
+    assert terms_of(text) == {"matchLabels": {"app": "database"}}
+    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "after"),
+    [
+        ({"matchLabels": {"kind": "ps"}}, "no role"),
+        ({"matchLabels": {"kind": "worker"}}, "worker and ps"),
+        ({"matchLabels": {"tf-replica-index": "0"}}, "no role"),
+        ({"matchExpressions": [{"key": "task", "operator": "Exists"}]}, "no role"),
+    ],
+)
+def test_a_selector_of_a_label_that_our_pods_do_not_have_is_named(selector: Mapping[str, Any], after: str) -> None:
+    text = apart({"kind": "worker"}, selector, {"kind": "ps", "task": "1"})
+    (said,) = [each for each in remarks_of(text) if "labelSelector" in each]
+    assert f", and of {after} here, where their labels are others: it does not apply as it did" in said
