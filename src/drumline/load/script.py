@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from drumline.errors import Problem
 from drumline.plan.types import Plan
+from drumline.runtime.private import open_regular
 
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 200
+_MOST_MODULES = 2000  # that one file may import
+_MOST_PARTS = 20  # of a module's name
 # An item of os.environ, its `update` and `|=`, and `os.putenv`.
 _SETS = (
     rb"""(?m)^[^#\n]*(?:environ\[\s*["']TF_CONFIG["']\s*\]\s*=(?!=)"""
@@ -69,6 +73,17 @@ def _look(name: str, folder: str, root: str, *, importer: str | None, seen: set[
 
 def _imported(text: bytes, name: str, folder: str, root: str) -> Iterator[str]:
     """The files, below the folder, that may be imported; most modules are not of the project, and have none."""
+    for base, module in islice(_modules(text, name, folder, root), _MOST_MODULES):
+        parts = module.split(".", _MOST_PARTS)[:_MOST_PARTS] if module else []
+        for end in range(1, len(parts) + 1):
+            path = os.path.join(base, *parts[:end])  # noqa: PTH118
+            for file in (f"{path}.py", os.path.join(path, "__init__.py")):  # noqa: PTH118
+                if os.path.isfile(file):  # noqa: PTH113
+                    yield os.path.relpath(file, folder)
+
+
+def _modules(text: bytes, name: str, folder: str, root: str) -> Iterator[tuple[str, str]]:
+    """The folder where each module that is imported would be found, and its name."""
     here = os.path.dirname(os.path.join(folder, name))  # noqa: PTH118, PTH120
     for match in re.finditer(_IMPORTS, text):
         if modules := match["modules"]:
@@ -76,21 +91,16 @@ def _imported(text: bytes, name: str, folder: str, root: str) -> Iterator[str]:
         else:
             package = match["package"].decode(errors="replace")
             dots = len(package) - len(package.lstrip("."))
-            base = os.path.normpath(os.path.join(here, *[".."] * (dots - 1))) if dots else root  # noqa: PTH118
+            up = [".."] * min(dots - 1, _MOST_PARTS)
+            base = os.path.normpath(os.path.join(here, *up)) if dots else root  # noqa: PTH118
             names = re.findall(r"[A-Za-z_]\w*", match["names"].decode(errors="replace"))
             several = [(base, ".".join(filter(None, (package.lstrip("."), each)))) for each in ("", *names)]
-        for base, module in several:
-            parts = module.split(".") if module else []
-            for end in range(1, len(parts) + 1):
-                path = os.path.join(base, *parts[:end])  # noqa: PTH118
-                for file in (f"{path}.py", os.path.join(path, "__init__.py")):  # noqa: PTH118
-                    if os.path.isfile(file):  # noqa: PTH113
-                        yield os.path.relpath(file, folder)
+        yield from several
 
 
 def _read(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as stream:  # noqa: PTH123
+        with open(path, "rb", opener=open_regular) as stream:
             return stream.read(_MOST_BYTES)
     except (OSError, ValueError):
         return None

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
@@ -36,6 +38,21 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     Raise OSError with ELOOP if the file is a symbolic link.
     """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+
+
+def open_regular(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a regular file, for `open(..., opener=open_regular)`; raise OSError with EINVAL if it is anything else.
+
+    A pipe in its place would be waited for, and a device such as /dev/zero read without end.
+    """
+    file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, _FILE_MODE)
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    os.close(file)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
 
 
 def write_file(path: str | os.PathLike[str], data: bytes) -> None:

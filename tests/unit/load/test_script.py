@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,32 @@ def test_the_script_is_found_in_a_shell_s_command_and_as_a_module(run: str, file
     (tmp_path / file).write_text(SETS)
     plan = plan_of(f"project: digits\nrun: {run}\nroles: {{worker: 2}}\n")
     assert [str(each).partition(":")[0] for each in remarks(plan, str(tmp_path))] == [file]
+
+
+def test_a_pipe_in_the_place_of_a_script_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    os.mkfifo(tmp_path / "code" / "train.py")
+    assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import " + ".".join(["a"] * 500_000),  # each part is a folder to look into
+        "from " + "." * 1_000_000 + " import a",
+        "from a import " + ", ".join(f"b{number}" for number in range(100_000)),
+    ],
+)
+def test_a_script_that_imports_more_than_there_can_be_is_looked_at_no_longer_than_others(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    is_file = os.path.isfile
+
+    def look(path: str) -> bool:
+        looked.append(path)
+        return is_file(path)
+
+    monkeypatch.setattr("os.path.isfile", look)
+    assert said_of(f"{line}\n", tmp_path) == []
+    assert len(looked) < 10_000

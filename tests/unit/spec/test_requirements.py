@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -100,3 +101,37 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "all.txt").write_bytes(content)
     with pytest.raises(BadRequirement, match=r"cannot be read: not UTF-8|is no list of requirements"):
         read_requirements("all.txt", tmp_path)
+
+
+def test_a_pipe_or_a_device_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "all.txt")
+    with pytest.raises(BadRequirement, match=r"all\.txt cannot be read: not a regular file"):
+        read_requirements("all.txt", tmp_path)
+    for device in ("/dev/zero", "./all.txt"):
+        with pytest.raises(BadRequirement, match="cannot be read: not a regular file"):
+            read_requirements([device], tmp_path)
+
+
+def test_a_wheel_of_an_impossible_size_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "snare-1.0-py3-none-any.whl").open("wb") as wheel:
+        wheel.truncate(1 << 40)
+    with pytest.raises(BadRequirement, match="is larger than any wheel"):
+        read_requirements(["./snare-1.0-py3-none-any.whl"], tmp_path)
+
+
+def test_files_that_name_others_again_and_again_are_refused(tmp_path: Path) -> None:
+    """Each of eight names the next a thousand times: without a bound that takes years."""
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n" * 1000)
+    (tmp_path / "8.txt").write_text("six\n")
+    with pytest.raises(BadRequirement, match="too many, or too long"):
+        read_requirements("0.txt", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line", ["a" + " " * 100_000 + "!", "a[" + "]" * 100_000, "a" * 100_000 + "!", "a@" + " " * 9999]
+)
+def test_a_line_of_any_content_is_judged_at_once(tmp_path: Path, line: str) -> None:
+    """With a pattern that backtracks the first takes years."""
+    with pytest.raises(BadRequirement, match="is no requirement"):
+        read_requirements([line], tmp_path)
