@@ -52,6 +52,6 @@ def line(text: str) -> Plan:
         preparations=tuple(preparations),
         success=success or ("chief" if "chief" in counts else "all-workers"),
         restart=Restart(**restart),  # type: ignore[arg-type]
-        timeouts=Timeouts(**timeouts),
+        timeouts=Timeouts(**timeouts, is_grace_set="grace_seconds" in timeouts),
         tensorboard=tensorboard,
     )

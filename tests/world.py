@@ -261,13 +261,13 @@ class World:
                 self.ending = action.ending
 
     def _nobody_can_save(self) -> bool:
-        """Whether a mirrored line has lost one of its own and starts again: TERM would not be heard."""
+        """Whether a replica of a mirrored line has failed: the others do not end at TERM and cannot save."""
         cause = self.state.ending.cause if self.state.ending else None
         fell = self.state.ending and self.state.ending.phase is Phase.FAILED and cause and cause.replica
         if not cause or not fell or self.state.out_of_time or self.plan.replicas_of("ps"):
             return False
-        left = getattr(self.plan.restart, cause.failure, 0) - self.state.restarts.get(cause.failure, 0)
-        return self.plan.framework in ("tensorflow", "jax") and cause.failure != "preempted" and left > 0
+        told = cause.failure != "preempted" and not (cause.replica and cause.replica.is_helper)
+        return self.plan.framework in ("tensorflow", "jax") and told and not self.plan.timeouts.is_grace_set
 
     def _ps_are_needed(self) -> bool:
         """Whether somebody who computes has to leave first, the run being a success."""

@@ -18,11 +18,24 @@ _NAMES = 4  # are spelled out
 _TOLD_LATE_SECONDS = 1.0  # a start, when its replica may have fallen already; what is more is a clock that was set back
 
 
-def spell_card(run: str, card: Card, columns: int | None) -> list[str]:
-    """The card as lines behind a bar, none wider than this; None is as wide as it takes."""
+def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool = False) -> list[str]:
+    """The card as lines behind a bar, none wider than this; None is as wide as it takes.
+
+    A correction names another cause than a card that was shown before.
+    """
     remedy = remedy_for(card.cause)
     hints = [f"hint: {remedy}"] if remedy else []
-    paragraphs = [[_headline(run, card), _facts(run, card)], list(card.lines), [_followers(run, card)], hints]
+    headline = f"Correction: {_headline(run, card)}" if is_correction else _headline(run, card)
+    paragraphs = [[headline, _facts(run, card)], list(card.lines), [_followers(run, card)], hints]
+    return _behind_bar(paragraphs, columns)
+
+
+def spell_end(run: str, card: Card, columns: int | None) -> list[str]:
+    """How the other replicas ended, behind a bar: what a card did not know that was shown before they had."""
+    return _behind_bar([[_followers(run, card)]], columns)
+
+
+def _behind_bar(paragraphs: Sequence[Sequence[str]], columns: int | None) -> list[str]:
     lines: list[str] = []
     for paragraph in paragraphs:
         said = [_cut(printable(line)) for line in paragraph if line]

@@ -31,6 +31,7 @@ _QUICK, _SLOW = 0.01, 0.2
 _WRITE_BYTES = 1 << 20
 _BAR_BYTES = 1 << 12  # of a progress bar; no terminal is wider
 _NARROW = 20  # columns; below that a sum is no help
+_ENDING = 0.2  # the time that replicas may take to end before it is shown why they are ended
 _BIRTH = 5.0  # the time that a run may take from its number to its supervisor
 
 
@@ -120,12 +121,20 @@ class Screen:
         return size if all(size) else shutil.get_terminal_size()
 
 
-def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[], object] | None = None) -> None:
+def follow(
+    feed: Feed,
+    screen: Screen,
+    folder: RunFolder,
+    at_leisure: Callable[[], object] | None = None,
+    when_failing: Callable[[], object] | None = None,
+) -> None:
     """Show a run until it ends; raise EngineError if nobody looks after it any more.
 
     Logs are looked at now and then; the end is not waited for: the supervisor's connection closes with it. What may be
-    done `at_leisure` is done once, when everybody runs and has said all for now.
+    done `at_leisure` is done once, when everybody runs and has said all for now. `when_failing` is called once, as soon
+    as it is known why the run fails, if its replicas take more than a moment to end after that.
     """
+    failing_since = None
     footer = _footer(feed, folder) if screen.is_live else None
     pause = _QUICK
     connection = None
@@ -137,6 +146,11 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[
             alone_since = None if supervised else alone_since or time.monotonic()
             items = feed.poll(time.time())  # after the look at the supervisor, which writes before it leaves
             screen.show(items, feed.unfinished(), footer.text() if footer else "")
+            failing_since = None if feed.final_cause is None else failing_since or time.monotonic()
+            if when_failing and failing_since and time.monotonic() >= failing_since + _ENDING and not feed.is_over:
+                screen.show((), {})
+                when_failing()
+                when_failing = None
             if items:
                 pause = _QUICK
                 continue
@@ -149,6 +163,8 @@ def follow(feed: Feed, screen: Screen, folder: RunFolder, at_leisure: Callable[[
                 at_leisure()
                 at_leisure = None
                 continue
+            if failing_since:
+                pause = min(pause, _ENDING / 2)
             if select.select([connection] if connection else [], [], [], pause)[0] and connection:
                 connection.close()
                 connection = None

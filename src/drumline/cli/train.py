@@ -39,6 +39,7 @@ from drumline.supervise.spare import Spare
 
 if TYPE_CHECKING:
     from drumline.early import Early
+    from drumline.view.card import Card
 
 _SECOND_THOUGHT_SECONDS = 3.0
 _REMOVED_SECONDS = 30.0  # a node that does not answer would keep somebody waiting
@@ -202,9 +203,14 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
 
     feed = Feed(folder, since=since)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
-    follow(feed, Screen(ids), folder, _get_ready)
+    shown: list[Card] = []
+
+    def show_cause() -> None:
+        shown.extend(_show_card(folder, shown))
+
+    follow(feed, Screen(ids), folder, _get_ready, show_cause)
     if feed.state.phase is Phase.FAILED:
-        _say_why(folder)
+        show_cause()
     if feed.plan.cluster:
         # Where this is the command of a pod, whoever removes the run from the cluster ends with it.
         from drumline.supervise.reach import wait_until_left  # noqa: PLC0415
@@ -225,16 +231,24 @@ def _get_ready() -> None:
         import_module(f"drumline.{name}")
 
 
-def _say_why(folder: RunFolder) -> None:
-    """Show the card of a run that has failed, below all that it said."""
-    from drumline.cli.card import spell_card  # noqa: PLC0415
+def _show_card(folder: RunFolder, shown: Sequence[Card]) -> Sequence[Card]:
+    """Show the card of a run that has failed, or fails; after an earlier one only what has been learned since."""
+    from drumline.cli.card import spell_card, spell_end  # noqa: PLC0415
     from drumline.cli.frame import show_card, terminal_columns  # noqa: PLC0415
     from drumline.store.clock import read_clock  # noqa: PLC0415
     from drumline.view.run import run_details  # noqa: PLC0415
 
     card = run_details(folder, read_clock()).card
-    if card:
-        show_card(spell_card(folder.id, card, terminal_columns()))
+    if card is None:
+        return ()
+    columns, before = terminal_columns(), shown[-1] if shown else None
+    if before and (before.cause.replica, before.cause.reason) == (card.cause.replica, card.cause.reason):
+        lines = spell_end(folder.id, card, columns)
+    else:
+        lines = spell_card(folder.id, card, columns, is_correction=before is not None)
+    if lines:
+        show_card(lines)
+    return (card,)
 
 
 def _leave(folder: RunFolder) -> bool:

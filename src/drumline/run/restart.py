@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from drumline.plan.types import Plan, Restart
 from drumline.run.event import Exit
 from drumline.run.failure import gave_up
-from drumline.run.state import Phase, RunState
+from drumline.run.state import Cause, Phase, RunState
+from drumline.run.weigh import first_report
 
-# Their mirrored workers catch TERM and train on, until a collective tells them that a peer has gone: without it none of
-# them can save anything.
+# Workers of these frameworks catch TERM and go on until a collective fails. Saving is a collective as well, so that
+# none of them can save after a peer has failed. A process of torch ends at TERM, unless its script handles it.
 _CANNOT_SAVE_ALONE = ("tensorflow", "jax")
 _TIME_TO_SAVE = ("preempted", "asked", "time")
+
+# The first replica to end may only report that a peer is gone. So long after TERM the peer may end by itself, and say
+# why, before it is killed.
+LAST_WORDS_SECONDS = 1.0
 
 # Not every script says what steps it takes. What has run for so long is given the benefit of the doubt.
 OLD_SECONDS = 60.0
@@ -73,12 +78,38 @@ def delay_before(budgets: Restart, restarts: int) -> float:
 
 
 def grace_before_kill(plan: Plan, state: RunState) -> float:
-    """How long whoever is to stop is given: none where nobody could use it and the next attempt waits for it."""
+    """Return the seconds between TERM and KILL for the replicas that are left; 0 is KILL at once.
+
+    Replicas that cannot save without the failed one get no grace, unless the spec sets one. While it is not known which
+    replica failed first, they get time to say more: little if a connection is gone, all of it if a peer is silent.
+    """
     if state.forced:
         return 0.0
+    grace_seconds = plan.timeouts.grace_seconds
     cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
-    if cause and plan.framework in _CANNOT_SAVE_ALONE and not plan.replicas_of("ps"):
-        fell = cause.replica is not None and cause.failure not in _TIME_TO_SAVE
-        if fell and not state.out_of_time and may_restart(plan.restart, state.restarts, cause.failure):
-            return 0.0
-    return plan.timeouts.grace_seconds
+    if cause is None or cause.replica is None or cause.replica.is_helper:
+        return grace_seconds
+    if cause.failure in _TIME_TO_SAVE or state.out_of_time:
+        return grace_seconds
+    if plan.framework not in _CANNOT_SAVE_ALONE or plan.replicas_of("ps") or plan.timeouts.is_grace_set:
+        return grace_seconds
+    report = first_report(state)
+    if not report or may_restart(plan.restart, state.restarts, cause.failure):
+        return 0.0
+    return min(grace_seconds, LAST_WORDS_SECONDS) if report == "gone" else grace_seconds
+
+
+def final_cause(plan: Plan, state: RunState) -> Cause | None:
+    """Return the cause of a run that fails for good, as soon as it is known: before the other replicas have ended.
+
+    None while the run goes on, if another attempt follows, and while the first end only reports on a peer.
+    """
+    if state.ending is None or state.ending.phase is not Phase.FAILED or state.stacks_due:
+        return None
+    if state.phase is Phase.FAILED:
+        return state.ending.cause
+    ending = with_class(plan, state).ending
+    cause = ending.cause if ending else None
+    if cause is None or first_report(state):
+        return None
+    return cause if state.out_of_time or not may_restart(plan.restart, state.restarts, cause.failure) else None

@@ -44,6 +44,15 @@ def _weigh(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
     return found or _who_is_missed(plan, state, cause.replica, first) or _in_vain(state, cause, first.evidence.reports)
 
 
+def first_report(state: RunState) -> str:
+    """Return what the end that decided reports of a peer: `gone`, `silent` or `absent`; empty if it is the cause."""
+    cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
+    first = state.replicas.get(cause.replica) if cause and cause.replica else None
+    if state.ending is None or first is None or first.at_seconds != state.ending.at_seconds:
+        return ""
+    return first.evidence.reports if first.evidence else ""
+
+
 def _in_vain(state: RunState, cause: Cause, reports: str) -> Cause | None:
     """Whoever was the first to go had waited in vain, and nobody knows for whom; if all had, they lost each other."""
     if reports not in _IN_VAIN:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.plan.types import ReplicaId
+from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.evidence import TAIL_BYTES, closing
 from drumline.run.exception import find_raised, is_noise, lines_of, trim
 from drumline.run.failure import describe_exit
+from drumline.run.restart import final_cause
 from drumline.run.state import Cause, Phase, RunState
 from drumline.run.traces import ERROR, LOG, trace_dir
 from drumline.runtime.errors import Error, read_error
@@ -47,17 +48,17 @@ class Card(NamedTuple):
 
 def make_card(
     folder: RunFolder,
+    plan: Plan,
     records: Sequence[Record],
     state: RunState,
     standings: Mapping[ReplicaId, Standing],
-    chief: ReplicaId | None,
 ) -> Card | None:
-    """The card of a run that has failed; None for any other."""
-    cause = state.ending.cause if state.ending and state.phase is Phase.FAILED else None
+    """Return the card of a run that has failed, or that fails while its replicas are stopped; None for any other."""
+    cause = final_cause(plan, state)
     if cause is None:
         return None
     name = cause.replica
-    far = next((each for each in (name, chief) if each and standings.get(each, Standing()).at is not None), None)
+    far = next((each for each in (name, plan.chief) if each and standings.get(each, Standing()).at is not None), None)
     card = Card(
         cause,
         describe_exit(cause.exit),

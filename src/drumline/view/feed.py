@@ -12,8 +12,9 @@ from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
 from drumline.run.event import Exit, ProjectCarried, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.failure import describe_end, reason_of
 from drumline.run.machine import step
+from drumline.run.restart import final_cause
 from drumline.run.resume import PREEMPTED
-from drumline.run.state import Phase, ReplicaState, RunState
+from drumline.run.state import Cause, Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
 from drumline.run.unit import describe_revival
 from drumline.store.folder import RunFolder
@@ -127,6 +128,11 @@ class Feed:
     def is_over(self) -> bool:
         """Whether the run has ended."""
         return self.state.phase.is_final
+
+    @property
+    def final_cause(self) -> Cause | None:
+        """The cause of a run that has failed or fails for good, as soon as it is known."""
+        return final_cause(self.plan, self.state)
 
     def poll(self, now: float) -> list[Item]:
         """Return what happened since the last time, in order; call again until nothing comes."""

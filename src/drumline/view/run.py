@@ -125,7 +125,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
         goodput=read_goodput(folder, history, now),
         origin=_origin(folder) if plan.hosts else None,
-        card=make_card(folder, history.records, state, {row.id: row.standing for row in rows}, plan.chief),
+        card=make_card(folder, plan, history.records, state, {row.id: row.standing for row in rows}),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from drumline.run.event import Exit
 from drumline.run.state import Phase
 from integration.local.runs import House, lives, wait_until
 from integration.local.test_clocks import rewrite
@@ -115,3 +116,22 @@ def test_the_time_limit_of_a_run_goes_on_while_nobody_looks_after_it(house: Hous
         if phase is Phase.RUNNING:
             run.kill_supervisor()
     assert run.cause.reason == "TimeLimit"
+
+
+def test_replicas_of_tensorflow_are_ended_at_once_when_a_peer_fails_unless_the_spec_sets_a_grace(house: House) -> None:
+    spec = """
+        framework: tensorflow
+        warm: false
+        roles:
+          worker:
+            replicas: 2
+            run: trap 'exit 5' TERM; touch $HERE/deaf; while :; do sleep 0.01; done
+            first: {run: "until [ -e $HERE/deaf ]; do sleep 0.01; done; exit 3"}
+    """
+    run = house.train(spec)
+    run.wait_for(Phase.FAILED)
+    assert run.exit("worker.1") == Exit(signal=9)
+    (house.project / "deaf").unlink(missing_ok=True)
+    run = house.train(f"        timeouts: {{grace: 1h}}\n{spec}")
+    run.wait_for(Phase.FAILED)
+    assert run.exit("worker.1") == Exit(code=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -309,4 +310,23 @@ def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(house: House, t
     house.run("kill", "--force", "1")
     assert killing.wait() == 0
     assert b"killed run 1; nothing of it is alive" in killing.shown
+    assert training.wait() == 1
+
+
+def test_the_card_is_shown_while_replicas_use_a_grace_and_how_they_ended_after_it(
+    house: House, terminals: list[Terminal]
+) -> None:
+    house.write_spec("""
+        roles:
+          worker:
+            replicas: 2
+            run: trap '' TERM; touch $HERE/deaf; while :; do sleep 0.01; done
+            first: {run: "until [ -e $HERE/deaf ]; do sleep 0.01; done; echo broken; exit 3"}
+        timeouts: {grace: 2h}
+    """)
+    training = Terminal(house, "train")
+    terminals.append(training)
+    training.wait_for("┃ broken")
+    assert json.loads(house.run("status", "1", "-o", "json").out)["cause"]["replica"] == "1.worker.0"
+    house.run("kill", "--force", "1")
     assert training.wait() == 1

@@ -51,7 +51,7 @@ evidence = st.builds(
 )
 KINDS: dict[type, st.SearchStrategy[Event]] = {
     RunAccepted: st.just(RunAccepted()),
-    AttemptPlaced: st.builds(AttemptPlaced, numbers, st.lists(texts, max_size=3).map(tuple)),
+    AttemptPlaced: st.builds(AttemptPlaced, numbers, st.lists(texts, min_size=1, max_size=3).map(tuple)),
     AttemptDelayed: st.builds(AttemptDelayed, numbers, texts),
     RoomFound: st.builds(RoomFound, numbers),
     ReplicaStarted: st.builds(ReplicaStarted, replicas, numbers, numbers, st.none() | numbers),

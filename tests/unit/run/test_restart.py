@@ -5,9 +5,18 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.plan.types import Restart
-from drumline.run.event import Exit
-from drumline.run.restart import delay_before, is_permanent, may_restart
+from drumline.plan.types import Plan, ReplicaId, Restart
+from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.machine import fold, step
+from drumline.run.restart import (
+    LAST_WORDS_SECONDS,
+    delay_before,
+    final_cause,
+    grace_before_kill,
+    is_permanent,
+    may_restart,
+)
+from lines import line
 
 
 def test_a_class_of_failure_is_charged_to_its_own_budget() -> None:
@@ -54,3 +63,43 @@ def test_codes_are_numbers_and_ranges_and_nobody_who_ended_well_has_one() -> Non
     assert [is_permanent(budgets, end) for end in ends] == [False, False, True, False, True, True, False]
     assert not is_permanent(budgets, Exit(message="nobody saw it"))
     assert is_permanent(Restart(permanent_codes=("137",)), Exit(signal=9))
+
+
+def failing(plan: Plan, evidence: Evidence | None, exit_: Exit = Exit(code=1)) -> list[Event]:  # noqa: B008
+    """Return the events of a run up to the end of its worker.0."""
+    starts = (ReplicaStarted(each.id, 0) for each in plan.replicas)
+    placed = AttemptPlaced(0, tuple("here:1" for _ in plan.replicas))
+    return [RunAccepted(), placed, *starts, ReplicaExited(ReplicaId("worker", 0), 0, 0, exit_, 100.0, evidence)]
+
+
+def test_the_cause_of_a_run_that_fails_is_known_before_the_other_replicas_have_ended() -> None:
+    plan = line("worker*2")
+    cause = final_cause(plan, fold(plan, failing(plan, Evidence("ValueError: bad row"))))
+    assert cause is not None
+    assert (str(cause.replica), cause.said) == ("worker.0", "ValueError: bad row")
+
+
+def test_no_cause_is_final_while_another_attempt_follows_or_the_run_goes_on() -> None:
+    again = line("worker*2 crash=1 early=1")
+    events = failing(again, Evidence("ValueError: bad row"))
+    assert final_cause(again, fold(again, events)) is None
+    assert final_cause(again, fold(again, events[:-1])) is None
+
+
+def test_who_only_reports_on_a_peer_is_not_the_cause_before_all_have_ended() -> None:
+    plan = line("worker*2")
+    state = fold(plan, failing(plan, Evidence("connection reset by peer", "gone")))
+    assert final_cause(plan, state) is None
+    last = ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(code=1), 100.4, Evidence("ValueError: bad row"))
+    over, _ = step(plan, state, last)
+    cause = final_cause(plan, over)
+    assert cause is not None
+    assert str(cause.replica) == "worker.1"
+
+
+def test_while_the_cause_is_not_known_the_others_get_time_to_name_it() -> None:
+    plan = line("worker*3")
+    gone = fold(plan, failing(plan, Evidence("connection reset by peer", "gone")))
+    silent = fold(plan, failing(plan, Evidence("a barrier timed out", "silent")))
+    own = fold(plan, failing(plan, Evidence("ValueError: bad row")))
+    assert [grace_before_kill(plan, each) for each in (own, gone, silent)] == [0, LAST_WORDS_SECONDS, 10]
