@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import IO
 
-from drumline.engine.project.there.beneath import Beneath, OutsideError, stays_beneath
+from drumline.engine.project.there.beneath import Beneath, OutsideError, require_short, stays_beneath
 
 _MOST_HEADER_BYTES = 1 << 20  # of one member: long names, and what else precedes its content
 _PIECE_BYTES = 1 << 18
@@ -65,6 +65,7 @@ def unpack(stream: IO[bytes], folder: Path) -> tuple[str, ...]:
 def _unpack_one(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Beneath) -> bool:
     """Write one member; return False if it is left out."""
     path = _path(member)
+    require_short(path)
     if member.size < 0:
         raise tarfile.TarError(f"{path!r} has an impossible size")
     if member.isdir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import secrets
@@ -115,14 +116,21 @@ async def ask(shell: Shell, python: str, script: str, request: object, rest: byt
         )
     head, _, data = said.partition(b"\n")
     try:
-        found = load_json(head, most_values=_ANSWER_VALUES, signed=True, names=True)
-        if not isinstance(found, dict):
-            raise ValueError("not a mapping")
+        found = await asyncio.to_thread(_read_answer, head)  # it may be long, and other hosts are heard meanwhile
     except ValueError as error:
         raise malformed(shell.host, error) from None
     if "error" in found:
         raise _refusal(shell.host, found)
     return found, data
+
+
+def _read_answer(head: bytes) -> dict[str, Any]:
+    if not head.isascii():  # a character that is no ASCII would make the decoded text up to four times as large
+        raise ValueError("text that is not ASCII")
+    found = load_json(head, most_values=_ANSWER_VALUES, signed=True, names=True)
+    if not isinstance(found, dict):
+        raise ValueError("not a mapping")
+    return found
 
 
 def malformed(host: str, error: object) -> EngineError:

@@ -8,20 +8,25 @@ A host is not trusted: whatever it answers, nothing is written or removed outsid
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from drumline.engine.project.carry import Shell, ask
-from drumline.engine.project.there.beneath import Beneath, split, stays_beneath
+from drumline.engine.project.there.beneath import Beneath, require_short, split, stays_beneath
+from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, NotFoundError
+
+T = TypeVar("T")
 
 SCRATCH = ".drumline-fetch"  # beside what is fetched, for what is on its way
 YOUNG_SECONDS = 2.0  # a file that was written so lately may not be complete
 _BATCH_BYTES = 8 << 20
+_PAUSE_ENTRIES = 64  # between two moments in which other hosts are heard
 _MOST_BYTES = 1 << 62  # of a file; no file system has larger ones, and no time in ns is later
 
 
@@ -67,7 +72,8 @@ async def fetch(
     """
     request = {"folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
     answer, _ = await ask(shell, python, "offer", request)
-    found, left_out = read_listing(shell.host, answer, is_part=path not in ("", "."))
+    is_part = path not in ("", ".")
+    found, left_out = await asyncio.to_thread(read_listing, shell.host, answer, is_part=is_part)
     try:
         local.mkdir(parents=True, exist_ok=True)
         with Beneath(local) as here:
@@ -84,20 +90,24 @@ def read_listing(host: str, answer: Any, *, is_part: bool) -> tuple[list[Found],
     """
     try:
         if answer["absent"]:
-            raise NotFoundError(f"{host} has no {answer['path']}")
+            raise NotFoundError(f"{host} has no {clean_text(str(answer['path']))}")
         found = {each.path: each for each in map(_read_entry, answer["entries"])}
         if len(found) != len(answer["entries"]):
             raise ValueError("it names a path twice")
     except (KeyError, TypeError, ValueError) as error:
-        raise EngineError(f"{host} sent a list of files that cannot be used: {error}") from None
+        raise _unusable(host, str(error)) from None
     usable = [each for each in found.values() if SCRATCH not in each.path.split("/")]
     for each in usable:
         parent = each.path.rpartition("/")[0]
         if parent and (parent not in found or found[parent].kind != "folder"):
-            raise EngineError(f"{host} sent a list of files that cannot be used: {parent!r} is not a folder in it")
+            raise _unusable(host, f"{parent!r} is not a folder in it")
     outside = {each.path for each in usable if each.kind == "link" and not _leads_inside(each, is_part=is_part)}
     kept = sorted((each for each in usable if each.path not in outside), key=lambda each: (each.mtime_ns, each.path))
     return kept, tuple(sorted(outside))
+
+
+def _unusable(host: str, why: str) -> EngineError:
+    return EngineError(f"{host} sent a list of files that cannot be used: {clean_text(why, 300)}")
 
 
 def _read_entry(data: Any) -> Found:
@@ -111,6 +121,7 @@ def _read_entry(data: Any) -> Found:
     ):
         raise ValueError(f"{path!r} has an impossible size or time")
     split(path)
+    require_short(path)
     return Found(path, kind, size if kind == "file" else 0, mtime, executable is True, target, is_young is True)
 
 
@@ -134,27 +145,29 @@ class _Transfer:
         self, found: list[Found], left_out: tuple[str, ...], *, settled: bool, known: Collection[str]
     ) -> Fetched:
         """Take what is new; then remove what is no more."""
-        for each in sorted(found, key=lambda each: each.path):
+        async for each in _unhurried(sorted(found, key=lambda each: each.path)):
             if each.kind == "folder":
                 self._here.make_folder(each.path)
         self._here.make_folder(SCRATCH)
         ready = list(_ready(found, settled=settled))
-        wanted = [each for each in ready if each.kind == "file" and not self._has(each)]
+        wanted = [each async for each in _unhurried(ready) if each.kind == "file" and not self._has(each)]
         unchanged = await self._take(wanted)
         is_whole = unchanged and len(ready) == sum(each.kind != "folder" for each in found)
         if unchanged:
-            for each in ready:
+            async for each in _unhurried(ready):
                 if each.kind == "link":
                     self._link(each)
         there = frozenset(each.path for each in found)
         if is_whole:
-            self._clear([path for path in known if path not in there])
+            async for path in _unhurried(sorted((path for path in known if path not in there), reverse=True)):
+                self._here.remove(path)
         self._here.remove_tree(SCRATCH)
         return Fetched(there, sum(each.size_bytes for each in found), self._taken, is_whole, left_out)
 
     async def _take(self, files: list[Found]) -> bool:
         """Take these, one after the other; False if one was changed meanwhile: what came after it is not taken."""
-        for batch in _batches([(each, self._begun(each)) for each in files]):
+        begun = [(each, self._begun(each)) async for each in _unhurried(files)]
+        for batch in _batches(begun):
             # What comes anyhow, and at once, comes up to its end, however long it is by now.
             asked = [
                 -_BATCH_BYTES if self._anyhow and (at, length) == (0, each.size_bytes) else length
@@ -166,7 +179,8 @@ class _Transfer:
             ]
             answer, data = await ask(self._shell, self._python, "offer", {**self._request, "parts": parts})
             at_byte = 0
-            for (each, at, _), most, length in zip(batch, asked, self._lengths(answer, asked, data), strict=True):
+            answered = zip(batch, asked, self._lengths(answer, asked, data), strict=True)
+            async for (each, at, _), most, length in _unhurried(answered):
                 if length < 0:
                     self._here.remove(_part(each))
                     return False
@@ -209,10 +223,6 @@ class _Transfer:
         self._here.make_link(part, found.target)
         self._here.move(part, self._here, found.path)
 
-    def _clear(self, gone: list[str]) -> None:
-        for path in sorted(gone, reverse=True):
-            self._here.remove(path)
-
     def _has(self, file: Found) -> bool:
         """Return whether it is here as it is there; its time says so, since it came along."""
         known = self._here.lstat(file.path)
@@ -222,6 +232,14 @@ class _Transfer:
         """Return how much of it came before a connection broke."""
         known = self._here.lstat(_part(file))
         return min(known.st_size, file.size_bytes) if known else 0
+
+
+async def _unhurried(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield these, and let other coroutines run now and then: a host may list very many."""
+    for number, item in enumerate(items):
+        if number % _PAUSE_ENTRIES == _PAUSE_ENTRIES - 1:
+            await asyncio.sleep(0)
+        yield item
 
 
 def _part(file: Found) -> str:

@@ -184,3 +184,9 @@ def test_sizes_and_times_that_cannot_be_are_refused_or_ignored(scratch: Path) ->
         odd.pax_headers = {"mtime": time}
         unpack(archive(odd.tobuf(tarfile.PAX_FORMAT)), scratch)
         assert (scratch / f"file{number}").stat().st_mtime == 0
+
+
+def test_folders_deeper_than_can_be_removed_again_are_refused(scratch: Path) -> None:
+    sent = archive(folder("output"), folder("/".join(["output", *"a" * 64])))
+    with pytest.raises(tarfile.TarError, match="too many or too long names"):
+        unpack(sent, scratch)

@@ -13,6 +13,7 @@ import pytest
 from drumline.engine.project import fetch as fetching
 from drumline.engine.project.carry import ask
 from drumline.engine.project.fetch import Fetched, fetch
+from drumline.engine.project.there.beneath import Beneath
 from drumline.engine.project.there.offer import MARK
 from drumline.engine.project.tree import left_out_warning
 from drumline.errors import EngineError, NotFoundError
@@ -214,16 +215,18 @@ def untouched(home: Path) -> bool:
         [entry("a", size=1.5)],
         [entry("a", mtime_ns=10**30)],
         [entry("a", mtime_ns="x")],
+        [entry("/".join("a" * n), "folder") for n in range(1, 66)],
+        [entry("a" * 250, "folder"), *(entry("/".join(["a" * 250] * n), "folder") for n in range(2, 10))],
         ["a"],
         [None],
         [[]],
     ],
-    ids=str,
+    ids=lambda entries: str(entries)[:60],
 )
 def test_a_list_of_files_that_no_host_has_is_refused_and_nothing_is_written(
     tmp_path: Path, outside: Path, entries: list[object]
 ) -> None:
-    with pytest.raises(EngineError, match="gpu1 (sent a list of files|has answered something)"):
+    with pytest.raises(EngineError, match=r"gpu1 (sent a list of files|has answered something)"):
         bring_lies(tmp_path / "here", *entries)
     assert untouched(outside)
     assert not (tmp_path / "here").exists()
@@ -302,3 +305,70 @@ def test_folders_of_a_run_are_removed_and_those_that_are_gone_not_missed(host: H
     asyncio.run(ask(host, "python3", "remove", {"folders": ["~/runs/4", "~/runs/5"]}))
     assert not output.parent.exists()
     assert output.parent.parent.exists()
+
+
+def test_while_very_many_files_are_listed_other_hosts_are_heard(tmp_path: Path) -> None:
+    beats = 0
+    folders = ["/".join("a" * depth) for depth in range(1, 50)]
+    names = [*folders, *(f"{folders[-1]}/{number}" for number in range(3000))]
+    host = LyingHost(*(entry(name, "folder") for name in names))
+
+    async def listen() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0)
+            beats += 1
+
+    async def both() -> None:
+        listening = asyncio.ensure_future(listen())
+        await fetch(host, "/out", tmp_path / "here", settled=True)
+        await fetch(host, "/out", tmp_path / "here", settled=True)
+        listening.cancel()
+
+    asyncio.run(both())
+    assert beats > 2 * len(names) / 64
+
+
+def test_a_folder_is_made_without_a_look_at_every_folder_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = 0
+    really_open = os.open
+
+    def count(*args: object, **options: object) -> int:
+        nonlocal opened
+        opened += 1
+        return really_open(*args, **options)  # type: ignore[arg-type]
+
+    with Beneath(tmp_path) as folder:
+        folder.make_folder("/".join("a" * 60))
+        monkeypatch.setattr(os, "open", count)
+        folder.make_folder("/".join("a" * 61))
+    assert opened == 60
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry("a", "x" * 100_000)],
+        [entry("x" * 100_000, size=-1)],
+        [entry("a"), entry("a/" + "x" * 1000)],
+        [entry(1, "x" * 100_000)],
+    ],
+    ids=["kind", "path", "parent", "type"],
+)
+def test_what_is_said_of_a_list_that_cannot_be_used_is_short(tmp_path: Path, entries: list[object]) -> None:
+    with pytest.raises(EngineError) as raised:
+        bring_lies(tmp_path / "here", *entries)
+    assert len(raised.value.message) < 500
+
+
+def test_an_answer_that_is_not_ascii_is_refused(tmp_path: Path) -> None:
+    class Wide(LyingHost):
+        async def run(
+            self, argv: Sequence[str], given: bytes = b"", *, seconds: float = 0.0, most_bytes: int = 0
+        ) -> Answer:
+            return Answer(0, MARK + '{"absent": true, "path": "\U0001f600"}'.encode() + b"\n", "")
+
+    with pytest.raises(EngineError, match="text that is not ASCII"):
+        asyncio.run(fetch(Wide(), "/out", tmp_path / "here"))

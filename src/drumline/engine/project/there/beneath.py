@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is opened without waiting for its other end
+_MOST_NAMES = 64  # in a path that another machine has sent
+_MOST_PATH_BYTES = 2048
 
 
 class OutsideError(ValueError):
@@ -32,6 +34,15 @@ def split(path: str) -> list[str]:
     except UnicodeEncodeError:
         raise OutsideError(f"{path!r} is not the name of a file") from None
     return names
+
+
+def require_short(path: str) -> None:
+    """Raise OutsideError for a path so deep or long that removing, reading or copying it could fail or take very long.
+
+    File systems allow such paths, but Python's functions for trees are recursive and system calls refuse long paths.
+    """
+    if path.count("/") >= _MOST_NAMES or len(os.fsencode(path)) > _MOST_PATH_BYTES:
+        raise OutsideError(f"{path[:100]!r}… is a path with too many or too long names")
 
 
 def stays_beneath(path: str, target: str) -> bool:
@@ -70,15 +81,23 @@ class Beneath:
     def make_folder(self, path: str) -> None:
         """Make a folder, and those on the way to it; a file or link in its place is removed, one on the way is not."""
         names = split(path)
-        for depth in range(1, len(names) + 1):
-            with self._parent(names[:depth]) as (parent, name):
-                kind = _kind(name, parent)
-                if kind == stat.S_IFDIR:
-                    continue
-                if kind is not None and depth == len(names):
-                    os.unlink(name, dir_fd=parent)
-                with suppress(FileExistsError):  # what is in its place on the way is found out next
+        try:
+            self._make_last(names)
+        except FileNotFoundError:  # a folder on the way is missing
+            for depth in range(1, len(names)):
+                with suppress(FileExistsError), self._parent(names[:depth]) as (parent, name):
                     os.mkdir(name, dir_fd=parent)
+            self._make_last(names)
+
+    def _make_last(self, names: list[str]) -> None:
+        with self._parent(names) as (parent, name):
+            kind = _kind(name, parent)
+            if kind == stat.S_IFDIR:
+                return
+            if kind is not None:
+                os.unlink(name, dir_fd=parent)
+            with suppress(FileExistsError):  # made meanwhile
+                os.mkdir(name, dir_fd=parent)
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int:
         """Open a regular file and return its descriptor; raise OSError if a link, a folder or a device is there."""
