@@ -50,7 +50,7 @@ class SshEngine:
 
     def reach(self, plan: Plan) -> Plan:
         """See that every host answers, knows us and has a Python; the plan then says what they have."""
-        from drumline.engine.ssh.luggage import remarks  # noqa: PLC0415
+        from drumline.engine.ssh.luggage import refuse_output_among_code, remarks  # noqa: PLC0415
 
         try:
             from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads
@@ -58,6 +58,7 @@ class SshEngine:
             missing = f"`ssh` needs {error.name}, which is not installed"
             raise EngineError(missing, hint="`pip install 'drumline[ssh]'`") from None
 
+        refuse_output_among_code(plan)
         self._remarks = (*self._remarks, *remarks(plan, self._site))
         return reach(plan)
 

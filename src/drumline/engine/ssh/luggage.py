@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from drumline.engine.project.tree import OWN, left_out_warning, walk
 from drumline.engine.protocol import Site
 from drumline.engine.ssh.refusal import AwayError
 from drumline.engine.untrusted import clean_text
-from drumline.errors import EngineError, NotFoundError
+from drumline.errors import EngineError, InputError, NotFoundError
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
@@ -40,7 +41,10 @@ _SOON_SECONDS = 2.0  # before the first look
 _LARGE_BYTES = 1 << 30
 _TRIES = 3  # for an output that should be at rest and is not
 _MOST_WARNINGS = 20  # of one supervisor about the output: a host may give another reason each time
+_MOST_LEFT_OUT = 10_000  # links that are remembered
 _MOST_KNOWN_CHARS = 32 << 20  # of paths that were fetched before
+_AMONG_CODE = "one host could replace the code that runs on the others, since it is the project's folder or holds it"
+_AMONG_CODE_HINT = "name a folder of its own, as `output: results`, or one that all hosts share: `ssh: {shared: PATH}`"
 
 
 class Way(NamedTuple):
@@ -92,7 +96,7 @@ class Luggage:
         async with self._staging:
             if self._snapshot is None:
                 self._snapshot = await asyncio.to_thread(self._look)
-        folder = f"{base}/runs/{self._hosts.unique}/project"
+        folder = self._project_there(base)
         carried = await carry(shell, self._snapshot, folder, store=f"{base}/blobs", python=self._hosts.python)
         self._carried.append(carried)
 
@@ -112,7 +116,10 @@ class Luggage:
         if before is None or host != before.host or before.is_whole:  # else who wrote it has more of it
             was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
             for kind, snapshot in local.items():
-                shell, python = self._reached(host).shell, self._hosts.python
+                shell, base = self._reached(host)
+                python = self._hosts.python
+                if before and set(before.chiefs) - {host} and _holds(there[kind], self._project_there(base)):
+                    raise EngineError(f"the {kind} is not laid out on {host}: {_AMONG_CODE}", hint=_AMONG_CODE_HINT)
                 await lay_out(shell, snapshot, there[kind], python=python, exactly=was_chief)
         if host == chief:
             folders = {str(here): there[kind] for kind, here in self._folders_here().items()}
@@ -162,6 +169,9 @@ class Luggage:
                     self._warn_seldom(f"the output is not fetched: {warned}")
             pause = max(min(FETCH_SECONDS, 2 * pause), FETCH_SHARE * (time.monotonic() - began))
 
+    def _project_there(self, base: str) -> str:
+        return f"{base}/runs/{self._hosts.unique}/project"
+
     def _look(self) -> Snapshot:
         return take(self._site.directory, without=own_folders(self._plan, self._site))
 
@@ -205,8 +215,9 @@ class Luggage:
                 self._note(origin._replace(paths=paths, fetched_at=time.time(), is_whole=is_whole and settled))
 
     def _tell_left_out(self, links: Sequence[str]) -> None:
-        if new := [each for each in links if each not in self._left_out]:
-            self._left_out = set(links)
+        is_full = len(self._left_out) >= _MOST_LEFT_OUT
+        if new := [each for each in links if not is_full and each not in self._left_out]:
+            self._left_out.update(new[: _MOST_LEFT_OUT - len(self._left_out)])
             self._warn_seldom(f"the output is fetched, but {left_out_warning(new)}")
 
     def _warn_seldom(self, message: str) -> None:
@@ -236,6 +247,19 @@ def read_origin(run_dir: Path) -> Origin | None:
     return None
 
 
+def refuse_output_among_code(plan: Plan) -> None:
+    """Raise InputError if hosts would be given what another host wrote in the folder of the project or above it.
+
+    A host could then replace the code that runs on the others.
+    """
+    if plan.hosts is None or plan.hosts.shared or len(plan.hosts.all) < 2:
+        return
+    project = "/base/runs/run/project"
+    for kind, path in (("output", plan.output), ("checkpoint", plan.checkpoint)):
+        if path and _holds(posixpath.join(project, path), project):
+            raise InputError(f"{kind}: {path} cannot be used on several hosts: {_AMONG_CODE}", hint=_AMONG_CODE_HINT)
+
+
 def remarks(plan: Plan, site: Site) -> Sequence[str]:
     """What of the project is not carried, and what makes it so large; raise InputError if it cannot be read."""
     tree = walk(site.directory, without=own_folders(plan, site))
@@ -258,6 +282,12 @@ def local_folders(plan: Plan, directory: Path, run_dir: Path) -> dict[str, Path]
     named = fetched_folder(str(directory), plan.checkpoint)
     checkpoint = Path(named) if named else run_dir / "checkpoint"
     return {"output": output} if checkpoint.is_relative_to(output) else {"output": output, "checkpoint": checkpoint}
+
+
+def _holds(folder: str, inner: str) -> bool:
+    """Return whether one folder is the other, or lies above it."""
+    folder, inner = posixpath.normpath(folder), posixpath.normpath(inner)
+    return posixpath.commonpath((folder, inner)) == folder
 
 
 def _folders(place: Place) -> dict[str, str]:

@@ -11,8 +11,8 @@ import pytest
 
 from drumline.engine.protocol import Site
 from drumline.engine.ssh import luggage as carrying
-from drumline.engine.ssh.luggage import Luggage, Way, local_folders, read_origin, remarks
-from drumline.errors import EngineError
+from drumline.engine.ssh.luggage import Luggage, Way, local_folders, read_origin, refuse_output_among_code, remarks
+from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
 from drumline.run.origin import origin_from_json
@@ -237,6 +237,57 @@ def test_what_is_fetched_comes_where_this_machine_would_have_it(
     trip = travel(more=more)
     found = local_folders(trip.plan, trip.project, trip.run_dir)
     assert {kind: str(path.relative_to(tmp_path)) for kind, path in found.items()} == expected
+
+
+@pytest.mark.parametrize(
+    "more", ["output: .", "output: x/..", "output: ..", "output: ../project", "output: x\ncheckpoint: ./"]
+)
+def test_an_output_among_the_code_is_refused_on_several_hosts(travel: Callable[..., Trip], more: str) -> None:
+    plan = travel(more=more).plan
+    with pytest.raises(InputError, match="one host could replace the code that runs on the others"):
+        refuse_output_among_code(plan)
+    assert plan.hosts
+    refuse_output_among_code(plan._replace(hosts=plan.hosts._replace(all=plan.hosts.all[:1])))
+    refuse_output_among_code(plan._replace(hosts=plan.hosts._replace(shared="/mnt/shared")))
+
+
+@pytest.mark.parametrize("more", ["", "output: results", "output: ../results", "output: /data\ncheckpoint: ckpt"])
+def test_an_output_beside_the_code_is_not_refused(travel: Callable[..., Trip], more: str) -> None:
+    refuse_output_among_code(travel(more=more).plan)
+
+
+def test_what_a_host_writes_in_its_project_folder_does_not_reach_the_code_of_others(trip: Trip) -> None:
+    trip.output = lambda host: trip.hosts[host].home / "runs/u/project"  # type: ignore[method-assign]
+    trip.begin("a")
+    trip.write("a", "train.py", "print('evil')\n")
+    trip.write("a", "json.py", "print('evil')\n")
+    trip.collect()
+    with pytest.raises(EngineError, match=r"the output is not laid out on [bc]: one host could replace the code"):
+        trip.begin("a")
+    for other in ("b", "c"):
+        assert listing(trip.output(other)) == listing(trip.project)
+    trip.begin("a", among=("a",))  # what it wrote itself is its own
+
+
+def test_a_host_that_has_another_problem_each_time_is_not_warned_of_for_ever(trip: Trip) -> None:
+    trip.begin("a")
+    for number in range(100):
+        trip.luggage._tell_left_out([f"link-{number}-{'x' * 3000}"])
+    assert len(trip.warnings) == 20
+    assert max(map(len, trip.warnings)) <= 2000
+
+
+def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(trip: Trip, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carrying, "_MOST_KNOWN_CHARS", 100)
+    trip.begin("a")
+    for number in range(30):
+        for old in trip.output("a").glob("*"):
+            old.unlink()
+        trip.write("a", f"{number:050}", "just written")
+        trip.runner.run(trip.luggage._fetch(trip.hosts["a"], settled=False))
+    origin = read_origin(trip.run_dir)
+    assert origin
+    assert sum(map(len, origin.paths[str(trip.here)])) <= 200
 
 
 def test_a_project_with_gigabytes_is_remarked(trip: Trip) -> None:
