@@ -76,6 +76,7 @@ bench: $(READY) ## Measure, as ratios side by side in one run, and write docs/fi
 	$(BIN)/python -m bench.monitor
 	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.recovery
+	$(BIN)/python -m bench.failure
 	$(BIN)/python -m bench.training
 	TORCHRUN="$$(scripts/environment --path torch)/bin/torchrun" $(BIN)/python -m bench.launch
 	scripts/hosts/run 10 $(BIN)/python -m bench.hosts
