@@ -30,6 +30,7 @@ PARTS = (
     "run",
     "runtime",
     "engine/__init__.py",
+    "engine/interpreter.py",
     "engine/protocol.py",
     "engine/strings.py",
     "engine/local",
@@ -79,7 +80,9 @@ try:
         data = b""
         while len(data) < int(size):
             data += os.read(0, 1 << 20) or sys.exit(1)
+        mask = os.umask(0o077)
         os.makedirs(folder, 0o700, exist_ok=True)
+        os.umask(mask)
         scratch = tempfile.mkdtemp(dir=folder)
         try:
             with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -96,6 +99,11 @@ try:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         hold()
+    for path in (os.path.dirname(folder), folder, home): # else others could exchange what is run, here and in a run
+        found = os.stat(path)
+        if not {found.st_uid, os.lstat(path).st_uid} <= {0, os.geteuid()} or found.st_mode & 0o002:
+            say(refused="%s belongs to another user, or all users may write there" % path)
+            sys.exit(0)
 except OSError as error:
     say(refused="%s: %s" % (error.filename or folder, error.strerror))
     sys.exit(0)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
-from drumline.engine.ssh.package import package_data, package_name
+import pytest
+
+from drumline.engine.ssh.package import BOOT, package_data, package_name
 
 _IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -59,3 +62,33 @@ def test_the_runtime_alone_lies_beside_it_for_training_scripts(tmp_path: Path) -
 def test_its_name_is_that_of_its_content() -> None:
     assert package_name() == package_name()
     assert len(package_name()) == 16
+
+
+def _boot(folder: Path) -> str:
+    """Return what is said by a host's Python that finds, in this folder, a package that says `evil`."""
+    evil = folder / "0123456789abcdef/lib/drumline/supervise"
+    evil.mkdir(parents=True, exist_ok=True)
+    (evil.parent / "__init__.py").touch()
+    (evil / "__init__.py").touch()
+    (evil / "host.py").write_text("def main(): print('evil')\n")
+    argv = [sys.executable, "-I", "-c", BOOT, str(folder), "0123456789abcdef"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+
+
+def test_a_package_in_a_folder_of_ones_own_is_run(tmp_path: Path) -> None:
+    assert _boot(tmp_path / "folder/hosts") == "evil\n"
+
+
+@pytest.mark.parametrize("name", ["", "hosts", "hosts/0123456789abcdef"])
+def test_a_package_that_all_users_may_write_is_not_run(tmp_path: Path, name: str) -> None:
+    _boot(tmp_path / "folder/hosts")
+    (tmp_path / "folder" / name).chmod(0o777)
+    assert _boot(tmp_path / "folder/hosts").startswith('drumline-host {"refused": ')
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+@pytest.mark.parametrize("name", ["", "hosts", "hosts/0123456789abcdef"])
+def test_a_package_that_another_user_has_laid_out_is_not_run(tmp_path: Path, name: str) -> None:
+    _boot(tmp_path / "folder/hosts")
+    os.chown(tmp_path / "folder" / name, 12345, 12345)
+    assert "belongs to another user" in _boot(tmp_path / "folder/hosts")
