@@ -30,6 +30,7 @@ _CHANGING = (
     (re.compile(r"(?<![\w.])(\d+(\.\d+)?(ms|s|m|h|d))+(?![\w.])"), "DURATION"),
     (re.compile(r"drumline \d+\.\d+\.\d+\S*"), "drumline VERSION"),
     (re.compile(r"_THREADS=\d+"), "_THREADS=CORES"),
+    (re.compile(r"^python +/\S+: .*$", re.MULTILINE), "python PYTHON"),
     (re.compile(r"Syncing project \([^)]*\)"), "Syncing project (SIZE)"),
     (re.compile(r"(RUNNING +)\d+ +\d+ +[\d.]+ / ([\d.]+)"), r"\1CPU MEM USED / \2"),
     (re.compile(r"(CPU %|MEM GiB)( +[\d.]+){3}( +[▁▂▃▄▅▆▇█ ]+)?$", re.MULTILINE), r"\1 FIGURES"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline.cli import run
+from drumline.supervise.site import site_of
 
 SPEC = """\
 project: digits
@@ -42,7 +43,7 @@ def test_a_good_spec_is_summed_up(capsys: Captured) -> None:
     assert all("this machine has" in line for line in others)  # less than that, here
     assert (
         output
-        == """\
+        == f"""\
 drumline.yml is fine: digits, 1 chief, 3 workers and 2 ps, tensorflow, on local
 
 REPLICAS    COMMAND                               CPUS  MEMORY  GPUS
@@ -50,6 +51,7 @@ chief.0     python train.py --layers 2 --lr 1e-6  2     500MB   1
 worker.0-2  python train.py --layers 2 --lr 1e-6  2     500MB   1
 ps.0-1      python train.py --layers 2 --lr 1e-6  0.5   16GiB   -
 
+python     {site_of(".").python}
 ends       when the chief has finished
 restarts   3 for crash
 time limit 90m

@@ -23,7 +23,7 @@ def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool
 
     A correction names another cause than a card that was shown before.
     """
-    remedy = remedy_for(card.cause)
+    remedy = remedy_for(card.cause, card.python)
     hints = [f"hint: {remedy}"] if remedy else []
     headline = f"Correction: {_headline(run, card)}" if is_correction else _headline(run, card)
     paragraphs = [[headline, _facts(run, card)], list(card.lines), [_followers(run, card)], hints]
@@ -67,6 +67,7 @@ def card_data(run: str, card: Card | None) -> dict[str, object] | None:
             {"replicas": [f"{run}.{name}" for name in each.replicas], "message": each.said} for each in card.followed
         ],
         "stopped": [f"{run}.{name}" for name in card.stopped],
+        "python": card.python and {"path": card.python[0], "reason": card.python[1]},
     }
 
 

@@ -16,6 +16,7 @@ from drumline.cli.options import (
 )
 from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, table, warn
+from drumline.engine.interpreter import Interpreter
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
 from drumline.load.load import Loaded, load
@@ -77,7 +78,7 @@ def show_plan(loaded: Loaded) -> None:
     print_line()
     print_lines(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
     print_line()
-    print_lines(_notes(plan))
+    print_lines(_notes(plan, opinion.python))
     if opinion.objections:
         raise EngineError("; ".join(opinion.objections))
 
@@ -88,19 +89,22 @@ class _Opinion(NamedTuple):
     objections: tuple[str, ...] = ()
     shortages: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    python: Interpreter | None = None  # what `python` means, where that is decided here
 
 
 def _ask_engine(loaded: Loaded) -> _Opinion:
     """What the engine has to say; of one that this version does not have, only a warning."""
+    site = site_of(loaded.directory)
     try:
-        engine = open_engine(loaded.plan.engine, site_of(loaded.directory))
+        engine = open_engine(loaded.plan.engine, site)
     except EngineError as error:
         warn(error.message)
         return _Opinion()
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
     shortages = engine.shortages(loaded.plan)
-    return _Opinion(tuple(engine.objections(launches)), tuple(shortages), tuple(engine.remarks()))
+    python = site.python if engine.capabilities.launching_python and not loaded.plan.environment else None
+    return _Opinion(tuple(engine.objections(launches)), tuple(shortages), tuple(engine.remarks()), python)
 
 
 def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
@@ -112,6 +116,7 @@ def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
         "engine": plan.engine,
         "parameters": dict(plan.parameters),
         "environment": plan.environment and plan.environment._asdict(),
+        "python": opinion.python and opinion.python._asdict(),
         "replicas": [row._asdict() for row in line_rows(plan)],
         "warnings": [warning._asdict() for warning in loaded.warnings],
         "objections": list(opinion.objections),
@@ -134,13 +139,13 @@ def _cells(row: LineRow) -> tuple[str, ...]:
     )
 
 
-def _notes(plan: Plan) -> list[str]:
+def _notes(plan: Plan, python: Interpreter | None) -> list[str]:
     ends = {
         "chief": "when the chief has finished",
         "all-workers": "when all workers have finished",
         "worker-0": "when worker.0 has finished",
     }
-    notes = [f"python     {printable(str(plan.environment))}"] if plan.environment else []
+    notes = [f"python     {printable(str(each))}" for each in (plan.environment or python,) if each]
     notes.append(f"ends       {ends[plan.success]}")
     budgets = {
         "crash": plan.restart.crash,

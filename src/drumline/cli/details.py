@@ -175,6 +175,7 @@ def _data(details: RunDetails) -> dict[str, object]:
         "environment": details.plan.environment and details.plan.environment._asdict(),
         "output_dir": details.output_dir,
         "folder": details.folder,
+        "python": details.python and {"path": details.python[0], "reason": details.python[1]},
         "revision": details.revision,
         "dirty": details.is_dirty,
         "causes": [

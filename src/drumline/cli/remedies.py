@@ -7,9 +7,11 @@ import re
 from drumline.run.state import Cause
 
 _OWN_PYTHON = "let the run have a Python of its own, with `environment` in the spec"
+_WHICH = "<which>"  # replaced by the interpreter and why it was chosen, where that is known
 _REMEDIES = {
     r"ModuleNotFoundError: No module named '([\w.]+)'": (
-        rf"the Python that ran this has no `\1`: install it there, or {_OWN_PYTHON}"
+        rf"the Python that ran this{_WHICH} has no `\1`: install it there, activate the environment that has it,"
+        f" or {_OWN_PYTHON}"
     ),
     r"ValueError: Error initializing torch\.distributed using env:// rendezvous: environment variable \w+ expected": (
         "a rank that is alone has no variables of torchrun: `torch: {rendezvous: always}` in the spec sets them"
@@ -35,9 +37,13 @@ _UNREACHABLE = (
 )
 
 
-def remedy_for(cause: Cause) -> str:
-    """What helps against a replica's last word, or against this kind of end; nothing where that is in doubt."""
+def remedy_for(cause: Cause, python: tuple[str, str] | None = None) -> str:
+    """What helps against a replica's last word, or against this kind of end; nothing where that is in doubt.
+
+    `python` is the interpreter that ran it, and why this one.
+    """
     for pattern, words in _REMEDIES.items():
         if found := re.match(pattern, cause.said):
-            return found.expand(words)
+            which = f", {python[0]} ({python[1]})," if python else ""
+            return found.expand(words).replace(_WHICH, which)
     return _UNREACHABLE if cause.reason == "Unreachable" else ""

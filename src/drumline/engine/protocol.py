@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from drumline.engine.interpreter import Interpreter
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.run.event import Event
 
@@ -38,6 +39,7 @@ class Site(NamedTuple):
     python_dir: str | None = None  # to be put in front of PATH, where `python` would be another one
     capacity: Capacity | None = None  # None is for the engine to find out, when somebody asks
     cache: Path | None = None  # for what can be made again, and is shared by all homes of a user
+    python: Interpreter | None = None  # what `python` means there; None is drumline's own
 
 
 class Capabilities(NamedTuple):
@@ -45,6 +47,7 @@ class Capabilities(NamedTuple):
 
     forms: tuple[str, ...]  # in which `render` can write, the usual one first
     dates_logs: bool = False  # its logs come with the times of their lines, and it writes the marks beside them
+    launching_python: bool = False  # `python` means what it means where the run is launched
     tensorboard: bool = False  # whether it can stand beside a line, whose output is then a folder of this machine
 
 

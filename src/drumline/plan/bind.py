@@ -123,7 +123,9 @@ def _python(place: Place) -> dict[str, LaunchValue]:
     path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
     # Empty is as good as unset, and can be said in every form.
     own = {"VIRTUAL_ENV": place.environment, "PYTHONHOME": ""} if place.environment else {}
-    runtime = {"DRUMLINE_RUNTIME": place.runtime} if place.runtime else {}
+    runtime: dict[str, LaunchValue] = {"DRUMLINE_RUNTIME": place.runtime} if place.runtime else {}
+    if place.runtime and place.runtime_on_path:
+        runtime["PYTHONPATH"] = Extended(place.runtime, ":", ("PYTHONPATH",))
     return {**path, **own, **runtime, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 

@@ -267,6 +267,7 @@ class Place(NamedTuple):
     environment: str | None = None  # the folder of an environment of its own
     runtime: str | None = None  # where `drumline.runtime` lies for a Python that has no drumline
     gpus: tuple[str, ...] | None = None  # those that it sees; None leaves it to whoever launches
+    runtime_on_path: bool = False  # PYTHONPATH has to name it: nothing else tells that Python
     gpus_shared: bool = False  # somebody else of the line sees the same
     domain: str | None = None  # `.digits-4`: where all of a line and nobody else is, so that a thousand have one name
     written: tuple[str, ...] = ()  # variables of the rendezvous that somebody there writes

@@ -17,11 +17,17 @@ from drumline.store.folder import RunFolder
 _LATEST = 1e11  # a time beyond this is damage
 
 
-def write_launch(folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float) -> None:
-    """Keep the plan, a copy of the spec, and the facts of the launch with the run; all of them, or there is no run."""
+def write_launch(
+    folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float, python: tuple[str, str] | None = None
+) -> None:
+    """Keep the plan, a copy of the spec, and the facts of the launch with the run; all of them, or there is no run.
+
+    `python` is the path of what `python` means for the run, and why.
+    """
+    facts = {"v": 1, "directory": str(directory), "at": at, **({"python": python} if python else {})}
     try:
         write_file(folder.spec_file, spec)
-        write_file(folder.facts_file, json.dumps({"v": 1, "directory": str(directory), "at": at}).encode())
+        write_file(folder.facts_file, json.dumps(facts).encode())
         write_file(folder.plan_file, plan_to_json(plan).encode())
     except OSError as error:
         _remove(folder.path)
@@ -48,6 +54,14 @@ def read_facts(folder: RunFolder) -> dict[str, Any]:
     if not isinstance(facts.get("at"), int | float) or not 0 <= facts["at"] < _LATEST:
         facts.pop("at", None)
     return facts
+
+
+def read_python(facts: dict[str, Any]) -> tuple[str, str] | None:
+    """The path of what `python` meant at the launch, and why; None where that is not recorded."""
+    match facts.get("python"):
+        case [str() as path, str() as reason] if _is_path(path) and Path(path).is_absolute():
+            return path, reason
+    return None
 
 
 def _is_path(value: object) -> bool:

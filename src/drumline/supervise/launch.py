@@ -31,7 +31,7 @@ def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tupl
     """Make a run of a plan; interrupts are to be held, since there is a run now that nobody looks after yet."""
     folder = create_folder(site.home)
     plan = plan_as(folder.id)
-    write_launch(folder, plan, spec=spec, directory=site.directory, at=time.time())
+    write_launch(folder, plan, spec=spec, directory=site.directory, at=time.time(), python=site.python)
     return folder, plan
 
 

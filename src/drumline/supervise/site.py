@@ -6,21 +6,36 @@ import os
 import sys
 from pathlib import Path
 
+from drumline.engine.interpreter import Interpreter, find_interpreter
 from drumline.engine.protocol import Site
 from drumline.store.folder import RunFolder
 from drumline.store.home import cache_of, home_of
-from drumline.store.launch import read_facts
+from drumline.store.launch import read_facts, read_python
 
 
-def site_of(directory: str | Path) -> Site:
-    """The site of a spec in this directory."""
-    python_dir = str(Path(sys.executable).parent)
+def site_of(directory: str | Path, python: Interpreter | None = None) -> Site:
+    """The site of a spec in this directory; `python` is the one of a run, unless it is to be found now."""
+    python = python or find_interpreter(os.environ, own=sys.executable, base=_base(), program=sys.argv[0])
     usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
-    same = usual is not None and Path(usual) == Path(python_dir)
+    same = usual is not None and Path(usual) == Path(python.folder)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Site(Path(directory), home_of(os.environ), cores, None if same else python_dir, cache=cache_of(os.environ))
+    return Site(
+        Path(directory),
+        home_of(os.environ),
+        cores,
+        None if same else python.folder,
+        cache=cache_of(os.environ),
+        python=python,
+    )
 
 
 def site_of_run(folder: RunFolder) -> Site:
-    """The site of a run that was launched before."""
-    return site_of(read_facts(folder).get("directory", "."))
+    """The site of a run that was launched before, with the Python of its launch if that is still there."""
+    facts = read_facts(folder)
+    known = read_python(facts)
+    python = Interpreter(*known) if known and os.access(known[0], os.X_OK) else None
+    return site_of(facts.get("directory", "."), python)
+
+
+def _base() -> str:
+    return str(getattr(sys, "_base_executable", None) or sys.executable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from drumline.run.traces import ERROR, LOG, trace_dir
 from drumline.runtime.errors import Error, read_error
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
+from drumline.store.launch import read_facts, read_python
 from drumline.store.logs import read_end
 from drumline.view.standing import Standing
 
@@ -44,6 +46,7 @@ class Card(NamedTuple):
     is_traceback: bool = False  # else these are the last lines of its log
     followed: tuple[Followers, ...] = ()
     stopped: tuple[ReplicaId, ...] = ()  # by drumline, since nothing was left to do for them
+    python: tuple[str, str] | None = None  # the interpreter of a command that says `python`, and why this one
 
 
 def make_card(
@@ -78,7 +81,21 @@ def make_card(
         is_traceback=is_traceback,
         followed=followed,
         stopped=stopped,
+        python=_python(folder, plan, name),
     )
+
+
+def python_of_launch(folder: RunFolder, plan: Plan) -> tuple[str, str] | None:
+    """Return what `python` meant at the launch, and why; None where the plan or another machine decides it."""
+    is_elsewhere = plan.cluster is not None or plan.hosts is not None
+    return None if is_elsewhere or plan.environment else read_python(read_facts(folder))
+
+
+def _python(folder: RunFolder, plan: Plan, name: ReplicaId) -> tuple[str, str] | None:
+    """Return the Python of a replica, unless its command names an interpreter by its path."""
+    command = next((" ".join(each.argv) for each in plan.replicas if each.id == name), "")
+    names_one = re.search(r"/python[0-9.]*(?!\S)", command) or not re.search(r"\bpython", command)
+    return None if names_one else python_of_launch(folder, plan)
 
 
 def _moment(records: Sequence[Record], state: RunState, cause: Cause) -> float | None:

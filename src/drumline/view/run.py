@@ -17,7 +17,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
 from drumline.store.launch import read_facts
 from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
-from drumline.view.card import Card, make_card
+from drumline.view.card import Card, make_card, python_of_launch
 from drumline.view.goodput import read_goodput
 from drumline.view.life import Life
 from drumline.view.progress import read_standings
@@ -77,6 +77,7 @@ class RunDetails(NamedTuple):
     origin: Origin | None = None  # where its output comes from, if that is another machine
 
 
+    python: tuple[str, str] | None = None  # what `python` meant at the launch, and why
 class TensorBoardRow(NamedTuple):
     """TensorBoard beside a run: where it stands, and its address while it answers."""
 
@@ -128,6 +129,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         card=make_card(folder, plan, history.records, state, {row.id: row.standing for row in rows}),
     )
 
+        python=python_of_launch(folder, plan),
 
 def _origin(folder: RunFolder) -> Origin | None:
     from drumline.run.origin import ORIGIN, origin_from_json  # noqa: PLC0415 - only for such runs

@@ -54,8 +54,13 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
     *_, before, hint = spell_card("4", card(cause=cause), None)
     assert before == "┃"
     assert hint == (
-        "┃ hint: the Python that ran this has no `keras.layers`: install it there, or let the run have a Python"
-        " of its own, with `environment` in the spec"
+        "┃ hint: the Python that ran this has no `keras.layers`: install it there, activate the environment that has"
+        " it, or let the run have a Python of its own, with `environment` in the spec"
+    )
+    known = card(cause=cause)._replace(python=("/venv/bin/python", "the active virtual environment"))
+    assert (
+        "the Python that ran this, /venv/bin/python (the active virtual environment), has no `keras.layers`"
+        in (spell_card("4", known, None)[-1])
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline.cli import run
+from drumline.supervise.site import site_of
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +36,7 @@ def test_who_would_run_is_shown_as_a_table(folder: Path, capfd: pytest.CaptureFi
     assert run(["check"]) == 0
     out, err = capfd.readouterr()
     assert all("this machine has" in line for line in err.splitlines())  # less than that, here
+    python = site_of(folder).python
     assert out == (
         "drumline.yml is fine: digits, 1 chief, 3 workers and 2 ps, tensorflow, on local\n"
         "\n"
@@ -43,6 +45,7 @@ def test_who_would_run_is_shown_as_a_table(folder: Path, capfd: pytest.CaptureFi
         "worker.0-2  python train.py --layers 2 --lr 0.001  2     4GiB    1\n"
         "ps.0-1      python train.py --layers 2 --lr 0.001  1     16GiB   -\n"
         "\n"
+        f"python     {python}\n"
         "ends       when the chief has finished\n"
         "restarts   3 for crash, 3 for lost host, 3 for preemption, 3 for hang, 3 for rendezvous\n"
         "time limit 2h\n"

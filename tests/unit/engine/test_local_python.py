@@ -74,7 +74,7 @@ def test_none_that_would_do_is_said_with_what_to_do(tmp_path: Path) -> None:
 def test_the_runtime_is_copied_by_its_content_and_works_alone(tmp_path: Path) -> None:
     wanted = want(Environment(("six",)), Site(tmp_path, tmp_path / "home", 1, cache=tmp_path / "cache"), {})
     for _ in range(2):
-        copy_runtime(wanted)
+        copy_runtime(wanted.runtime)
     assert [path.name for path in Path(wanted.runtime).iterdir()] == ["drumline"]
     code = (
         "import drumline.runtime as r, sys; assert 'msgspec' not in sys.modules; print(r.__file__, r.role(), r.index())"
@@ -93,7 +93,7 @@ def test_a_cache_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) ->
     (tmp_path / "cache").touch()
     wanted = want(Environment(), Site(tmp_path, tmp_path / "home", 1, cache=tmp_path / "cache"), {})
     with pytest.raises(EngineError, match="cannot write"):
-        copy_runtime(wanted)
+        copy_runtime(wanted.runtime)
 
 
 def test_who_runs_in_an_environment_finds_it_first(tmp_path: Path) -> None:

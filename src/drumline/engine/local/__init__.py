@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from drumline.engine.interpreter import has_drumline
 from drumline.engine.local.claim import Ports
 from drumline.engine.local.environment import complete
 from drumline.engine.local.life import Life
@@ -22,7 +23,7 @@ from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.name import variable_name
-from drumline.plan.types import Launch, LaunchValue, Placement, Plan, Replica, ReplicaId, Resources, Secret
+from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, Replica, ReplicaId, Resources, Secret
 from drumline.run.event import Exit, ReplicaExited
 from drumline.runtime import prepare
 from drumline.runtime.private import make_folder
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 class LocalEngine:
     """Runs a line as processes of this machine."""
 
-    capabilities = Capabilities(forms=("shell", "json", "yaml"), tensorboard=True)
+    capabilities = Capabilities(forms=("shell", "json", "yaml"), launching_python=True, tensorboard=True)
 
     def __init__(self, site: Site, environ: Mapping[str, str], lease: tuple[str, float] | None = None) -> None:
         self._site = site
@@ -84,8 +85,9 @@ class LocalEngine:
         placement, claims = place(plan, self._site, keep, hold=self._processes is not None)
         if not keep:
             self._ports.take(claims)
-        if python:
-            placement = {name: python.applied(where) for name, where in placement.items()}
+        if not all_begun:
+            with_python = self._with_python(plan)
+            placement = {name: with_python(where) for name, where in placement.items()}
         if division is None:
             return placement
         return {
@@ -112,6 +114,10 @@ class LocalEngine:
         python = self._python_of(plan)
         if python:
             python.copy_runtime()
+        elif runtime := self._lent_runtime():
+            from drumline.engine.local.python import copy_runtime  # noqa: PLC0415  # only where it is needed
+
+            copy_runtime(runtime)
         return render(plan, launches, form, build=python.wanted.argv if python else ())
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
@@ -149,7 +155,7 @@ class LocalEngine:
         else:
             if python:
                 python.require()
-                place = python.applied(place)
+            place = self._with_python(plan)(place)
             item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
             argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
             env = item.env
@@ -164,9 +170,9 @@ class LocalEngine:
         server = Server(self._run_dir, self._running, self._loop, self._tell, incarnation)
         if server.resume():
             return
-        place, python = place_helper(plan, self._site), self._python_of(plan)
+        place = self._with_python(plan)(place_helper(plan, self._site))
         cache = self._site.cache or self._site.home / "cache"
-        server.start(plan, python.applied(place) if python else place, cache / "environments", self._environ)
+        server.start(plan, place, cache / "environments", self._environ)
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""
@@ -271,6 +277,25 @@ class LocalEngine:
 
             self._python = LinePython(plan.environment, self._site, self._environ)
         return self._python
+
+    def _with_python(self, plan: Plan) -> Callable[[Place], Place]:
+        """Return what adds to a place the plan's environment, or the runtime for a Python that has no drumline."""
+        if python := self._python_of(plan):
+            return python.applied
+        runtime = self._lent_runtime()
+        return lambda place: place._replace(runtime=runtime, runtime_on_path=True) if runtime else place
+
+    def _lent_runtime(self) -> str | None:
+        """Where a copy of the runtime is for a Python that has no drumline; it is made once a run is watched."""
+        python = self._site.python
+        if python is None or python.folder == str(Path(sys.executable).parent) or has_drumline(python, self._environ):
+            return None
+        from drumline.engine.local.python import copy_runtime, runtime_folder  # noqa: PLC0415  # only where it is needed
+
+        folder = runtime_folder(self._site)
+        if self._processes:
+            copy_runtime(folder)
+        return folder
 
     def _open_network(self, launches: Sequence[Launch]) -> Network:
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for

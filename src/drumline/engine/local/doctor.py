@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from drumline import __version__
 from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, Patient, free_bytes, lacking
 from drumline.engine.local import make_engine
 from drumline.engine.local.capacity import find_capacity
@@ -40,7 +41,8 @@ print(json.dumps(found))
 def examine(patient: Patient) -> Iterator[Health]:
     """Look at this machine, and at whether the plan fits on it."""
     site = patient.site
-    yield Health("python", FINE, f"{sys.version.split()[0]}, {sys.executable}")
+    yield Health("drumline", FINE, f"{__version__}, with Python {sys.version.split()[0]}, {sys.executable}")
+    yield _python(site, patient.plan)
     capacity = find_capacity(site.cores, os.environ)
     gpus = count(len(capacity.gpus), "GPU") if capacity.gpus else "no GPU"
     yield Health("machine", FINE, f"{capacity.cpus:g} cores, {size(capacity.memory_bytes)} of memory, {gpus}")
@@ -59,6 +61,18 @@ def examine(patient: Patient) -> Iterator[Health]:
     else:
         words = "there is no py-spy: of a line that hangs, Python's own stacks are shown, and only as it is ended"
         yield Health("stacks", UNSURE, words, "`pip install 'drumline[stacks]'`")
+
+
+def _python(site: Site, plan: Plan | None) -> Health:
+    """What `python` means in commands, and why."""
+    found = site.python
+    if plan and plan.environment:
+        return Health("python", FINE, str(plan.environment))
+    if found is None:
+        return Health("python", FINE, sys.executable)
+    if not os.access(found.path, os.X_OK):
+        return Health("python", MISSING, f"{found} cannot be started", "activate an environment that is there")
+    return Health("python", FINE, str(found))
 
 
 def _home(home: Path) -> Health:

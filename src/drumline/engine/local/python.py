@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline import runtime
+from drumline.engine.interpreter import Interpreter
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Environment, Place
@@ -73,7 +74,7 @@ class LinePython:
 
     def copy_runtime(self) -> None:
         """Have the runtime where the line will look for it."""
-        copy_runtime(self.wanted)
+        copy_runtime(self.wanted.runtime)
 
     def applied(self, place: Place) -> Place:
         """The place of somebody who runs in it."""
@@ -83,15 +84,24 @@ class LinePython:
 def want(environment: Environment, site: Site, environ: Mapping[str, str]) -> Wanted:
     """Find what an environment would be made of here; raise InputError if no Python of this machine would do."""
     cache = site.cache or site.home / "cache"
-    python = find_python(environment.pythons, site.directory, environ)
-    return Wanted(str(cache / "environments"), python, environment.requirements, str(cache / f"runtime-{_digest()}"))
+    python = find_python(environment.pythons, site.directory, environ, site.python)
+    return Wanted(str(cache / "environments"), python, environment.requirements, runtime_folder(site))
 
 
-def find_python(pythons: Sequence[str], directory: Path, environ: Mapping[str, str]) -> str:
-    """The first that is there of these versions or paths; the one that launches, if it is among them or none is."""
-    here = "{}.{}.{}".format(*sys.version_info[:3])
-    if not pythons or any(_is(here, wanted) for wanted in pythons):
-        return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+def runtime_folder(site: Site) -> str:
+    """Return where a copy of drumline's runtime is, or will be; its name changes with its content."""
+    cache = site.cache or site.home / "cache"
+    return str(cache / f"runtime-{_digest()}")
+
+
+def find_python(
+    pythons: Sequence[str], directory: Path, environ: Mapping[str, str], default: Interpreter | None = None
+) -> str:
+    """Return the first that is there of these versions or paths; `default`, if it is among them or none is named."""
+    if not any("/" in wanted for wanted in pythons):
+        here, base = _identify(default)
+        if not pythons or any(_is(here, wanted) for wanted in pythons):
+            return base
     for wanted in pythons:
         if "/" in wanted:
             path = os.path.realpath(directory / wanted)
@@ -109,9 +119,9 @@ def find_python(pythons: Sequence[str], directory: Path, environ: Mapping[str, s
     )
 
 
-def copy_runtime(wanted: Wanted) -> None:
-    """Put drumline's runtime where replicas of an environment find it: by its content, so that no copy is ever old."""
-    package = Path(wanted.runtime, "drumline")
+def copy_runtime(folder: str) -> None:
+    """Put drumline's runtime where a Python without drumline finds it; does nothing if it is there."""
+    package = Path(folder, "drumline")
     if package.is_dir():
         return
     try:
@@ -125,6 +135,14 @@ def copy_runtime(wanted: Wanted) -> None:
     except OSError as error:
         if not package.is_dir():  # else somebody was faster
             raise EngineError(f"cannot write {package}: {error.strerror}") from None
+
+
+def _identify(python: Interpreter | None) -> tuple[str, str]:
+    """Return the version of a Python and the interpreter that its environment is made from; drumline's own for None."""
+    if python and python.folder != str(Path(sys.executable).parent) and (answer := _ask(python.path)):
+        return answer
+    base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    return "{}.{}.{}".format(*sys.version_info[:3]), base
 
 
 def _files() -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,121 @@
+"""Which Python `python` means: that of the shell that launches, else drumline's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drumline.engine.interpreter import Interpreter, find_interpreter, has_drumline
+
+
+class Machine(NamedTuple):
+    """Pythons in folders of a machine."""
+
+    root: Path
+
+    def python(self, folder: str, *, environment: bool = False, script: str = "") -> str:
+        """Put a `python` into a folder; with a file that makes it a virtual environment."""
+        path = self.root / folder / "bin" / "python"
+        path.parent.mkdir(parents=True)
+        path.write_text(script or folder)
+        path.chmod(0o755)
+        if environment:
+            (self.root / folder / "pyvenv.cfg").touch()
+        return str(path)
+
+    def path(self, *folders: str) -> str:
+        return ":".join(str(self.root / each / "bin") for each in folders)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def find(machine: Machine, path: str, *, own: str, program: str = "/nowhere/drumline", **env: str) -> Interpreter:
+    base = str(machine.root / "base" / "bin" / "python")
+    return find_interpreter({"PATH": path, **env}, own=own, base=base, program=program)
+
+
+def test_an_active_virtual_environment_is_preferred_to_drumlines_own(machine: Machine) -> None:
+    own, venv = machine.python("tool", environment=True), machine.python("venv", environment=True)
+    found = find(machine, machine.path("venv", "tool"), own=own, VIRTUAL_ENV=str(machine.root / "venv"))
+    assert found == Interpreter(venv, "the active virtual environment")
+    # Not on PATH, it is active all the same.
+    assert find(machine, "/usr/bin:/bin", own=own, VIRTUAL_ENV=str(machine.root / "venv")) == found
+
+
+def test_an_active_conda_environment_is_preferred_to_drumlines_own(machine: Machine) -> None:
+    own, conda = machine.python("tool", environment=True), machine.python("conda")
+    found = find(machine, machine.path("conda"), own=own, CONDA_PREFIX=str(machine.root / "conda"))
+    assert found == Interpreter(conda, "the active conda environment")
+
+
+def test_a_python_first_on_path_that_is_not_the_systems_is_preferred(machine: Machine) -> None:
+    own, other = machine.python("tool", environment=True), machine.python("other")
+    assert find(machine, machine.path("other"), own=own) == Interpreter(other, "the first `python` on PATH")
+    # Though another environment was activated before.
+    machine.python("venv", environment=True)
+    found = find(machine, machine.path("other", "venv"), own=own, VIRTUAL_ENV=str(machine.root / "venv"))
+    assert found.path == other
+
+
+def test_called_by_its_path_with_no_environment_active_drumline_uses_its_own_python(machine: Machine) -> None:
+    own = machine.python("tool", environment=True)
+    machine.python("base")
+    machine.python("pyenv/shims")
+    (machine.root / "pyenv" / "shims" / "bin").rename(machine.root / "shims")
+    expected = Interpreter(own, "drumline's own, since no environment is active")
+    for path in ("", "/usr/bin:/bin", machine.path("base"), str(machine.root / "shims")):
+        assert find(machine, path, own=own) == expected
+    assert find(machine, "/usr/bin", own=own, VIRTUAL_ENV="/gone", CONDA_PREFIX="") == expected
+
+
+def test_called_by_its_name_with_no_environment_active_python_is_that_of_the_shell(machine: Machine) -> None:
+    own, base = machine.python("tool", environment=True), machine.python("base")
+    program = machine.root / "tool" / "bin" / "drumline"
+    program.write_text("")
+    program.chmod(0o755)
+    link = machine.root / "base" / "bin" / "drumline"  # as pipx and `uv tool` make it
+    link.symlink_to(program)
+    found = find(machine, machine.path("base"), own=own, program=str(link))
+    assert found == Interpreter(base, "the first `python` on PATH")
+
+
+def test_a_shim_is_followed_to_the_python_that_it_starts(machine: Machine) -> None:
+    own, real = machine.python("tool", environment=True), machine.python("3.98")
+    shims = machine.root / "shims"
+    shims.mkdir()
+    for name in ("python", "drumline"):
+        (shims / name).write_text(f"#!/bin/sh\necho {real}\n")
+        (shims / name).chmod(0o755)
+    found = find(machine, f"{shims}:/usr/bin:/bin", own=own, program=str(shims / "drumline"))
+    assert found == Interpreter(real, "the first `python` on PATH")
+
+
+def test_a_script_that_starts_drumlines_own_python_is_drumlines_own(machine: Machine) -> None:
+    own = machine.python("tool", environment=True)
+    machine.python("wrapped", script=f"#!/bin/sh\necho {own}\n")
+    assert find(machine, machine.path("wrapped"), own=own).path == own
+
+
+def test_what_uv_tool_run_puts_in_front_of_path_is_not_what_the_shell_means(machine: Machine) -> None:
+    own, venv = machine.python("tool", environment=True), machine.python("venv", environment=True)
+    path = machine.path("tool", "venv")
+    assert find(machine, path, own=own, UV="/usr/bin/uv").path == venv
+    # `uv run` does so too, and means it.
+    assert find(machine, path, own=own, UV="/usr/bin/uv", VIRTUAL_ENV=str(machine.root / "tool")).path == own
+    assert find(machine, path, own=own).path == own
+
+
+def test_whether_a_python_has_drumline_is_told_by_its_folders(machine: Machine) -> None:
+    python = Interpreter(machine.python("venv"), "")
+    assert not has_drumline(python, {})
+    sources = machine.root / "src"
+    (sources / "drumline" / "runtime").mkdir(parents=True)
+    (sources / "drumline" / "runtime" / "__init__.py").touch()
+    assert has_drumline(python, {"PYTHONPATH": f"/nowhere:{sources}"})
+    (machine.root / "venv" / "lib" / "python3.98" / "site-packages" / "drumline-1.0.dist-info").mkdir(parents=True)
+    assert has_drumline(python, {})
