@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
 
 T = TypeVar("T")
+M = TypeVar("M", Usage, Pulse)
 
 _ANSWER_SECONDS = 1.0  # that a supervisor may be kept waiting
 _SILENT_SECONDS = 8.0  # a host that has nothing to say is asked every five
@@ -43,23 +44,23 @@ class Survey:
     def usage(self, *, watched: bool) -> Iterator[Usage]:
         """What everybody uses, and what the ended have used."""
         for link, answer in self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
-            for each in answer.usage:
-                if self._is_given(link, Life(each.replica, each.attempt, each.incarnation)):
+            for life, each in _by_life(answer.usage).items():
+                if self._is_given(link, life):
                     yield by_our_clock(each, link.skew_seconds)
         yield from self._lives.used()
 
     def pulses(self) -> Iterator[Pulse]:
         """What everybody has done so far."""
         for link, answer in self._ask_all({"do": "pulses"}, PulsesAnswer):
-            for each in answer.pulses:
-                if self._is_given(link, Life(each.replica, each.attempt, each.incarnation)):
+            for life, each in _by_life(answer.pulses).items():
+                if self._is_given(link, life):
                     yield each
 
     def sockets(self) -> Iterator[Sockets]:
         """On which ports everybody listens, and to whom it is connected."""
         for link, answer in self._ask_all({"do": "sockets"}, SocketsAnswer):
             living = {each.life.replica for each in self._lives.of(link.host.name)}
-            for each in answer.sockets:
+            for each in {each.replica: each for each in answer.sockets}.values():
                 if each.replica in living:
                     yield Sockets(each.replica, frozenset(each.listening), frozenset(each.connected))
 
@@ -103,3 +104,8 @@ class Survey:
             self._courier.bring(then)
 
         self._courier.send(ask_all())
+
+
+def _by_life(measured: Iterable[M]) -> dict[Life, M]:
+    """Return the last that was measured of each life; an agent measures each once."""
+    return {Life(each.replica, each.attempt, each.incarnation): each for each in measured}

@@ -1,0 +1,68 @@
+"""What hosts measure is taken once for each replica that they were given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from drumline.engine.local.life import Life
+from drumline.engine.ssh.answers import PulsesAnswer, ReplicaSockets, SocketsAnswer, UsageAnswer
+from drumline.engine.ssh.lives import Lives
+from drumline.engine.ssh.survey import Survey
+from drumline.plan.types import ReplicaId
+from drumline.run.quiet import Pulse
+from drumline.run.usage import Usage
+from drumline.runtime.keeper import now
+
+OURS = Life(ReplicaId("worker", 0), 2)  # on h1
+THEIRS = Life(ReplicaId("worker", 1), 2)  # on h2
+ANSWERS: dict[str, object] = {
+    "usage": UsageAnswer(tuple(Usage(*life, float(at), 0.0, 1.0) for at in range(1000) for life in (OURS, THEIRS))),
+    "pulses": PulsesAnswer(tuple(Pulse(*life, float(at)) for at in range(1000) for life in (OURS, THEIRS))),
+    "sockets": SocketsAnswer(tuple(ReplicaSockets(OURS.replica, (port,), ()) for port in range(1, 1001))),
+}
+
+
+class Courier:
+    """Runs what it is asked at once."""
+
+    is_open = True
+
+    def ask(self, question: Coroutine[Any, Any, Any], seconds: float) -> object:
+        del seconds
+        return asyncio.run(question)
+
+
+class Link:
+    """A host that answers with a thousand of what should be one."""
+
+    is_up = True
+    skew_seconds = 0.0
+
+    def __init__(self, name: str) -> None:
+        self.host = SimpleNamespace(name=name)
+        self.heard_at = now()
+
+    async def ask(self, message: dict[str, Any], kind: type) -> object:
+        del kind
+        return ANSWERS[message["do"]]
+
+
+@pytest.fixture
+def survey(tmp_path: Path) -> Survey:
+    lives = Lives(tmp_path, cast("Any", None), lambda _: None)
+    for kept in lives.ask_for([(OURS, "h1")]):
+        kept.is_ordered = True
+    return Survey(cast("Any", Courier()), cast("Any", {"h1": Link("h1")}), lives, lambda *_: None)
+
+
+def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(survey: Survey) -> None:
+    assert list(survey.usage(watched=False)) == [Usage(*OURS, 999.0, 0.0, 1.0)]
+    assert list(survey.pulses()) == [Pulse(*OURS, 999.0)]
+    (sockets,) = survey.sockets()
+    assert sockets.listening == {1000}
