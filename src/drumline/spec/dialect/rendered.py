@@ -29,6 +29,7 @@ class Process(NamedTuple):
     role: str
     number: int
     host: str
+    image: str | None
     argv: tuple[str, ...]
     env: Mapping[str, str]
     gpus: int | None
@@ -88,6 +89,7 @@ def _process(name: str, host: str, container: Mapping[str, Any], pod: Mapping[st
         _ROLES[match[1]],
         int(match[2]),
         host,
+        str(container["image"]) if container.get("image") else None,
         tuple(word for key in ("command", "args") for word in _words(container.get(key))),
         env,
         gpus if isinstance(gpus, int) else None,

@@ -84,6 +84,9 @@ class _Translation:
                 self.draft.lose(parameter.spot, "is not carried over")
         if self.started:
             self.processes()
+            image = self.started[0].image
+            if image and "image" not in self.template.parameters:
+                self.image(Parameter(image, self.draft.spot))
 
     def is_used(self, value: object) -> bool:
         """Whether a value of the template stands in a command or a variable that is carried over, or says nothing."""

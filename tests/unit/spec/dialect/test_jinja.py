@@ -364,6 +364,13 @@ def test_a_variable_that_is_only_asked_for_need_not_be_given() -> None:
     assert Template("{% set a = 1 %}{{ b if b is defined else a }}", "my.jinja").render() == "1"
 
 
+def test_an_image_that_is_no_parameter_is_taken_from_what_is_rendered() -> None:
+    text = older().replace("{%- set image = 'i' -%}\n", "").replace("image: {{ image }}", "image: other")
+    cluster = plan_of(text, "kubernetes").cluster
+    assert cluster is not None
+    assert cluster.image.name == "other"
+
+
 def test_the_older_name_of_a_claim_is_understood() -> None:
     text = SHIPPED.replace("checkpoint_pvc_name", "pvc_name").replace("create_pvc_checkpoint", "create_pvc")
     assert [each["kind"] for each in rendered("create_volume_inspector=false", text=text)] == ["PersistentVolumeClaim"]
