@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -98,3 +101,115 @@ def test_who_installs_the_wheel_into_a_fresh_environment_trains(version: str, wh
     assert said[-1].startswith("1  ")
     assert said[-1].endswith("--> FINISHED")
     assert last.startswith(f"Python {version}.")
+
+
+SCRIPT = """
+import os, sys
+import marker
+from drumline import runtime
+print("prefix", sys.prefix, runtime.role(), flush=True)
+sys.exit(0 if os.path.exists("pass") else 3)
+"""
+
+
+class Tool:
+    """drumline as `uv tool install` installs it, and a virtual environment that has what a script imports.
+
+    They are of different versions of Python, where this machine has two.
+    """
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        version = list(PYTHONS)[-1]
+        asked = [ROOT / "scripts" / "pythons", "--wheels", version]
+        needs = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        uv = [str(Path(sys.executable).parent / "uv"), "--quiet", "--no-config", "--no-cache", "--offline"]
+        system = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
+        self.env = {
+            "PATH": f"{folder / 'bin'}:{system}",
+            "HOME": str(folder),
+            "DRUMLINE_HOME": str(folder / "home"),
+            "UV_TOOL_DIR": str(folder / "tools"),
+            "UV_TOOL_BIN_DIR": str(folder / "bin"),
+        }
+        install = ["tool", "install", "--python", PYTHONS[version], "--no-index", "--find-links", needs, str(wheel)]
+        subprocess.run([*uv, *install], env=self.env, check=True)
+        self.active = folder / "active"
+        subprocess.run([*uv, "venv", "--python", next(iter(PYTHONS.values())), self.active], check=True)
+        (packages,) = self.active.glob("lib/python3*/site-packages")
+        (packages / "marker.py").touch()
+        self.activated = {"VIRTUAL_ENV": str(self.active), "PATH": f"{self.active / 'bin'}:{self.env['PATH']}"}
+        self.project = folder / "project"
+        self.project.mkdir()
+        (self.project / "train.py").write_text(SCRIPT)
+
+    def __call__(self, command: str, *, activated: bool = True) -> tuple[int, str]:
+        """Type a command in a shell, in which the environment is active or not."""
+        env = {**self.env, **(self.activated if activated else {})}
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=self.project,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+
+@pytest.fixture(scope="module")
+def tool(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
+    found = Tool(tmp_path_factory.mktemp("tool"), wheel)
+    yield found
+    found("drumline warm stop")
+
+
+@pytest.mark.parametrize("warm", ["true", "false"])
+def test_installed_as_a_tool_it_runs_scripts_with_the_python_of_the_active_environment(tool: Tool, warm: str) -> None:
+    (tool.project / "pass").unlink(missing_ok=True)
+    (tool.project / "drumline.yml").write_text(
+        f"project: digits\nframework: plain\nwarm: {warm}\nrun: python train.py\n"
+    )
+    python = {"path": str(tool.active / "bin" / "python"), "reason": "the active virtual environment"}
+    assert json.loads(tool("drumline check -o json")[1])["python"] == python
+    assert f"python     {python['path']}: {python['reason']}\n" in tool("drumline check")[1]
+    doctor = {row["subject"]: row["words"] for row in json.loads(tool("drumline doctor -o json")[1])}
+    assert doctor["python"] == f"{python['path']}: {python['reason']}"
+    assert f"with Python {list(PYTHONS)[-1]}" in doctor["drumline"]
+    code, said = tool("drumline train")
+    assert code == 1
+    assert f"prefix {tool.active} worker" in said
+    (run,) = re.findall(r"^.*Run (\d+) failed", said, re.MULTILINE)
+    assert json.loads(tool(f"drumline status {run} -o json")[1])["python"] == python
+    # Where it goes on, the environment is not active any more: the run keeps the Python of its launch.
+    (tool.project / "pass").touch()
+    code, said = tool(f"drumline resume {run}", activated=False)
+    assert code == 0, said
+    assert tool(f"drumline logs {run} --attempt 1", activated=False)[1].count(f"prefix {tool.active} worker") == 1
+
+
+def test_installed_as_a_tool_without_an_active_environment_it_says_which_python_lacks_a_module(tool: Tool) -> None:
+    (tool.project / "drumline.yml").write_text("project: digits\nframework: plain\nrun: python train.py\n")
+    own = next((tool.project.parent / "tools").glob("*/bin/python"))
+    code, said = tool(f"{own} -m drumline train", activated=False)
+    assert code == 1
+    joined = " ".join(said.replace("┃", "").split())
+    assert (
+        f"the Python that ran this, {own} (drumline's own, since no environment is active), has no `marker`" in joined
+    )
+
+
+def test_an_environment_of_the_run_is_made_from_the_python_of_the_active_environment(tool: Tool) -> None:
+    (tool.project / "drumline.yml").write_text(
+        "project: digits\nframework: plain\nenvironment: []\nrun: python train.py\n"
+    )
+    code, said = tool("drumline render")
+    assert code == 0, said
+    base = subprocess.run(
+        [tool.active / "bin" / "python", "-c", "import os, sys; print(os.path.realpath(sys._base_executable))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    assert base in said
