@@ -54,6 +54,7 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
         "State": state,
         "Started": f"{utc(run.started_at)}, {span(now.at - run.started_at, parts=1)} ago" if run.started_at else "",
         "Duration": "" if duration is None else span(duration),
+        "Stalled": details.stalled,
         "Goodput": describe_goodput(details.goodput),
         "Parameters": parameters,
         "Python": str(details.plan.environment) if details.plan.environment else "",
@@ -170,12 +171,13 @@ def _size(amount: int | None) -> str:
 def _data(details: RunDetails) -> dict[str, object]:
     run = details.run.summary.id
     return {
+        "stalled": details.stalled or None,
         "cause": card_data(run, details.card),
         **run_data(details.run, details.chief_standing),
         "environment": details.plan.environment and details.plan.environment._asdict(),
+        "python": details.python and {"path": details.python[0], "reason": details.python[1]},
         "output_dir": details.output_dir,
         "folder": details.folder,
-        "python": details.python and {"path": details.python[0], "reason": details.python[1]},
         "revision": details.revision,
         "dirty": details.is_dirty,
         "causes": [

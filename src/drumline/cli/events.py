@@ -31,6 +31,8 @@ from drumline.run.event import (
     RoomFound,
     RunAccepted,
     StacksTaken,
+    StepsResumed,
+    StepsStalled,
     StopRequested,
     SummariesFound,
     SupervisorReturned,
@@ -40,6 +42,7 @@ from drumline.run.event import (
 from drumline.run.failure import describe_exit
 from drumline.run.id import parse_target
 from drumline.run.machine import step
+from drumline.run.stall import describe_stall
 from drumline.run.state import RunState
 from drumline.run.unit import describe_revival
 from drumline.store.folder import find_folder
@@ -130,6 +133,10 @@ def _words(event: Event, *, some: bool) -> str:
             return f"did not find together: {event.message}"
         case StacksTaken():
             return f"has its stacks saved: {event.message}" if event.message else "has its stacks saved"
+        case StepsStalled():
+            return f"is stalled: {describe_stall(event, event.seconds)}"
+        case StepsResumed():
+            return "takes steps again" if event.step is None else f"takes steps again: step {event.step}"
         case StopRequested():
             return "was asked to stop at once" if event.force else "was asked to stop"
         case ResumeRequested():

@@ -55,6 +55,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
             grace_seconds=types.Timeouts().grace_seconds if spec.timeouts.grace is None else spec.timeouts.grace,
             run_seconds=spec.timeouts.run,
             progress_seconds=_patience(spec),
+            steps_seconds=spec.timeouts.steps,
             is_grace_set=spec.timeouts.grace is not None,
         ),
         tf_config_always=spec.tensorflow.tf_config == "always",

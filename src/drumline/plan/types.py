@@ -191,6 +191,7 @@ class Timeouts(NamedTuple):
     grace_seconds: float = 10.0
     run_seconds: float | None = None
     progress_seconds: float | None = None
+    steps_seconds: float | None = None  # without a step
     is_grace_set: bool = False  # in the spec; then it also applies where replicas could not use it
 
 
@@ -266,8 +267,8 @@ class Place(NamedTuple):
     python_dir: str | None = None  # to be put in front of PATH
     environment: str | None = None  # the folder of an environment of its own
     runtime: str | None = None  # where `drumline.runtime` lies for a Python that has no drumline
-    gpus: tuple[str, ...] | None = None  # those that it sees; None leaves it to whoever launches
     runtime_on_path: bool = False  # PYTHONPATH has to name it: nothing else tells that Python
+    gpus: tuple[str, ...] | None = None  # those that it sees; None leaves it to whoever launches
     gpus_shared: bool = False  # somebody else of the line sees the same
     domain: str | None = None  # `.digits-4`: where all of a line and nobody else is, so that a thousand have one name
     written: tuple[str, ...] = ()  # variables of the rendezvous that somebody there writes

@@ -108,6 +108,25 @@ class LineHung(NamedTuple):
     message: str
 
 
+class StepsStalled(NamedTuple):
+    """No step was taken for longer than the steps before explain; the last one, when it was, and what stacks say."""
+
+    attempt: int
+    step: int | None
+    at_seconds: float
+    seconds: float  # without a step, when this was noticed
+    replica: ReplicaId | None = None  # the one that is not where the others wait
+    message: str = ""
+
+
+class StepsResumed(NamedTuple):
+    """A run that was stalled has taken a step."""
+
+    attempt: int
+    step: int | None
+    at_seconds: float
+
+
 class RendezvousFailed(NamedTuple):
     """The replicas have not found each other; who is missing, and where it should be."""
 
@@ -199,6 +218,8 @@ Event = (
     | LineHung
     | RendezvousFailed
     | StacksTaken
+    | StepsStalled
+    | StepsResumed
     | StopRequested
     | ResumeRequested
     | TimerFired

@@ -27,6 +27,8 @@ from drumline.run.event import (
     RoomFound,
     RunAccepted,
     StacksTaken,
+    StepsResumed,
+    StepsStalled,
     StopRequested,
     SummariesFound,
     SupervisorReturned,
@@ -85,6 +87,10 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
             return give_up(state, event)
         case StacksTaken():
             return _wind_up(plan, blame(plan, state, event)) if state.stacks_due else (state, ())
+        case StepsStalled():
+            return state if state.ending else state._replace(stalled=event), ()
+        case StepsResumed():
+            return state._replace(stalled=None), ()
         case StopRequested():
             return _asked_to_stop(plan, state, event)
         case TimerFired():
@@ -288,6 +294,7 @@ def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
         holding=False,
         forgiven=(),
         stepped=False,
+        stalled=None,
         is_old=False,
     )
     return _begin(plan, state) if about_seconds == 0 else (state, (wait(plan, state),))

@@ -23,6 +23,8 @@ from drumline.run.event import (
     ReplicaWaits,
     RoomFound,
     StacksTaken,
+    StepsResumed,
+    StepsStalled,
     TensorBoardServed,
     TimerFired,
 )
@@ -106,6 +108,7 @@ class RunState(NamedTuple):
     tensorboard_address: str = ""  # once it answers
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
     stacks_due: bool = False  # hung; nobody is stopped before everybody's stacks are saved
+    stalled: StepsStalled | None = None  # it takes no steps
     stepped: bool = False  # this attempt has taken a step, as far as anybody can tell
     is_old: bool = False  # it has run so long that it may have taken steps which nobody saw
     lingering: bool = False  # succeeded; the others may end by themselves for a while
@@ -196,7 +199,7 @@ def is_past(state: RunState, event: Event) -> bool:
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
             return event.attempt != state.attempt
-        case FirstStepTaken() | LineHung() | RendezvousFailed() | StacksTaken():
+        case FirstStepTaken() | LineHung() | RendezvousFailed() | StacksTaken() | StepsStalled() | StepsResumed():
             return event.attempt != state.attempt
         case TensorBoardServed():
             return not state.shows

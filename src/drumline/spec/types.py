@@ -154,6 +154,10 @@ class Timeouts(Block, frozen=True):
         Patience | None,
         Meta(description="Without a step, a line, work or bytes that move, before a run counts as hung"),
     ] = None
+    steps: Annotated[
+        Seconds | None,
+        Meta(description="Without a step, after the first two that can be read, before a run counts as hung"),
+    ] = None
 
 
 class TensorFlow(Block, frozen=True):

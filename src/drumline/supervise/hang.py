@@ -109,7 +109,7 @@ class HangWatch:
         self._looks_closely = False
         if look.attempt != self._attempt:
             return
-        self._waits = self._waits + 1 if all_wait(_read_activities(self._run_dir, look, _stopped(quiet))) else 0
+        self._waits = self._waits + 1 if all_wait(read_activities(self._run_dir, look, _stopped(quiet))) else 0
         if self._waits >= _LOOKS:
             silent = span(self._clock() - quiet.silent_since)
             self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
@@ -152,7 +152,7 @@ def take_stacks(
     stopped = {pulse.replica for pulse in engine.pulses() if pulse.is_stopped and pulse.attempt == action.attempt}
 
     def conclude() -> None:
-        found = _read_activities(run_dir, action, stopped)
+        found = read_activities(run_dir, action, stopped)
         # Who has given up on the others before anybody could look at it shows no stack either, and is not to blame.
         seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
         tell(StacksTaken(action.attempt, *find_culprit(seen)))
@@ -160,8 +160,8 @@ def take_stacks(
     engine.stacks(action.replicas, action.attempt, gently=False, then=conclude, incarnations=action.incarnations)
 
 
-def _read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:
-    """What everybody does by the stacks that were saved."""
+def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:
+    """Return what each replica does by the stacks that were saved of it."""
     found = {}
     for name in look.replicas:
         path = run_dir / trace_dir(name, look.attempt, look.incarnations.get(name, 0)) / STACKS

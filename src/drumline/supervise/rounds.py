@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from drumline.supervise.hang import HangWatch
     from drumline.supervise.progress import ProgressWatch
     from drumline.supervise.sample import Sampler
+    from drumline.supervise.stall import StallWatch
 
 TICK_SECONDS = 0.25
 
@@ -39,6 +40,7 @@ class Rounds:
         self._sampler: Sampler | None = None
         self._progress: ProgressWatch | None = None
         self._hangs: HangWatch | None = None
+        self._stalls: StallWatch | None = None
         supervisor.last_look = self._last_look
         supervisor.take_stacks = self._take_stacks
         control.look_at_stacks = self._look_at_stacks
@@ -51,6 +53,8 @@ class Rounds:
             self._open_hangs().look(self._supervisor.state, grown)
             for step in self._open_progress().look(self._supervisor.state, grown):
                 self._supervisor.take(step)
+            if self._supervisor.state.stepped:
+                self._open_stalls().look(self._supervisor.state, grown)
         watched = self._control.is_watched
         if (watched or is_up or self._sampler) and self._open_sampler().look(watched=watched):
             self._control.tell_watchers()
@@ -86,6 +90,14 @@ class Rounds:
                 path, supervisor.plan, self._engine, supervisor.take, supervisor.addresses, self._loop.now
             )
         return self._hangs
+
+    def _open_stalls(self) -> StallWatch:
+        if self._stalls is None:
+            from drumline.supervise.stall import StallWatch  # noqa: PLC0415 - not before the first step
+
+            supervisor = self._supervisor
+            self._stalls = StallWatch(self._folder.path, supervisor.plan, self._engine, supervisor.take, self._loop.now)
+        return self._stalls
 
     def _open_sampler(self) -> Sampler:
         if self._sampler is None:

@@ -9,11 +9,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
-from drumline.run.event import Exit, ProjectCarried, ReplicaExited, ReplicaStarted, ReplicaWaits
+from drumline.run.event import (
+    Event,
+    Exit,
+    ProjectCarried,
+    ReplicaExited,
+    ReplicaStarted,
+    ReplicaWaits,
+    StepsResumed,
+    StepsStalled,
+)
 from drumline.run.failure import describe_end, reason_of
 from drumline.run.machine import step
 from drumline.run.restart import final_cause
 from drumline.run.resume import PREEMPTED
+from drumline.run.stall import describe_stall
 from drumline.run.state import Cause, Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
 from drumline.run.unit import describe_revival
@@ -21,7 +31,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import Record, read_records
 from drumline.store.logs import LogReader
 from drumline.view.life import Life
-from drumline.words import bulk, count, printable
+from drumline.words import bulk, count, printable, span
 
 
 class Lines(NamedTuple):
@@ -218,6 +228,7 @@ class Feed:
             life = fell.incarnation + 1 if fell else 0
             items.append(self._remark(at, describe_revival(each), after, life))
         said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]]
+        said += _steps(before, after, event)
         if isinstance(event, ProjectCarried):
             said += [_synced(event)]
         if after.tensorboard_address not in ("", before.tensorboard_address):
@@ -289,6 +300,15 @@ def _returns(replica: ReplicaId, state: RunState, old: ReplicaState) -> bool:
     new = state.replicas.get(replica)
     waits = replica in state.reviving and state.ending is None
     return new is not None and (waits or new.incarnation > old.incarnation)
+
+
+def _steps(before: RunState, after: RunState, event: Event) -> list[str]:
+    """Whether the run takes no steps any more, or takes some again."""
+    if isinstance(event, StepsStalled) and after.stalled is event:
+        return [f"Warning: stalled: {describe_stall(event, event.seconds)}"]
+    if isinstance(event, StepsResumed) and before.stalled and not after.stalled:
+        return [f"no longer stalled: a step after {span(event.at_seconds - before.stalled.at_seconds)}"]
+    return []
 
 
 def _synced(event: ProjectCarried) -> str:

@@ -72,6 +72,24 @@ def test_a_line_that_hangs_is_looked_at_stopped_and_charged_to_its_own_budget(ho
     assert "worker.1 is stopped" in house.run("status", run.id).out
 
 
+def test_a_run_that_spins_after_its_steps_is_ended_if_its_spec_limits_the_time_without_a_step(house: House) -> None:
+    house.write(
+        "spin.py",
+        """
+import time
+for step in range(1, 31):
+    print(f"step {step} loss 0.1", flush=True)
+    time.sleep(0.1)
+while True:
+    pass
+""",
+    )
+    run = house.train("run: exec python spin.py\ntimeouts: {steps: 2s, grace: 1s}")
+    run.wait_for(Phase.FAILED)
+    assert (run.cause.failure, run.cause.reason) == ("hang", "Hung")
+    assert re.match(r"no step for \d.*, since step 30", run.cause.exit.message)
+
+
 def test_a_line_that_computes_or_writes_in_silence_is_left_alone(house: House) -> None:
     house.write(
         "busy.py",

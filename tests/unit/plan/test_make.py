@@ -209,8 +209,8 @@ def test_a_budget_is_for_every_class_of_failure_but_what_would_come_again(restar
 
 
 def test_timeouts_are_in_seconds() -> None:
-    plan = plan_of("timeouts: {start: 1m, rendezvous: 2, grace: 500ms, run: 1h, progress: 1d}")
-    assert plan.timeouts == Timeouts(60, 2, 0.5, 3600, 86400, is_grace_set=True)
+    plan = plan_of("timeouts: {start: 1m, rendezvous: 2, grace: 500ms, run: 1h, progress: 1d, steps: 5m}")
+    assert plan.timeouts == Timeouts(60, 2, 0.5, 3600, 86400, 300, is_grace_set=True)
 
 
 def test_a_training_is_expected_to_get_on_and_a_command_of_any_kind_is_not() -> None:

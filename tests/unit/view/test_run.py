@@ -10,7 +10,16 @@ import pytest
 
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
-from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.event import (
+    AttemptPlaced,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    StepsResumed,
+    StepsStalled,
+)
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from drumline.store.launch import add_facts
@@ -174,3 +183,19 @@ def test_by_name_the_rows_are_those_of_the_line(tmp_path: Path) -> None:
     assert list(rows) == ["chief.0", "worker.0", "worker.1", "ps.0"]
     assert (rows["worker.1"].resources.cpus, rows["worker.1"].resources.memory_bytes) == (2.0, 1 << 30)
     assert rows["ps.0"].resources.cpus is None
+
+
+def test_a_run_that_takes_no_steps_says_for_how_long_and_one_that_takes_some_again_says_nothing(tmp_path: Path) -> None:
+    began, later, *_ = moments()
+    stalled = StepsStalled(0, 30, 100.0, 60.0, WORKER, "worker.0 is in spin (train.py:3)")
+    history: list[tuple[Moment, Event]] = [
+        (began, RunAccepted()),
+        (began, AttemptPlaced(0, ("127.0.0.1:20000",))),
+        (began, ReplicaStarted(WORKER, 0)),
+        (later, stalled),
+    ]
+    folder = write_run(tmp_path, 4, history)
+    now = later._replace(at=later.at + 180, since_boot=later.since_boot + 180)
+    assert run_details(folder, now).stalled == "no step for 4m, since step 30; worker.0 is in spin (train.py:3)"
+    folder = write_run(tmp_path, 5, [*history, (later, StepsResumed(0, 31, 200.0))])
+    assert run_details(folder, now).stalled == ""

@@ -1,0 +1,41 @@
+"""When a run is stalled: for how long it has taken no step, compared with how long it took before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from drumline.run.event import StepsStalled
+from drumline.words import span
+
+# No step for so long, and for so many times the longest earlier gap, evaluation and saving included.
+SHORTEST_SECONDS = 60.0
+TIMES_LONGEST = 10
+
+
+class Gaps(NamedTuple):
+    """The last step that was seen, when, and the longest time between two steps; clock of the events."""
+
+    at_seconds: float
+    step: int | None = None
+    longest_seconds: float | None = None  # None before there were two steps
+
+
+def with_step(gaps: Gaps | None, at_seconds: float, step: int | None) -> Gaps:
+    """Return the gaps after one more step."""
+    if gaps is None:
+        return Gaps(at_seconds, step)
+    return Gaps(at_seconds, step, max(gaps.longest_seconds or 0.0, at_seconds - gaps.at_seconds))
+
+
+def is_stalled(gaps: Gaps, now: float) -> bool:
+    """Whether no step was taken for longer than the steps before explain."""
+    if gaps.longest_seconds is None:
+        return False
+    return now - gaps.at_seconds >= max(SHORTEST_SECONDS, TIMES_LONGEST * gaps.longest_seconds)
+
+
+def describe_stall(event: StepsStalled, seconds: float) -> str:
+    """`no step for 4m, since step 30; worker.1 is in spin (train.py:12), worker.0 waits in all_reduce`."""
+    since = "" if event.step is None else f", since step {event.step}"
+    where = f"; {event.message}" if event.message else ""
+    return f"no step for {span(seconds)}{since}{where}"

@@ -1,0 +1,125 @@
+"""The stall watch: notices that the steps of an attempt have stopped, and that they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from drumline.engine.protocol import Engine, Tell
+from drumline.plan.types import COMPUTING, Plan, ReplicaId
+from drumline.run.action import TakeStacks
+from drumline.run.culprit import Doing, find_culprit
+from drumline.run.event import LineHung, StepsResumed, StepsStalled
+from drumline.run.progress import Progress, read_progress
+from drumline.run.stall import Gaps, is_stalled, with_step
+from drumline.run.state import Phase, RunState
+from drumline.run.traces import LOG, REPORT, STACKS, trace_dir
+from drumline.runtime.progress import read_report
+from drumline.store.logs import read_tail
+from drumline.supervise.hang import read_activities
+from drumline.words import span
+
+_TAIL_BYTES = 1 << 14
+_PAUSE_SECONDS = 1.0
+_MOST_REPLICAS = 16  # are read; the first ones of a large run tell whether it takes steps
+
+
+class StallWatch:
+    """Watches the steps of the attempt that a state is in: those that logs name or scripts report."""
+
+    def __init__(self, run_dir: Path, plan: Plan, engine: Engine, tell: Tell, clock: Callable[[], float]) -> None:
+        self._run_dir = run_dir
+        self._engine = engine
+        self._tell = tell
+        self._clock = clock
+        self._steps_seconds = plan.timeouts.steps_seconds
+        computing = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING]
+        self._watched = computing[:_MOST_REPLICAS]
+        self._reset(None)
+
+    def _reset(self, attempt: int | None) -> None:
+        self._attempt = attempt
+        self._gaps: Gaps | None = None
+        self._seen: dict[ReplicaId, tuple[int | None, int | None]] = {}  # epoch and step
+        self._unread: set[str] = set()
+        self._reporting: set[Path] = set()  # their scripts report steps, whatever their logs name
+        self._is_done = False  # the log names the last step
+        self._told = False
+        self._next_look = self._clock()
+
+    def look(self, state: RunState, grown: Iterable[Path]) -> None:
+        """Look if it is time; called at every tick with the folders whose logs have grown."""
+        if state.phase is not Phase.RUNNING or state.ending or not state.stepped:
+            self._reset(None)
+            return
+        if state.attempt != self._attempt:
+            self._reset(state.attempt)
+        self._unread.update(folder.name for folder in grown)
+        now = self._clock()
+        if now < self._next_look:
+            return
+        self._next_look = now + _PAUSE_SECONDS
+        if self._reads_step(state, now):
+            if self._told or state.stalled:
+                self._tell(StepsResumed(state.attempt, self._gaps.step if self._gaps else None, now))
+            self._told = False
+        elif self._gaps and not self._is_done:
+            self._judge(state, self._gaps, now)
+
+    def _judge(self, state: RunState, gaps: Gaps, now: float) -> None:
+        lasted = now - gaps.at_seconds
+        if self._steps_seconds is not None and lasted >= self._steps_seconds:
+            since = "" if gaps.step is None else f", since step {gaps.step}"
+            self._tell(LineHung(state.attempt, f"no step for {span(lasted)}{since}"))
+        elif is_stalled(gaps, now) and not self._told:
+            self._told = True
+            lives = {name: each.incarnation for name, each in state.replicas.items() if each.phase is Phase.RUNNING}
+            stacks = TakeStacks(tuple(lives), state.attempt, lives)
+            for name, life in lives.items():  # what was saved before says nothing of now
+                with suppress(OSError):
+                    (self._run_dir / trace_dir(name, state.attempt, life) / STACKS).unlink()
+            self._engine.stacks(
+                stacks.replicas,
+                state.attempt,
+                gently=True,
+                then=lambda: self._tell_stalled(stacks, gaps),
+                incarnations=lives,
+            )
+
+    def _tell_stalled(self, stacks: TakeStacks, gaps: Gaps) -> None:
+        if stacks.attempt != self._attempt or not self._told:
+            return  # it has ended, or taken a step since
+        stopped = {pulse.replica for pulse in self._engine.pulses() if pulse.is_stopped}
+        found = read_activities(self._run_dir, stacks, stopped)
+        known = any(each.doing is not Doing.UNKNOWN for each in found.values())
+        replica, message = find_culprit(found) if known else (None, "")
+        lasted = round(self._clock() - gaps.at_seconds, 3)
+        self._tell(StepsStalled(stacks.attempt, gaps.step, gaps.at_seconds, lasted, replica, message))
+
+    def _reads_step(self, state: RunState, now: float) -> bool:
+        """Read what has grown; return whether a replica is at another step than before."""
+        stepped = False
+        for name in self._watched:
+            folder = self._run_dir / trace_dir(name, state.attempt, state.replicas[name].incarnation)
+            progress = self._progress(folder)
+            if progress is None or (progress.step is None and progress.loss is None):
+                continue
+            reached = progress.epoch, progress.step
+            if self._seen.get(name) != reached:
+                self._seen[name] = reached
+                self._gaps, stepped = with_step(self._gaps, now, progress.step), True
+                ends_epoch = progress.step is not None and progress.step == progress.steps
+                self._is_done = ends_epoch and progress.epoch == progress.epochs
+        self._unread.clear()
+        return stepped
+
+    def _progress(self, folder: Path) -> Progress | None:
+        report = read_report(folder / REPORT)
+        if report is not None:
+            self._reporting.add(folder)
+            return Progress(step=report.step, loss=report.values.get("loss"))
+        if folder in self._reporting or folder.name not in self._unread:
+            return None
+        tail, is_cut = read_tail(folder / LOG, _TAIL_BYTES)
+        return read_progress(tail, is_cut=is_cut)

@@ -1,0 +1,99 @@
+"""The stall watch over a fake run: minutes pass at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clockwork import Clockwork
+from drumline.engine.fake import FakeEngine
+from drumline.engine.fake.act import Act, Line, command_of
+from drumline.engine.protocol import Site
+from drumline.plan.bind import bind
+from drumline.plan.types import ReplicaId
+from drumline.run.event import AttemptPlaced, Event, FirstStepTaken, LineHung, RunAccepted, StepsResumed, StepsStalled
+from drumline.run.machine import fold, step
+from drumline.supervise.marks import Marker
+from drumline.supervise.stall import StallWatch
+from lines import line
+
+FIRST = ReplicaId("worker", 0)
+MAIN = 'Thread 1 (active): "MainThread"\n'
+WAITS = f"{MAIN}    all_reduce (/x/torch/distributed/distributed_c10d.py:4)\n    main (train.py:9)\n"
+SPINS = f"{MAIN}    spin (train.py:31)\n    main (train.py:9)\n"
+
+
+def steps(*times: float) -> tuple[Line, ...]:
+    """Return the lines of a script that takes a step at each of these times, in seconds."""
+    return tuple(Line(f"step {number} loss 0.5", at) for number, at in enumerate(times, 1))
+
+
+class Scene:
+    """A fake run whose steps are watched, and what is told of it."""
+
+    def __init__(self, folder: Path, *acts: Act, steps_seconds: float | None = None) -> None:
+        self.loop = Clockwork()
+        self.told: list[Event] = []
+        plan = line(f"worker*{len(acts)} framework=torch")
+        replicas = [replica._replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
+        timeouts = plan.timeouts._replace(steps_seconds=steps_seconds)
+        self.plan = plan._replace(replicas=tuple(replicas), timeouts=timeouts)
+        self.engine = FakeEngine(Site(folder, folder / "home", cores=2))
+        self.engine.watch(folder, self.loop, self.told.append)
+        placement = self.engine.place(self.plan)
+        self.engine.start(bind(self.plan, placement))
+        addresses = tuple(place.address for place in placement.values())
+        events = [RunAccepted(), AttemptPlaced(0, addresses), *self.told, FirstStepTaken(0, FIRST, 1, 0.0)]
+        self.state = fold(self.plan, events)
+        self._watch = StallWatch(folder, self.plan, self.engine, self._tell, self.loop.now)
+        self._marker = Marker()
+        self.told.clear()
+        self._tick()
+
+    def _tell(self, event: Event) -> None:
+        self.told.append(event)
+        self.state, _ = step(self.plan, self.state, event)
+
+    def _tick(self) -> None:
+        self._watch.look(self.state, self._marker.mark(self.engine.traces()))
+        self.loop.call_later(0.25, self._tick)
+
+    def passes(self, seconds: float) -> list[Event]:
+        """Return what is told within so long."""
+        self.told.clear()
+        self.loop.pass_time(seconds)
+        return [event for event in self.told if isinstance(event, StepsStalled | StepsResumed | LineHung)]
+
+
+def test_a_run_that_stops_to_take_steps_is_stalled_once_and_the_replica_that_differs_is_named(tmp_path: Path) -> None:
+    spins = Act(exit=None, lines=steps(*range(30)), stacks=SPINS)
+    scene = Scene(tmp_path, Act(exit=None, lines=steps(*range(30)), stacks=WAITS), spins)
+    assert scene.passes(80) == []
+    (stalled,) = scene.passes(600)
+    assert isinstance(stalled, StepsStalled)
+    assert (stalled.step, str(stalled.replica)) == (30, "worker.1")
+    assert 60 <= stalled.seconds < 63
+    assert "spin (train.py:31)" in stalled.message
+
+
+def test_a_long_evaluation_is_no_stall_if_there_was_one_before(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Act(exit=None, lines=steps(0, 1, 2, 42, 43, 44, 344)))
+    assert scene.passes(400) == []
+
+
+def test_a_stalled_run_that_takes_a_step_is_stalled_no_more(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Act(exit=None, lines=steps(*range(10), 200)))
+    stalled, resumed = scene.passes(210)
+    assert isinstance(stalled, StepsStalled)
+    assert isinstance(resumed, StepsResumed)
+    assert resumed.step == 11
+
+
+def test_a_run_that_names_its_last_step_is_not_stalled_after_it(tmp_path: Path) -> None:
+    lines = tuple(Line(f"step {number}/10 loss 0.5", number) for number in range(1, 11))
+    assert Scene(tmp_path, Act(exit=None, lines=lines)).passes(3600) == []
+
+
+def test_a_run_hangs_if_its_spec_limits_the_time_without_a_step(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Act(exit=None, lines=steps(*range(10))), steps_seconds=20.0)
+    assert scene.passes(28) == []
+    assert scene.passes(10)[0] == LineHung(0, "no step for 20s, since step 10")
