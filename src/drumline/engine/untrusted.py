@@ -83,7 +83,9 @@ def _checked(value: Any, depth: int, *, signed: bool, text: Callable[[str], str]
                 raise ValueError(f"{value} is out of range")
             return value
         case list():
-            return [_checked(each, depth - 1, signed=signed, text=text) for each in value]
+            for at, each in enumerate(value):  # in place: a second copy would take as much memory again
+                value[at] = _checked(each, depth - 1, signed=signed, text=text)
+            return value
         case dict():
             items = value.items()
             return {text(name): _checked(each, depth - 1, signed=signed, text=text) for name, each in items}

@@ -20,7 +20,7 @@ KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
 KEEP_BYTES = 4 << 30
 _BATCH_BYTES = 8 << 20  # at once, so that neither side holds more
 _ANSWER_SECONDS = 3600.0  # a large project takes long to lay out
-_ANSWER_BYTES = 64 << 20
+_ANSWER_BYTES = 32 << 20
 _ANSWER_VALUES = 1 << 21
 _MOST_BYTES = 1 << 62
 _TRIES = 5  # while files change under us, or somebody removes what was there
@@ -103,18 +103,18 @@ async def ask(shell: Shell, python: str, script: str, request: object, rest: byt
     argv = [python, "-X", "utf8", "-ISc", _BOOT, str(len(source))]
     given = source + json.dumps(request).encode() + b"\n" + rest
     answer = await shell.run(argv, given, seconds=_ANSWER_SECONDS, most_bytes=_ANSWER_BYTES)
-    _, marked, said = answer.out.partition(MARK)
+    is_marked, head, data = _split_answer(answer.out)
     if answer.code == 127:
         raise EngineError(
             f"{shell.host} has no `{python}`",
             hint="install Python 3.11 or newer there, or name it: `ssh: {python: PATH}`",
         )
-    if answer.code or not marked:
+    if answer.code or not is_marked:
         words = clean_text(answer.err.strip()).splitlines()
         raise EngineError(
             f"{shell.host} did not do what it was told: {words[-1] if words else f'exit code {answer.code}'}"
         )
-    head, _, data = said.partition(b"\n")
+    del answer  # it may be large
     try:
         found = await asyncio.to_thread(_read_answer, head)  # it may be long, and other hosts are heard meanwhile
     except ValueError as error:
@@ -122,6 +122,14 @@ async def ask(shell: Shell, python: str, script: str, request: object, rest: byt
     if "error" in found:
         raise _refusal(shell.host, found)
     return found, data
+
+
+def _split_answer(out: bytes) -> tuple[bool, bytes, bytes]:
+    """Return whether there is an answer in what a script wrote, the answer, and the bytes behind it."""
+    mark = out.find(MARK)
+    begin = mark + len(MARK)
+    end = out.find(b"\n", begin)
+    return mark >= 0, out[begin : end if end >= 0 else None], out[end + 1 :] if end >= 0 else b""
 
 
 def _read_answer(head: bytes) -> dict[str, Any]:

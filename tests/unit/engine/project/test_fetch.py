@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -372,3 +374,26 @@ def test_an_answer_that_is_not_ascii_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(EngineError, match="text that is not ASCII"):
         asyncio.run(fetch(Wide(), "/out", tmp_path / "here"))
+
+
+_ASK = """
+import asyncio, resource, sys
+from types import SimpleNamespace
+from drumline.engine.project.carry import ask
+from drumline.errors import EngineError
+
+class Host:
+    host = "gpu1"
+
+    async def run(self, *_, **__):
+        out = b'\\n--drumline--\\n{"entries": [' + b",".join([b'{"a":0}'] * 1_000_000) + b"]}\\n"
+        return SimpleNamespace(code=0, out=out, err="")
+
+asyncio.run(ask(Host(), "python3", "offer", {}))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+def test_an_answer_takes_little_more_memory_than_what_is_in_it() -> None:
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 320  # MiB
