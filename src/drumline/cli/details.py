@@ -171,8 +171,8 @@ def _size(amount: int | None) -> str:
 def _data(details: RunDetails) -> dict[str, object]:
     run = details.run.summary.id
     return {
-        "stalled": details.stalled or None,
         "cause": card_data(run, details.card),
+        "stalled": details.stalled or None,
         **run_data(details.run, details.chief_standing),
         "environment": details.plan.environment and details.plan.environment._asdict(),
         "python": details.python and {"path": details.python[0], "reason": details.python[1]},

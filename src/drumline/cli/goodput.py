@@ -27,6 +27,9 @@ def describe_goodput(goodput: Goodput | None) -> str:
     parts = {
         "waiting": goodput.waiting_seconds,
         "starting": goodput.starting_seconds,
+        "evaluating": goodput.evaluating_seconds,
+        "saving": goodput.saving_seconds,
+        "without steps": goodput.idle_seconds,
         f"recomputed{steps}": goodput.recomputed_seconds,
         "down": goodput.down_seconds,
     }
@@ -38,12 +41,16 @@ def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
     """The same as what JSON knows."""
     if goodput is None:
         return None
+    is_known = goodput.productive_seconds is not None
     return {
         "seconds": round(goodput.seconds, 3),
         "productive": None if goodput.share is None else round(goodput.share, 4),
         "productive_seconds": rounded(goodput.productive_seconds),
         "waiting_seconds": rounded(goodput.waiting_seconds),
         "starting_seconds": rounded(goodput.starting_seconds),
+        "evaluating_seconds": rounded(goodput.evaluating_seconds) if is_known else None,
+        "saving_seconds": rounded(goodput.saving_seconds) if is_known else None,
+        "idle_seconds": rounded(goodput.idle_seconds) if is_known else None,
         "recomputed_seconds": rounded(goodput.recomputed_seconds),
         "down_seconds": rounded(goodput.down_seconds),
         "recomputed_steps": goodput.recomputed_steps,

@@ -1,13 +1,14 @@
 """Where the time of a run went: every second of its life is of exactly one kind, and they add up to it.
 
 Waiting: for room, for what is built, for the end of a backoff. Starting: from a placement to the first step that was
-seen of it. Recomputed: spent on steps that had been taken before. Productive: the rest until the training fell or was
-done. Down: from then on, until the next attempt may begin or the run is over.
+seen of it. Recomputed: spent on steps that had been taken before. Productive: in which steps were taken, or which a
+step of usual length explains. Evaluating, saving: between steps, by what the log says there. Idle: without a step, and
+nothing explains it. Down: from the end of the training, until the next attempt may begin or the run is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import fsum
 from typing import NamedTuple
@@ -16,6 +17,10 @@ from drumline.plan.types import Plan, Restart
 from drumline.run.event import Event
 from drumline.run.machine import step
 from drumline.run.state import Phase, RunState
+
+LAPSES = ("evaluating", "saving", "idle")
+_FEWEST_GAPS = 2
+_SHORTEST_LAPSE_SECONDS, _TIMES_USUAL = 1.0, 3.0  # what is shorter is noise: steps are dated to a quarter of a second
 
 
 class Happening(NamedTuple):
@@ -70,6 +75,14 @@ class Point(NamedTuple):
         return self.epoch or 0, self.step or 0
 
 
+class Lapse(NamedTuple):
+    """A time without a step, beyond what a step usually takes: `evaluating`, `saving` or `idle`."""
+
+    kind: str
+    start: float
+    end: float
+
+
 class Steps(NamedTuple):
     """The steps of one stretch, as far as they were seen."""
 
@@ -78,6 +91,9 @@ class Steps(NamedTuple):
     regained: Point | None = None  # the first that is not behind what was reached before
     is_known: bool = True  # whether that `regained` is None says that there was none
     stride: int = 1  # how many steps lie between two that are seen
+    lapses: tuple[Lapse, ...] = ()  # between the first step and the last, in order
+    usual_seconds: float | None = None  # between two steps; None if too few were seen
+    then: str = "idle"  # what follows the last step: a kind of lapse
 
 
 class Loss(NamedTuple):
@@ -103,6 +119,9 @@ class Goodput(NamedTuple):
     down_seconds: float
     recomputed_steps: int | None
     restarts: tuple[Loss, ...]
+    evaluating_seconds: float = 0.0
+    saving_seconds: float = 0.0
+    idle_seconds: float = 0.0
 
     @property
     def share(self) -> float | None:
@@ -161,6 +180,7 @@ def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
     One without steps fell before its first, if others have some; if none has, nobody knows.
     """
     starting, recomputed, productive, down = [0.0], [0.0], [0.0], [timeline.down_seconds]
+    without: dict[str, list[float]] = {kind: [0.0] for kind in LAPSES}
     known, repeated = bool(steps), 0
     reached: Point | None = None
     counted = True
@@ -174,16 +194,24 @@ def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
             end = max(first, _within(seen.last.at, stretch))
             down.append(stretch.end - end)
         starting.append(first - stretch.start)
+        since: float | None = None  # when steps began that had not been taken before
         if reached is None or seen.first.order > reached.order:
-            productive.append(end - first)
+            since = first
         elif seen.regained or seen.is_known:
             regained = min(end, max(first, _within(seen.regained.at, stretch))) if seen.regained else end
             recomputed.append(regained - first)
-            productive.append(end - regained)
+            since = regained
             taken = _count(seen, min(reached, seen.last, key=_order))
             counted, repeated = counted and taken is not None, repeated + (taken or 0)
         else:
             known = False
+        if since is not None:
+            for lapse in sorted(_lapses(seen, end), key=lambda lapse: lapse.start):
+                start = min(end, max(since, lapse.start))
+                productive.append(start - since)
+                since = max(start, min(end, lapse.end))
+                without[lapse.kind].append(since - start)
+            productive.append(end - since)
         reached = seen.last if reached is None else max(reached, seen.last, key=_order)
     return Goodput(
         seconds=timeline.seconds,
@@ -197,7 +225,37 @@ def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
             loss_of(again.attempt, steps.get(before.key), steps.get(again.key))._replace(incarnation=again.incarnation)
             for before, again in pairwise(timeline.stretches)
         ),
+        evaluating_seconds=fsum(without["evaluating"]),
+        saving_seconds=fsum(without["saving"]),
+        idle_seconds=fsum(without["idle"]),
     )
+
+
+def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tuple[Lapse, ...], float | None]:
+    """Return the lapses between steps, and what a step usually takes; `says` names the kind of the gap before a point.
+
+    A gap of usual length is one as long as nine in ten.
+    """
+    gaps = [max(0.0, after.at - before.at) for before, after in pairwise(points)]
+    if len(gaps) < _FEWEST_GAPS:
+        return (), None
+    usual = sorted(gaps)[len(gaps) * 9 // 10 - 1]
+    return tuple(
+        Lapse(says(number), points[number].at - gap + usual, points[number].at)
+        for number, gap in enumerate(gaps, 1)
+        if _is_lapse(gap, usual)
+    ), usual
+
+
+def _lapses(seen: Steps, end: float) -> Iterator[Lapse]:
+    """The lapses of a stretch that ends here, with that behind its last step."""
+    yield from seen.lapses
+    if seen.usual_seconds is not None and _is_lapse(end - seen.last.at, seen.usual_seconds):
+        yield Lapse(seen.then, seen.last.at + seen.usual_seconds, end)
+
+
+def _is_lapse(gap: float, usual: float) -> bool:
+    return gap >= max(_SHORTEST_LAPSE_SECONDS, _TIMES_USUAL * usual)
 
 
 def _kind_of(plan: Plan, state: RunState) -> str:

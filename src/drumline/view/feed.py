@@ -227,8 +227,7 @@ class Feed:
             fell = before.standing(each.cause.replica) if each.cause.replica else None
             life = fell.incarnation + 1 if fell else 0
             items.append(self._remark(at, describe_revival(each), after, life))
-        said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]]
-        said += _steps(before, after, event)
+        said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]] + _steps(before, after, event)
         if isinstance(event, ProjectCarried):
             said += [_synced(event)]
         if after.tensorboard_address not in ("", before.tensorboard_address):

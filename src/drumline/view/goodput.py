@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
-from drumline.run.event import Event, FirstStepTaken, ReplicaStarted
-from drumline.run.goodput import Goodput, Happening, Key, Point, Steps, Stretch, Timeline, account, divide
+from drumline.run.event import Event, FirstStepTaken, ReplicaStarted, StepsResumed, StepsStalled
+from drumline.run.goodput import (
+    Goodput,
+    Happening,
+    Key,
+    Lapse,
+    Point,
+    Steps,
+    Stretch,
+    Timeline,
+    account,
+    divide,
+    find_lapses,
+)
 from drumline.run.progress import read_progress
 from drumline.run.steps import Counted, StepReader, usual_stride
-from drumline.run.traces import LOG, REPORT, trace_dir
+from drumline.run.traces import LOG, MARKS, REPORT, trace_dir
 from drumline.runtime.progress import RECENT_SECONDS, read_report
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Record
-from drumline.store.logs import read_end, written_by
+from drumline.store.logs import MARK, read_end, written_by
 from drumline.store.summary import History, moment_of
 from drumline.view.sight import leaders
 
 _PIECE_BYTES = 1 << 16
 _MOST_BYTES = 1 << 20  # of a log; what is regained later than that is not known
 _TAIL_BYTES = 1 << 14
+_LAPSES_BYTES = 1 << 18  # of a log, in which times without a step are looked for: reading more takes too long
 _FEW = 20  # steps that tell the stride
+_EVALUATES = re.compile(rb"(?i)\b(?:val|valid|validat\w*|eval|evaluat\w*|test|testing)(?:\b|_)")
+_SAVES = re.compile(rb"(?i)\b(?:sav(?:e|ed|ing)|checkpoint\w*|ckpt\w*|export\w*)(?:\b|_)")
 
 
 class _Life(NamedTuple):
@@ -54,6 +71,10 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
     for key in noticed.keys() - steps.keys():  # it took steps, and left only the first to be seen
         first = noticed[key]._replace(step=None)
         steps[key] = Steps(first, first, is_known=False)
+    for key, lapse in _stalls(happenings):
+        own = steps.get(key)
+        if own and all(each.end <= lapse.start or each.start >= lapse.end for each in own.lapses):
+            steps[key] = own._replace(lapses=(*own.lapses, lapse))
     return account(timeline, steps)
 
 
@@ -64,6 +85,17 @@ def _happenings(records: Sequence[Record]) -> list[Happening]:
         passed += moment_of(record).seconds_since(moment_of(before))
         found.append(Happening(passed, record.since_boot, record.event))
     return found
+
+
+def _stalls(happenings: Sequence[Happening]) -> Iterator[tuple[Key, Lapse]]:
+    """The times without a step that were recorded and are over, by attempt."""
+    stalled: StepsStalled | None = None
+    for at, since_boot, event in happenings:
+        if isinstance(event, StepsStalled):
+            stalled = event
+        elif isinstance(event, StepsResumed) and stalled and stalled.attempt == event.attempt:
+            end = at - max(0.0, since_boot - event.at_seconds)
+            yield (event.attempt, 0), Lapse("idle", end - (event.at_seconds - stalled.at_seconds), end)
 
 
 def _noticed(happenings: Sequence[Happening]) -> dict[Key, Point]:
@@ -112,15 +144,16 @@ def _life(
 
 def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:
     """The first step that a log shows, the last, and the first that is not behind what was reached before."""
-    reader, seen = StepReader(), list[Counted]()
+    reader, seen, text = StepReader(), list[Counted](), bytearray()
     regained: Counted | None = None
     is_whole = False
     try:
         with (life.folder / LOG).open("rb") as log:
-            while log.tell() < _MOST_BYTES and not (regained and len(seen) >= _FEW):
+            while log.tell() < _MOST_BYTES and not (regained and len(seen) >= _FEW and log.tell() >= _LAPSES_BYTES):
                 data = log.read(_PIECE_BYTES)
                 if is_whole := not data:
                     break
+                text += data
                 for counted in reader.read(data):
                     seen.append(counted)
                     if regained is None and (reached is None or counted.order >= reached.order):
@@ -129,6 +162,7 @@ def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Step
         return None
     if not seen:
         return None
+    lapses, usual = _read_lapses(life, seen, bytes(text))
     last = seen[-1] if is_whole else _last(life.folder, seen[-1])
     first_at, regained_at = (each and written_by(life.folder, each.end) for each in (seen[0], regained))
     if first_at is not None:
@@ -144,7 +178,32 @@ def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Step
         regained=life.point(regained, regained_at) if regained and regained_at is not None else None,
         is_known=regained_at is not None if regained else is_whole,
         stride=usual_stride(seen),
+        lapses=lapses,
+        usual_seconds=usual,
+        then=_kind_of(bytes(text[last.end :])),
     )
+
+
+def _read_lapses(life: _Life, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
+    """The times without a step in a log, by its marks and by what it says there, and the usual time of a step."""
+    data, start = read_end(life.folder / MARKS, _MOST_BYTES // MARK.size * MARK.size)
+    marks = list(MARK.iter_unpack(data[: len(data) - len(data) % MARK.size]))
+    sizes = [size for _, size in marks]
+    dated: list[tuple[int, Point]] = []
+    for each in seen:
+        place = bisect_right(sizes, each.end)
+        if place < len(marks) and (place > 0 or start == 0) and marks[place][0] > 0:
+            dated.append((each.end, life.point(each, marks[place][0])))
+
+    def says(number: int) -> str:
+        return _kind_of(text[dated[number - 1][0] : dated[number][0]])
+
+    return find_lapses([point for _, point in dated], says)
+
+
+def _kind_of(text: bytes) -> str:
+    """What a run does without taking steps, by what it says meanwhile."""
+    return "evaluating" if _EVALUATES.search(text) else "saving" if _SAVES.search(text) else "idle"
 
 
 def _last(folder: Path, before: Counted) -> Counted:

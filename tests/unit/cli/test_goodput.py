@@ -26,6 +26,10 @@ RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (Loss(1, 12),))
         ),
         (Goodput(90, 0, None, None, None, 3, None, (Loss(1, None),)), ""),
         (Goodput(100, 0, 0, 100, 0, 0, 0, ()), "100 % productive (1m40s of 1m40s)"),
+        (
+            Goodput(100, 0, 5, 60, 0, 0, 0, (), evaluating_seconds=20, saving_seconds=10, idle_seconds=5),
+            "60 % productive (1m of 1m40s): 5.0s starting, 20s evaluating, 10s saving, 5.0s without steps",
+        ),
         (Goodput(100, 10, 5, 85, 0, 0, 0, ()), "85 % productive (1m25s of 1m40s): 10s waiting, 5.0s starting"),
         (
             Goodput(20, 0, 4, None, None, 3, 2, (Loss(1, 2), Loss(2, None))),
@@ -50,6 +54,9 @@ def test_programs_get_all_of_it_and_null_for_what_is_not_known() -> None:
         "productive_seconds": None,
         "waiting_seconds": 0.0,
         "starting_seconds": 3.1,
+        "evaluating_seconds": None,
+        "saving_seconds": None,
+        "idle_seconds": None,
         "recomputed_seconds": 2.0,
         "down_seconds": 3.3,
         "recomputed_steps": 12,

@@ -22,7 +22,7 @@ from drumline.run.event import (
     RunAccepted,
     TimerFired,
 )
-from drumline.run.goodput import Goodput, Happening, Point, Steps, account, divide
+from drumline.run.goodput import LAPSES, Goodput, Happening, Lapse, Point, Steps, account, divide
 from lines import line
 from unit.run.test_machine_properties import lines, live
 from world import World
@@ -201,7 +201,8 @@ def test_the_kinds_of_any_life_add_up_to_it(plan: Plan, seed: int) -> None:
     some = {key: any_steps(random, at) for key in keys if random.random() < 0.8}
     goodput = account(timeline, some)
     kinds = (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds)
-    known = [kind for kind in (goodput.waiting_seconds, goodput.down_seconds, *kinds) if kind is not None]
+    without = (goodput.evaluating_seconds, goodput.saving_seconds, goodput.idle_seconds)
+    known = [kind for kind in (goodput.waiting_seconds, goodput.down_seconds, *without, *kinds) if kind is not None]
     assert all(kind >= 0 for kind in known)
     if None not in kinds:
         assert isclose(sum(known), goodput.seconds, abs_tol=1e-6)
@@ -211,4 +212,7 @@ def any_steps(random: Random, until: float) -> Steps:
     first, last = sorted((random.uniform(0, until), random.uniform(0, until)))
     low, high = sorted((random.randrange(50), random.randrange(50)))
     again = Point(random.uniform(first, last), high) if random.random() < 0.5 else None
-    return Steps(Point(first, low), Point(last, high), again)
+    times = sorted(random.uniform(first, last) for _ in range(6))
+    lapses = tuple(Lapse(random.choice(LAPSES), times[number], times[number + 1]) for number in (0, 1, 3))
+    usual = random.choice((None, 0.1, 2.0))
+    return Steps(Point(first, low), Point(last, high), again, lapses=lapses, usual_seconds=usual)

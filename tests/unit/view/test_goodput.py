@@ -15,6 +15,8 @@ from drumline.run.event import (
     ReplicaExited,
     ReplicaStarted,
     RunAccepted,
+    StepsResumed,
+    StepsStalled,
 )
 from drumline.run.goodput import Goodput
 from drumline.runtime.progress import write_report
@@ -75,8 +77,43 @@ def test_steps_in_logs_say_what_was_new_and_what_was_not(tmp_path: Path) -> None
     write_log(folder, 1, [(23.5, "loading"), *steps(11, 20, 26)])
     goodput = goodput_of(folder)
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (40, 2, 0)
-    assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (8, 4, 16 + 10)
+    assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (8, 4, 16 + 6)
+    assert goodput.idle_seconds == 4  # after the last step
     assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 5, None, 0),))
+
+
+def test_what_lies_between_steps_is_evaluating_saving_or_idle_by_what_the_log_says(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
+    write_log(folder, 0, [*steps(1, 10, 4), (19, "Evaluating on the test set"), *steps(11, 20, 23)])
+    goodput = goodput_of(folder, 33.0)
+    assert (goodput.evaluating_seconds, goodput.idle_seconds, goodput.productive_seconds) == (9, 0, 20)
+    write_log(folder, 0, [*steps(1, 10, 4), (19, "saving the checkpoint"), *steps(11, 20, 23)])
+    goodput = goodput_of(folder, 33.0)
+    assert (goodput.saving_seconds, goodput.idle_seconds, goodput.productive_seconds) == (9, 0, 20)
+
+
+def test_a_stall_that_was_recorded_in_a_log_too_long_to_be_read_is_not_productive(tmp_path: Path) -> None:
+    events: list[tuple[Moment, Event]] = [
+        *history()[:3],
+        (at(170), StepsStalled(0, 41, 610.0, 60.0)),
+        (at(210), StepsResumed(0, 42, 710.0)),
+    ]
+    folder = write_run(tmp_path, 4, events, spec=RESTARTED)
+    talk = [(110, "x" * (2 << 20)), *steps(41, 41, 110), *steps(42, 50, 210)]
+    write_log(folder, 0, [*steps(1, 40, 4), *talk])
+    goodput = goodput_of(folder, 218.0)
+    assert goodput.idle_seconds == 100
+    assert goodput.productive_seconds == 218 - 4 - 100
+
+
+def test_time_without_a_step_is_not_productive(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
+    write_log(folder, 0, steps(1, 31, 4, every=0.05))
+    goodput = goodput_of(folder, 245.5)
+    assert goodput.productive_seconds == pytest.approx(1.5, abs=0.2)
+    assert goodput.idle_seconds == pytest.approx(240, abs=0.2)
+    parts = (goodput.productive_seconds, goodput.idle_seconds, goodput.starting_seconds, goodput.waiting_seconds)
+    assert sum(part or 0.0 for part in parts) == pytest.approx(goodput.seconds)
 
 
 def test_a_log_of_many_megabytes_is_read_only_as_far_as_needed(tmp_path: Path) -> None:
