@@ -27,6 +27,7 @@ TABLES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "Resources": (types.Resources,),
     "Variables and secrets": (types.Value,),
     "TensorFlow": (types.TensorFlow,),
+    "PyTorch": (types.Torch,),
     "Environment": (types.Environment,),
     "Data": (types.Data,),
     "Restart": (types.Restart,),

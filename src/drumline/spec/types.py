@@ -190,7 +190,7 @@ class Environment(Block, frozen=True):
     short: ClassVar[str | None] = "requirements"
     python: Annotated[
         Text | None,
-        Meta(description="A version such as 3.11, or an interpreter's path; unless said, the Python that launches"),
+        Meta(description="A version such as 3.11, or an interpreter's path; unless said, the Python of the shell"),
     ] = None
     requirements: Annotated[
         Path | tuple[Text, ...], Meta(description="What pip would install: lines, or the path of a file of them")
@@ -247,7 +247,7 @@ class Spec(Block, frozen=True):
     tensorflow: TensorFlow = TensorFlow()
     torch: Torch = Torch()
     environment: Annotated[
-        Environment | None, Meta(description="Unless said, replicas run with the Python that launches them")
+        Environment | None, Meta(description="Unless said, replicas run with the Python of the shell that launches")
     ] = None
     roles: Roles = Roles()
     parameters: Annotated[
