@@ -262,7 +262,10 @@ class Helpers:
 
 
 def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """The same plan with the secrets of what it prepares, which are this machine's; raise EngineError without one."""
+    """Return the plan for hosts that prepare: with the secrets of what is prepared, which are this machine's.
+
+    Variables of replicas are left out: each is for the hosts of that replica. Raise EngineError without a secret.
+    """
 
     def value(value: Value) -> Value:
         if isinstance(value, str):
@@ -273,7 +276,8 @@ def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
         return environ[value.variable]
 
     made = [each._replace(env={name: value(v) for name, v in each.env.items()}) for each in plan.preparations]
-    return plan._replace(preparations=tuple(made))
+    replicas = tuple(each._replace(env={}) for each in plan.replicas)
+    return plan._replace(preparations=tuple(made), replicas=replicas)
 
 
 def _on(host: str, message: str) -> str:

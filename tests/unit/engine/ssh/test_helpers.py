@@ -13,6 +13,7 @@ from drumline.engine.ssh.lives import NEVER_STARTED
 from drumline.engine.ssh.news import LogPiece
 from drumline.engine.ssh.wire import life_to_data
 from drumline.errors import EngineError
+from drumline.plan.codec import plan_to_json
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from plans import plan_of
@@ -264,3 +265,10 @@ def test_secrets_of_what_is_prepared_are_those_of_this_machine() -> None:
     assert filled(plan, {"MY_TOKEN": "s3cret"}).preparations[0].env == {"TOKEN": "s3cret", "OTHER": "x"}
     with pytest.raises(EngineError, match="the secret MY_TOKEN is not set"):
         filled(plan, {})
+
+
+def test_hosts_that_prepare_are_not_told_the_variables_of_replicas() -> None:
+    roles = "roles: {worker: {replicas: 1, env: {PASSWORD: sesame}}, ps: 1}"
+    plan = plan_of(f"data: {{path: d, prepare: fetch}}\n{roles}\nengine: {{ssh: [a]}}")
+    assert "sesame" in plan_to_json(plan)
+    assert "sesame" not in plan_to_json(filled(plan, {}))
