@@ -10,7 +10,6 @@ common() {
     export PYTHONUNBUFFERED=1
     export PYTHONFAULTHANDLER=1
     export no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}${NO_PROXY:+,$NO_PROXY}"
-    export OMP_NUM_THREADS=4
     export DRUMLINE_RUN=4
     export DRUMLINE_INDEX=0
     export DRUMLINE_ATTEMPT=0
@@ -28,11 +27,13 @@ two
 case "${1-}" in
 chief.0)
     common
+    export OMP_NUM_THREADS=8
     export DRUMLINE_ROLE=chief
     exec /usr/bin/env SECONDS=30 python lead.py '--title=it'"'"'s "5 o'"'"'clock" & $(date)' '$HOME'
     ;;
 worker.0)
     common
+    export OMP_NUM_THREADS=8
     export DRUMLINE_ROLE=worker
     exec /usr/bin/env SECONDS=30 sh -c '# don'"'"'t stop at {{ title }}
 for title in '"'"'it'"'"'"'"'"'"'"'"'s "5 o'"'"'"'"'"'"'"'"'clock" & $(date)'"'"' ""'"'"'it'"'"'"'"'"'"'"'"'s "5 o'"'"'"'"'"'"'"'"'clock" & $(date)'"'"'"" '"'"''"'"''"'"'it'"'"'"'"'"'"'"'"'s "5 o'"'"'"'"'"'"'"'"'clock" & $(date)'"'"''"'"''"'"'; do
@@ -43,6 +44,7 @@ done'
     ;;
 evaluator.0)
     common
+    export OMP_NUM_THREADS=4
     export DRUMLINE_ROLE=evaluator
     exec /usr/bin/env SECONDS=30 python evaluate.py --title 'it'"'"'s "5 o'"'"'clock" & $(date)' --decay 1e-6
     ;;

@@ -195,10 +195,17 @@ def test_a_workdir_that_is_no_folder_is_refused(tmp_path: Path, workdir: str) ->
         ("roles: {worker: 3}", 8, [2, 2, 2]),
         ("roles: {worker: 16}", 8, [1] * 16),
         ("roles: {chief: 1, worker: 1, ps: 2, evaluator: 1}", 8, [4] * 5),
-        ("roles: {chief: {resources: {cpus: 6}}, worker: 1}", 8, [6, 4]),
+        ("roles: {chief: {resources: {cpus: 6}}, worker: 1}", 8, [6, 2]),
+        ("roles: {chief: {resources: {cpus: 9}}, worker: 2}", 8, [9, 1, 1]),
+        # Same commands, or a framework in which the chief trains as well: the same work.
+        ("framework: torch\nroles: {chief: 1, worker: 3}", 8, [2] * 4),
+        ("roles: {chief: {run: python lead.py}, worker: 3}", 8, [2] * 4),
+        # A server and those who call it: one waits for the other.
+        ("framework: torch\nroles: {chief: {run: python serve.py}, worker: 2}", 8, [8, 4, 4]),
+        ("framework: torch\nroles: {worker: {replicas: 3, first: {run: python serve.py}}}", 8, [8, 4, 4]),
     ],
 )
-def test_cores_are_what_is_claimed_else_an_even_share_among_those_who_compute(
+def test_cores_are_what_is_claimed_else_an_even_share_among_those_that_do_the_same_work(
     tmp_path: Path, text: str, cores: int, expected: list[int | None]
 ) -> None:
     with placed(text, tmp_path, cores=cores) as placement:

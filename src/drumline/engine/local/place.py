@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -40,9 +41,9 @@ def place(
         ports = named_ports(plan)
         claims = _claim_ports(plan, ports, hold=hold)
         ports |= {replica: claim.port for replica, claim in claims.items()}
-    share = max(1, site.cores // max(1, len(plan.replicas_of(*COMPUTING)))) if len(plan.replicas) > 1 else None
+    cores = divide_cores(plan, site.cores)
     placement = {
-        replica.id: here._replace(host=hosts[replica.id], port=ports[replica.id], cores=_cores(replica, share))
+        replica.id: here._replace(host=hosts[replica.id], port=ports[replica.id], cores=cores[replica.id])
         for replica in plan.replicas
     }
     return placement, claims
@@ -144,9 +145,35 @@ def _ephemeral_ports() -> range:
     return range(first, last + 1)
 
 
-def _cores(replica: Replica, share: int | None) -> int | None:
-    """What it claims, else an even share of the machine; a replica alone has it all and is left as it is."""
-    return share if replica.resources.cpus is None else math.ceil(replica.resources.cpus)
+def divide_cores(plan: Plan, cores: int) -> dict[ReplicaId, int | None]:
+    """Return how many threads each replica may start: the CPUs that it claims, else a share of what is left.
+
+    Replicas that do the same work share evenly. Those that do other work do not count: a parameter server waits while
+    workers compute, or computes while they wait. A replica that is alone has no limit.
+    """
+    computing = plan.replicas_of(*COMPUTING)
+    left = cores - sum(each.resources.cpus or 0 for each in computing)
+    alike = Counter(_work(plan, each) for each in computing if each.resources.cpus is None)
+    beside = max(1, cores // max(1, len(computing)))  # for servers and evaluators
+    shares: dict[ReplicaId, int | None] = {}
+    for replica in plan.replicas:
+        if replica.resources.cpus is not None:
+            shares[replica.id] = math.ceil(replica.resources.cpus)
+        elif len(plan.replicas) == 1:
+            shares[replica.id] = None
+        elif replica.id.role in COMPUTING:
+            shares[replica.id] = max(1, int(left // alike[_work(plan, replica)]))
+        else:
+            shares[replica.id] = beside
+    return shares
+
+
+def _work(plan: Plan, replica: Replica) -> tuple[str, ...]:
+    """Return what tells replicas apart that do different work.
+
+    With TensorFlow and JAX the chief and the workers all train, with whatever arguments.
+    """
+    return replica.argv if plan.framework in ("torch", "plain") else ()
 
 
 def _folder(site: Site, path: str) -> str:
