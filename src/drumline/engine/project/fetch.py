@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import stat
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from hashlib import sha256
@@ -72,8 +73,8 @@ async def fetch(
     """
     request = {"folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
     answer, _ = await ask(shell, python, "offer", request)
-    is_part = path not in ("", ".")
-    found, left_out = await asyncio.to_thread(read_listing, shell.host, answer, is_part=is_part)
+    part = "" if path in ("", ".") else posixpath.basename(posixpath.normpath(posixpath.join(folder, path)))
+    found, left_out = await asyncio.to_thread(read_listing, shell.host, answer, part=part)
     try:
         local.mkdir(parents=True, exist_ok=True)
         with Beneath(local) as here:
@@ -83,10 +84,10 @@ async def fetch(
         raise EngineError(f"{error.filename or local} cannot be written here: {error.strerror}") from None
 
 
-def read_listing(host: str, answer: Any, *, is_part: bool) -> tuple[list[Found], tuple[str, ...]]:
+def read_listing(host: str, answer: Any, *, part: str = "") -> tuple[list[Found], tuple[str, ...]]:
     """Return what a host has, the oldest first, and the links in it that lead out; raise EngineError for nonsense.
 
-    Where only a part was asked for, all paths begin with its name, and a link must not lead out of that part.
+    Where only a `part` was asked for, all paths begin with its name, and a link must not lead out of that part.
     """
     try:
         if answer["absent"]:
@@ -96,12 +97,14 @@ def read_listing(host: str, answer: Any, *, is_part: bool) -> tuple[list[Found],
             raise ValueError("it names a path twice")
     except (KeyError, TypeError, ValueError) as error:
         raise _unusable(host, str(error)) from None
+    if other := next((path for path in found if part and path.partition("/")[0] != part), None):
+        raise _unusable(host, f"{other!r} is not in {part!r}")
     usable = [each for each in found.values() if SCRATCH not in each.path.split("/")]
     for each in usable:
         parent = each.path.rpartition("/")[0]
         if parent and (parent not in found or found[parent].kind != "folder"):
             raise _unusable(host, f"{parent!r} is not a folder in it")
-    outside = {each.path for each in usable if each.kind == "link" and not _leads_inside(each, is_part=is_part)}
+    outside = {each.path for each in usable if each.kind == "link" and not _leads_inside(each, is_part=bool(part))}
     kept = sorted((each for each in usable if each.path not in outside), key=lambda each: (each.mtime_ns, each.path))
     return kept, tuple(sorted(outside))
 

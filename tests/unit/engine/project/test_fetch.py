@@ -269,6 +269,13 @@ def test_a_link_that_leads_out_of_the_part_that_was_asked_for_is_left_out(tmp_pa
     assert alone.left_out == ("latest",)
 
 
+def test_what_is_beside_the_part_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    host = LyingHost(entry("ckpt", "folder"), entry("model"))
+    with pytest.raises(EngineError, match="'model' is not in 'ckpt'"):
+        asyncio.run(fetch(host, "/out", tmp_path / "here", path="x/../ckpt", settled=True))
+    assert not (tmp_path / "here").exists()
+
+
 def test_a_link_that_stands_where_a_folder_is_written_is_not_followed(tmp_path: Path, outside: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
