@@ -168,7 +168,8 @@ def _remove_folder(path: Path) -> None:
 @contextmanager
 def _held(folder: RunFolder) -> Iterator[None]:
     """Hold the run's lock, so that no supervisor takes it up; its last one may need a moment to leave."""
-    if folder.lock_file.is_symlink() or folder.lock_file.is_dir():  # damage: no supervisor can hold it
+    if os.path.lexists(folder.lock_file) and (folder.lock_file.is_symlink() or not folder.lock_file.is_file()):
+        # Damage: no supervisor can hold it.
         yield
         return
     deadline = time.monotonic() + _PATIENCE_SECONDS

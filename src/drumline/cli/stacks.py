@@ -13,6 +13,7 @@ from drumline.cli.text import FORM_OPTION, utc
 from drumline.errors import NotFoundError
 from drumline.run.id import parse_target
 from drumline.run.traces import STACKS, trace_dir
+from drumline.runtime.private import open_regular
 from drumline.runtime.unix import connect
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
@@ -41,7 +42,7 @@ def command(target: str, form: str) -> None:
     state, found = read_state(folder), []
     for name, standing in state.replicas.items():
         path = folder.path / trace_dir(name, state.attempt, standing.incarnation) / STACKS
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # it is not there, or something else is
             if name in replicas:
                 text = _read(path)
                 found.append({"id": f"{folder.id}.{name}", "at": utc(path.stat().st_mtime), "stacks": text})
@@ -58,5 +59,5 @@ def command(target: str, form: str) -> None:
 
 
 def _read(path: Path) -> str:
-    with path.open("rb") as stacks:
+    with open(path, "rb", opener=open_regular) as stacks:
         return stacks.read(_MOST_BYTES).decode(errors="replace").strip()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.runtime.private import open_file
+from drumline.runtime.private import NOT_REGULAR, open_file
 
 _MOST_TRIES = 2000  # who looks may have been stopped while it did
 
@@ -48,11 +49,13 @@ def _is_only_looked_at(descriptor: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the lock at this moment."""
+    """Whether somebody holds the lock at this moment; nothing holds one that is no regular file."""
     try:
         descriptor = open_file(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        if error.errno in (errno.ENOENT, *NOT_REGULAR):
+            return False
+        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,6 +11,8 @@ import stat
 from contextlib import suppress
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
+# What it means that a path names a link, a folder, a socket or a pipe where a regular file is expected.
+NOT_REGULAR = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EINVAL)
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
@@ -35,13 +37,21 @@ def make_folder(path: str | os.PathLike[str]) -> None:
 def open_file(path: str | os.PathLike[str], flags: int) -> int:
     """Open a file and return its descriptor; one that is created gets mode 0600.
 
-    Raise OSError with ELOOP if the file is a symbolic link.
+    Raise OSError with ELOOP if it is a symbolic link, and with another of `NOT_REGULAR` if it is no regular file.
     """
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+    file = open_regular(path, flags | os.O_NOFOLLOW)
+    os.set_blocking(file, True)  # the flag belongs to the file, which may become the stdout of a replica
+    return file
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the content of a regular file, up to so many bytes; raise OSError if it is anything else."""
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read(most)
 
 
 def open_regular(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a regular file, for `open(..., opener=open_regular)`; raise OSError with EINVAL if it is anything else.
+    """Open a regular file, for `open(..., opener=open_regular)`; raise OSError if it is anything else.
 
     A pipe in its place would be waited for, and a device such as /dev/zero read without end.
     """

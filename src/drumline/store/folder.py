@@ -12,8 +12,10 @@ from typing import NamedTuple
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan
-from drumline.runtime.private import make_folder, open_file
+from drumline.runtime.private import make_folder, open_file, read_regular
 from drumline.store.home import JOURNAL, LAUNCH, LOCK, PLAN, RUNS, check_home, check_run, run_ids
+
+_LARGEST_PLAN = 1 << 28  # bytes; far more than thousands of replicas take
 
 
 class RunFolder(NamedTuple):
@@ -74,7 +76,7 @@ class RunFolder(NamedTuple):
         check_run(str(self.path))
         hint = f"`drumline rm {self.id}` removes the run"
         try:
-            plan = plan_from_json(self.plan_file.read_text("utf-8"))
+            plan = plan_from_json(read_regular(self.plan_file, _LARGEST_PLAN).decode())
             if not plan.replicas:
                 raise ValueError("it has no replicas")
         except FileNotFoundError:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from drumline.errors import EngineError
 from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import Event
-from drumline.runtime.private import open_file
+from drumline.runtime.private import open_file, open_regular
 
 VERSION = 1
 _LATEST = 1e11  # a time beyond this is damage
@@ -98,7 +98,7 @@ def read_journal(path: Path) -> Iterator[Record]:
 def read_records(path: Path, offset: int) -> tuple[list[Record], int]:
     """Read the whole records from an offset on, and return where to go on; raise EngineError if that may not be."""
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=open_regular) as stream:
             stream.seek(offset)
             data = stream.read()
     except FileNotFoundError:

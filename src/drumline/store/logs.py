@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import struct
 from bisect import bisect_right
 from collections import deque
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.run.traces import LOG, MARK_FORMAT, MARKS
+from drumline.runtime.private import open_regular
 
 MARK = struct.Struct(MARK_FORMAT)
 LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
@@ -19,6 +21,7 @@ READ_BYTES = 1 << 22
 LONGEST_BAR = 1 << 22  # drawn on one line; of a longer one it is not known what stands above it
 _DRAWN_OVER = re.compile(rb"[^\r\n]*\r(?!\n)")  # the rest of a state after which the line goes on
 _LAST_MARKS = 1 << 12
+_MOST_MARKS = 1 << 22  # that are read at once; the supervisor writes ten a second at most
 _LATEST = 1e11  # a time beyond this is damage
 
 
@@ -64,14 +67,14 @@ class LogReader:
         """What was left over and what comes behind it, until there is a whole line, a long one or no more."""
         data = self._rest
         try:
-            with self._log.open("rb") as log:
+            with open(self._log, "rb", opener=open_regular) as log:
                 log.seek(self._offset)
                 while more := log.read(size):
                     data += more
                     if b"\n" in more or len(data) >= LONGEST_LINE:
                         break
                 self._offset = log.tell()
-        except FileNotFoundError:
+        except OSError:
             pass
         return data
 
@@ -82,9 +85,10 @@ class LogReader:
 
     def _is_at_end(self) -> bool:
         try:
-            return self._log.stat().st_size <= self._offset
-        except FileNotFoundError:
+            found = self._log.stat()
+        except OSError:
             return True
+        return not stat.S_ISREG(found.st_mode) or found.st_size <= self._offset
 
     def _cut(self, data: bytes, start: int, until: float) -> list[Block]:
         """Cut whole lines where a mark lies between them."""
@@ -108,10 +112,10 @@ class LogReader:
 
     def _read_marks(self) -> None:
         try:
-            with self._marks_file.open("rb") as marks:
+            with open(self._marks_file, "rb", opener=open_regular) as marks:
                 marks.seek(self._marks_offset)
-                data = marks.read()
-        except FileNotFoundError:
+                data = marks.read(_MOST_MARKS * MARK.size)
+        except OSError:
             return
         whole = len(data) - len(data) % MARK.size
         self._marks.extend((at, size) for at, size in MARK.iter_unpack(data[:whole]) if -_LATEST < at < _LATEST)
@@ -121,7 +125,7 @@ class LogReader:
 def read_end(path: Path, size: int) -> tuple[bytes, int]:
     """The last bytes of a log as they are, and at which of its bytes they begin."""
     try:
-        with path.open("rb") as log:
+        with open(path, "rb", opener=open_regular) as log:
             start = log.seek(max(0, log.seek(0, os.SEEK_END) - size))
             return log.read(size), start
     except OSError:
@@ -144,7 +148,7 @@ def times_of(folder: Path, offsets: Iterable[int]) -> list[float | None]:
 def written_by(folder: Path, offset: int, *, exactly: bool = True) -> float | None:
     """By when this byte of a log was there, of however many marks; None where nobody saw it, or not exactly."""
     try:
-        with (folder / MARKS).open("rb") as marks:
+        with open(folder / MARKS, "rb", opener=open_regular) as marks:
             low, high = 0, marks.seek(0, os.SEEK_END) // MARK.size
             at: float | None = None
             while low < high:
@@ -169,7 +173,7 @@ def read_tail(path: Path, size: int) -> tuple[bytes, bool]:
     that are too far back are left out, and the lines above it are there.
     """
     try:
-        with path.open("rb") as log:
+        with open(path, "rb", opener=open_regular) as log:
             start = max(0, log.seek(0, os.SEEK_END) - size)
             log.seek(start)
             tail = log.read(size)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline.runtime.private import open_file, write_file
+from drumline.runtime.private import open_file, open_regular, read_regular, write_file
 
 MOST_SAMPLES = 1024
 VERSION = 1
@@ -65,8 +65,8 @@ def append_sample(path: Path, sample: Sample) -> None:
 def read_samples(path: Path) -> list[Sample]:
     """Every sample of a life; what is damaged or not whole is not there."""
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        data = read_regular(path, 2 * MOST_SAMPLES * RECORD.size)
+    except OSError:
         return []
     return list(_unpack(data[: len(data) - len(data) % RECORD.size]))
 
@@ -74,11 +74,11 @@ def read_samples(path: Path) -> list[Sample]:
 def last_sample(path: Path) -> Sample | None:
     """The newest sample of a life."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - size % RECORD.size - RECORD.size))
             data = file.read(RECORD.size)
-    except FileNotFoundError:
+    except OSError:
         return None
     return next(_unpack(data), None) if len(data) == RECORD.size else None
 

@@ -8,6 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 from drumline.run.scalars import Scalar, read_scalars
+from drumline.runtime.private import open_regular
 
 TAIL_BYTES = 1 << 16
 BY_KERAS = "train"  # the folder in which its callback writes what is of the training
@@ -55,7 +56,7 @@ def find_event_files(folder: str | os.PathLike[str], *, most: int = MOST_ENTRIES
 def last_scalars(file: EventFile) -> list[Scalar]:
     """The last scalars of a file, the newest first."""
     try:
-        with open(file.path, "rb") as events:  # noqa: PTH123
+        with open(file.path, "rb", opener=open_regular) as events:
             size = os.fstat(events.fileno()).st_size
             start = events.seek(max(0, size - TAIL_BYTES))
             return read_scalars(events.read(TAIL_BYTES), is_cut=start > 0)

@@ -16,6 +16,7 @@ from drumline.run.quiet import Look, Pulse, Quiet, Verdict, begin, judge_line, w
 from drumline.run.rendezvous import find_missing, must_form, say_missing
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import REPORT, STACKS, trace_dir
+from drumline.runtime.private import open_regular
 from drumline.words import span
 
 _MOST_BYTES = 1 << 22  # of a replica's stacks
@@ -166,7 +167,7 @@ def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[Replica
     for name in look.replicas:
         path = run_dir / trace_dir(name, look.attempt, look.incarnations.get(name, 0)) / STACKS
         text = ""
-        with suppress(OSError), path.open("rb") as stacks:
+        with suppress(OSError), open(path, "rb", opener=open_regular) as stacks:
             text = stacks.read(_MOST_BYTES).decode(errors="replace")
         found[name] = read_activity(text, is_stopped=name in stopped)
     return found

@@ -16,6 +16,7 @@ from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.event import FirstStepTaken
 from drumline.run.state import RunState
 from drumline.run.traces import LOG, REPORT, trace_dir
+from drumline.runtime.private import open_regular
 
 _MOST_BYTES = 1 << 16  # of a log at a look; who writes more between two has said enough in its end
 _MOST_FILES = 4
@@ -145,7 +146,7 @@ class ProgressWatch:
 def _read_on(path: Path, offset: int) -> tuple[bytes, int]:
     """What a log has from this byte on, and where that begins: later, if there is too much of it."""
     with suppress(OSError):
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_regular(path, os.O_RDONLY)
         try:
             start = max(offset, os.fstat(file).st_size - _MOST_BYTES)
             return os.pread(file, _MOST_BYTES, start), start

@@ -26,6 +26,7 @@ from drumline.run.goodput import (
 from drumline.run.progress import read_progress
 from drumline.run.steps import Counted, StepReader, usual_stride
 from drumline.run.traces import LOG, MARKS, REPORT, trace_dir
+from drumline.runtime.private import open_regular
 from drumline.runtime.progress import RECENT_SECONDS, read_report
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
@@ -148,7 +149,7 @@ def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Step
     regained: Counted | None = None
     is_whole = False
     try:
-        with (life.folder / LOG).open("rb") as log:
+        with open(life.folder / LOG, "rb", opener=open_regular) as log:
             while log.tell() < _MOST_BYTES and not (regained and len(seen) >= _FEW and log.tell() >= _LAPSES_BYTES):
                 data = log.read(_PIECE_BYTES)
                 if is_whole := not data:

@@ -10,9 +10,11 @@ from drumline.run.goodput import Point, Steps
 from drumline.run.state import RunState
 from drumline.run.steps import Counted, StepReader, usual_stride
 from drumline.run.traces import LOG, REPORT, trace_dir
+from drumline.runtime.private import open_regular
 from drumline.runtime.progress import read_report
 from drumline.store.folder import RunFolder
 
+_MOST_BYTES = 1 << 24  # of a log at a look
 _MOST_ASKED = 4  # replicas whose logs are looked at for steps
 
 
@@ -43,9 +45,9 @@ class _Life:
 
     def _read(self) -> bytes:
         try:
-            with (self._folder / LOG).open("rb") as log:
+            with open(self._folder / LOG, "rb", opener=open_regular) as log:
                 log.seek(self._offset)
-                data = log.read()
+                data = log.read(_MOST_BYTES)
         except OSError:
             return b""
         self._offset += len(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,10 +88,15 @@ def test_nobody_else_may_read_them(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_disk_without_room_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
-    path = Path("/dev/full")
-    with pytest.raises(OSError, match="No space"):
-        append_sample(path, second(0))
+def test_a_disk_without_room_is_told_and_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics"
+    append_sample(path, second(0))
+    with monkeypatch.context() as full, Path("/dev/full").open("wb") as disk:
+        write = os.write
+        full.setattr("os.write", lambda _, data: write(disk.fileno(), data))
+        with pytest.raises(OSError, match="No space"):
+            append_sample(path, second(1))
+    assert len(read_samples(path)) == 1
 
 
 def test_a_long_life_takes_no_more_room_and_its_samples_add_up_to_all_of_it(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from drumline.engine.protocol import Tell
 from drumline.run.event import EngineWarned
 from drumline.run.traces import GROUP
-from drumline.runtime.private import write_file
+from drumline.runtime.private import read_regular, write_file
 
 if TYPE_CHECKING:
     from drumline.engine.local.cgroup import Ground
+
+_LONGEST_PATH = 4096
 
 
 class Limits:
@@ -48,8 +50,8 @@ class Limits:
     def group(self, folder: Path) -> Path | None:
         """The group of a life, if it has one; by its name it can be no other's."""
         try:
-            path = Path((folder / GROUP).read_text())
-        except FileNotFoundError:
+            path = Path(os.fsdecode(read_regular(folder / GROUP, _LONGEST_PATH)))
+        except OSError:
             return None
         return path if path.name == self._name(folder) else None
 

@@ -24,7 +24,7 @@ from drumline.engine.local.pulse import find_trees, is_stopped
 from drumline.engine.protocol import Loop
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
-from drumline.runtime.private import write_file
+from drumline.runtime.private import open_regular, write_file
 
 _STACKS_SECONDS = 20.0
 _MOST_PROCESSES = 8  # of a replica
@@ -146,7 +146,7 @@ def _abort(targets: Sequence[Target]) -> None:
     while time.monotonic() < deadline and any(map(_is_alive, asked)):
         time.sleep(_MOMENT_SECONDS)
     for target, size in sizes.items():
-        with suppress(OSError), (target.folder / LOG).open("rb") as log:
+        with suppress(OSError), open(target.folder / LOG, "rb", opener=open_regular) as log:
             log.seek(size)
             _, found, text = log.read(_LONGEST_SLICE).partition(b"Fatal Python error")
             if found:

@@ -19,7 +19,7 @@ from drumline.run.tensorboard import pythons
 from drumline.run.traces import ADDRESS, TRACE, trace_dir
 from drumline.runtime import tensorboard
 from drumline.runtime.lock import is_locked
-from drumline.runtime.private import make_folder, write_file
+from drumline.runtime.private import make_folder, read_regular, write_file
 
 _FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
 _ENV: Mapping[str, LaunchValue] = {
@@ -47,7 +47,7 @@ class Server:
         # It has begun and will not be again: nobody looks at more than its name.
         self._begin(Launch(Replica(TENSORBOARD, str(TENSORBOARD), ("true",), {}, Resources()), 0, _NOWHERE, {}))
         with suppress(OSError, ValueError):  # without its address it is stopped all the same
-            self._look(int((self._folder / ADDRESS).read_text().rpartition(":")[2]), _FIRST_LOOK_SECONDS)
+            self._look(int(read_regular(self._folder / ADDRESS, 256).rpartition(b":")[2]), _FIRST_LOOK_SECONDS)
         return True
 
     def start(self, plan: Plan, place: Place, root: Path, environ: Mapping[str, str]) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drumline.run.event import Exit
-from drumline.runtime.private import open_file
+from drumline.runtime.private import NOT_REGULAR, open_file, read_regular
 from drumline.words import size, span
 
 # More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
 _ROOM = b"\n" * 1024
+_MOST_BYTES = 1 << 16  # that are read
 
 # A group is full a few pages before its limit, since the kernel hands out some at a time.
 _ALL = 0.95
@@ -100,9 +101,11 @@ def read_trace(path: Path) -> Trace:
     """Read what is there; lines that are not whole, and what no keeper writes, are not there."""
     known: dict[str, Any] = {}
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return Trace()
+        data = read_regular(path, _MOST_BYTES)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, *NOT_REGULAR):  # a replica may have put anything in its place
+            return Trace()
+        raise
     for line in data.strip(b"\n").split(b"\n"):
         try:
             said = json.loads(line)

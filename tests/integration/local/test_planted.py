@@ -1,0 +1,54 @@
+"""A replica puts something else in the place of its own files: it can still be ended, shown and removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.run.state import Phase
+from drumline.run.traces import ERROR, GROUP, LOG, MARKS, METRICS, REPORT, STACKS, TRACE
+from integration.local.runs import House, wait_until
+
+PLANT = """
+import os, sys, time
+kind, name = sys.argv[1:]
+path = f"{os.environ['DRUMLINE_TRACE']}/{name}"
+match kind:
+    case "pipe":
+        os.mkfifo(f"{path}.planted")
+    case "folder":
+        os.mkdir(f"{path}.planted")
+    case "device":
+        os.symlink("/dev/zero", f"{path}.planted")
+    case "sparse":
+        with open(f"{path}.planted", "wb") as file:
+            file.truncate(1 << 40)
+    case "empty":
+        open(f"{path}.planted", "wb").close()
+    case "lie":
+        with open(f"{path}.planted", "wb") as file:
+            file.write(b'{"pid": 2147483647, "ticks": 1, "boot": "none"}\\n{"code": 0, "at": 1}\\n')
+if os.path.lexists(path):
+    os.unlink(path)
+os.rename(f"{path}.planted", path)
+open("planted", "w").close()
+time.sleep(1000)
+"""
+PLANTED = [
+    *((name, kind) for name in (LOG, TRACE, REPORT, ERROR, MARKS, METRICS) for kind in ("pipe", "device")),
+    *((TRACE, kind) for kind in ("folder", "sparse", "empty", "lie")),
+    (LOG, "folder"), (MARKS, "sparse"), (METRICS, "sparse"), (STACKS, "pipe"), (GROUP, "pipe"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind"), PLANTED)
+def test_a_run_ends_whatever_a_replica_puts_in_the_place_of_its_files(house: House, name: str, kind: str) -> None:
+    house.write("plant.py", PLANT)
+    run = house.train(f"run: python plant.py {kind} {name}")
+    wait_until(lambda: house.exists("planted"))
+    for words in (["status", "1"], ["logs", "1"], ["monitor", "1", "--once"]):
+        assert house.run(*words, seconds=60).code == 0, words
+    assert house.run("kill", "--force", "1", seconds=60).code == 0
+    run.wait_for(Phase.FINISHED if kind == "lie" else Phase.KILLED)  # it may lie about its own end
+    for words in (["status"], ["logs", "1"], ["goodput", "1"], ["rm", "1"]):
+        house.run(*words, seconds=60)
+    assert not run.path.exists()
