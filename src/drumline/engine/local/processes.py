@@ -276,12 +276,22 @@ class Processes:
         if kept.watched is None:
             return
         trace = read_trace(kept.path)
-        if trace.pid is None:
+        if trace.pid is None and not kept.told_start:
             self._loop.call_later(_MOMENT_SECONDS, lambda: self._signal(kept, number))
-        elif trace.exit is None and trace.boot == self._boot and keeper.start_ticks(trace.pid) == trace.ticks:
+        elif self._is_current(trace) and trace.pid is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(trace.pid, number)
                 os.killpg(trace.pid, signal.SIGCONT)  # who is stopped hears nothing
+        elif kept.keeper and (number == signal.SIGKILL or trace.pid is None):
+            # The replica has ended and left processes behind, or it has changed its own trace.
+            for pid in keeper.descendants([kept.keeper]):
+                keeper.signal_process(pid, number)
+
+    def _is_current(self, trace: Trace) -> bool:
+        """Return whether a trace names a process of this boot that has not ended."""
+        if trace.pid is None or trace.exit is not None or trace.boot != self._boot:
+            return False
+        return keeper.start_ticks(trace.pid) == trace.ticks
 
 
 def _reap() -> None:
