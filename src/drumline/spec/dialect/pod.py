@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from drumline.spec.dialect.draft import Draft, node_of, plain
@@ -71,6 +72,7 @@ def read_pod(template: Part, draft: Draft, *, policy_counts: bool = False) -> Po
     near = tuple(part for key in ("affinity", "topologySpreadConstraints") if (part := spec.take(key)))
     patch |= {str(part.spot.path[-1]): part.node for part in (*near, *spec.left())}
     mounts, grace = claim_mounts(spec, main), spec.take("terminationGracePeriodSeconds")
+    _check_mounts(spec, named.values())
     if own or named:
         patch["containers"] = [{"name": REPLICA, **own}] if own else []
         patch["containers"] += [each.node for each in named.values()]
@@ -230,6 +232,17 @@ def claim_mounts(spec: Part, container: Part) -> tuple[Mount, ...]:
         for each in (places.items() if places else ())
         if (name := each.need("name").text()) in claims
     )
+
+
+def _check_mounts(spec: Part, others: Iterable[Part]) -> None:
+    """Raise SpecError with its place for a volume, or a mount of a container beside the replica, without a name."""
+    volumes, before = spec.take("volumes"), spec.take("initContainers")
+    named = list(volumes.items()) if volumes else []
+    for container in (*others, *(before.items() if before else ())):
+        mounts = container.take("volumeMounts")
+        named += mounts.items() if mounts else []
+    for each in named:
+        each.need("name").text()
 
 
 def _without_clashes(patch: Json) -> Json:

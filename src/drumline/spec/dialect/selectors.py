@@ -55,6 +55,7 @@ def lost(
 ) -> Iterator[tuple[Spot, str]]:
     """Every selector that took pods of the job, and takes others, or none, of a run; the labels are by role."""
     for selector in (found for part in near for found in _selectors(part)):
+        _check(selector)
         before = [role for role, labels in there.items() if matches(selector.node, labels)]
         ours = _translated_selector(selector.node, values)
         after = [role for role, labels in here.items() if matches(ours, labels)]
@@ -64,6 +65,20 @@ def lost(
                 f" are others: it does not apply as it did; `drumline convert` the file and select by `{ROLE}`"
             )
             yield selector.spot, message
+
+
+def _check(selector: Part) -> None:
+    """Raise SpecError with its place for what no cluster takes for a selector."""
+    labels, expressions = selector.take("matchLabels"), selector.take("matchExpressions")
+    for key in labels.keys if labels else ():
+        if labels and (value := labels.take(key)):
+            value.text()
+    for each in expressions.items() if expressions else ():
+        each.need("key").text()
+        each.need("operator").text()
+        values = each.take("values")
+        for item in values.items() if values else ():
+            item.text()
 
 
 def _selectors(part: Part) -> Iterator[Part]:
@@ -113,7 +128,7 @@ def matches(selector: Node, labels: Labels) -> bool:
     said = plain(selector)
     wanted = said.get("matchLabels") or {}
     return all(labels.get(key) == str(value) for key, value in wanted.items()) and all(
-        _holds(each, labels) for each in said.get("matchExpressions") or () if isinstance(each, dict)
+        _holds(each, labels) for each in said.get("matchExpressions") or ()
     )
 
 

@@ -89,7 +89,10 @@ class Storage:
         draft, name = self._draft, job.need("metadata").need("name").text()
         spec = job.need("spec")
         pod = spec.need("template").need("spec")
-        container = pod.need("containers").items()[0]
+        containers = pod.need("containers")
+        if not containers.items():
+            raise containers.refuse("lists nothing")
+        container = containers.items()[0]
         container.need("name")
         words = [word.text() for key in ("command", "args") if (part := container.take(key)) for word in part.items()]
         inside = [mount for mount in claim_mounts(pod, container) if mount.plain]

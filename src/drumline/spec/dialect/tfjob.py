@@ -356,4 +356,4 @@ def _with_image(patch: Json, image: Part) -> Json:
 def _labels(member: Member) -> dict[str, str]:
     """The labels that the template of a role has."""
     labels = member.metadata.take("labels") if member.metadata else None
-    return {key: str(value) for key, value in labels.value.items()} if labels else {}
+    return {key: value.text() for key in labels.keys if (value := labels.take(key))} if labels else {}

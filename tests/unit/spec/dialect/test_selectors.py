@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dialect import a_job, a_role, cluster_of, remarks_of
+from dialect import a_job, a_role, cluster_of, refused, remarks_of
 from drumline.engine.kubernetes import names
 from drumline.spec.dialect import selectors
 
@@ -81,3 +81,21 @@ def test_a_selector_of_a_label_that_our_pods_do_not_have_is_named(selector: Mapp
     text = apart({"kind": "worker"}, selector, {"kind": "ps", "task": "1"})
     (said,) = [each for each in remarks_of(text) if "labelSelector" in each]
     assert f", and of {after} here, where their labels are others: it does not apply as it did" in said
+
+
+@pytest.mark.parametrize(
+    ("selector", "report"),
+    [
+        ({"matchLabels": ["a"]}, "labelSelector.matchLabels: expected a mapping, got a list"),
+        ({"matchLabels": {"a": ["b"]}}, "labelSelector.matchLabels.a: expected text, got a list"),
+        ({"matchExpressions": "a"}, 'labelSelector.matchExpressions: expected a list, got "a"'),
+        ({"matchExpressions": [{"operator": "In"}]}, "labelSelector.matchExpressions[0].key: is missing"),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": 5}]},
+            "labelSelector.matchExpressions[0].values: expected a list, got 5",
+        ),
+    ],
+)
+def test_what_is_no_selector_is_refused_with_its_place(selector: Mapping[str, Any], report: str) -> None:
+    (said,) = refused(apart({}, selector))
+    assert said.endswith(report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -406,3 +407,47 @@ def test_a_key_that_nobody_has_heard_of_is_carried_over_or_said_wherever_it_stan
             except SpecError:
                 pass
     assert not silent
+
+
+def every_path(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every place below plain data."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, child in inside for found in ((*path, key), *every_path(child, (*path, key)))]
+
+
+DOCUMENTS = [list(yaml.safe_load_all(text)) for text in (TFJOB_V1, TRIO)]
+ODD: tuple[Any, ...] = (None, [], {}, 5, -1, "x", "", True, [1], {"a": "b"}, ["a", {"b": 1}], 1.5, "{{ x", "'")
+
+
+@given(st.sampled_from(DOCUMENTS), st.data())
+def test_whatever_stands_in_a_job_is_read_or_refused(documents: list[Any], data: st.DataObject) -> None:
+    changed = copy.deepcopy(documents)
+    *path, last = data.draw(st.sampled_from(every_path(documents)))
+    place: Any = changed
+    for key in path:
+        place = place[key]
+    place[last] = data.draw(st.sampled_from(ODD))
+    with suppress(SpecError):
+        check_spec(yaml.safe_dump_all(changed, sort_keys=False).encode(), "file.yml")
+
+
+@pytest.mark.parametrize(
+    ("containers", "report"),
+    [
+        ([{"name": "side", "image": "s", "volumeMounts": ["output"]}], "volumeMounts[0]: expected a mapping"),
+        ([{"name": "side", "image": "s", "volumeMounts": 1.5}], "volumeMounts: expected a list"),
+    ],
+)
+def test_a_broken_mount_of_a_container_beside_the_replica_is_refused(containers: list[Any], report: str) -> None:
+    worker = a_role()
+    worker["template"]["spec"]["containers"] += containers
+    worker["template"]["spec"]["volumes"] = [{"name": "output", "emptyDir": {}}]
+    assert report in refused(a_job({"Worker": worker}))[0]
+
+
+def test_a_job_that_prepares_without_a_container_is_refused() -> None:
+    download, tfjob = TRIO.rpartition("---\n")[0], TRIO.rpartition("---\n")[2]
+    documents = list(yaml.safe_load_all(download))
+    documents[-1]["spec"]["template"]["spec"]["containers"] = []
+    text = yaml.safe_dump_all(documents, sort_keys=False) + "---\n" + tfjob
+    assert "spec.template.spec.containers: lists nothing" in refused(text)[0]
