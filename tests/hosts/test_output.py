@@ -277,6 +277,7 @@ sys.stdout.buffer.write(b"\\n--drumline--\\n" + json.dumps(answer).encode() + b"
 FOLDER, LINK, FILE = (["folder", 0, 1, False], ["link", 0, 1, False], ["file", 4, 1, False])
 CLIMBING = [["d", *FOLDER, "", False], ["d/up", *LINK, "..", False], ["out", *LINK, "d/up/../../../..", False]]
 BEHIND = [["out", *FOLDER, "", False], ["out/.ssh", *FOLDER, "", False], ["out/.ssh/authorized_keys", *FILE, "", False]]
+DEEP = [["/".join("a" * depth), *FOLDER, "", False] for depth in range(1, 1000)]
 
 
 @pytest.mark.parametrize(
@@ -285,8 +286,9 @@ BEHIND = [["out", *FOLDER, "", False], ["out/.ssh", *FOLDER, "", False], ["out/.
         (CLIMBING, "the output is fetched, but one of its files is left out", {"d", "d/up"}),
         ([*CLIMBING, *BEHIND], "the output is not here: h1 sent a list of files that cannot be used", set()),
         (BEHIND, "", {"out", "out/.ssh", "out/.ssh/authorized_keys"}),
+        (DEEP, "the output is not here: h1 sent a list of files that cannot be used", set()),
     ],
-    ids=["links", "links and files", "files"],
+    ids=["links", "links and files", "files", "deep"],
 )
 def test_a_host_that_lies_about_the_output_writes_nothing_outside_of_it(
     make: Callable[[str], Project], entries: list[object], warning: str, fetched: set[str]
@@ -330,3 +332,9 @@ def _open_to_others(folder: Path) -> list[str]:
         folders[:] = [name for name in folders if name not in ("output", "project")]
         found += [str(Path(at, name)) for name in (*folders, *files) if Path(at, name).lstat().st_mode & 0o077]
     return found
+
+
+def test_an_output_in_the_project_folder_is_refused_on_several_hosts(make: Callable[[str], Project]) -> None:
+    project = make(f"{TWO}output: .\n")
+    said = project.drumline("train", code=2)
+    assert "output: . cannot be used on several hosts: one host could replace the code that runs on the others" in said
