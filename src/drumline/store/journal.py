@@ -14,6 +14,7 @@ from drumline.run.event import Event
 from drumline.runtime.private import open_file, open_regular
 
 VERSION = 1
+_MOST_BYTES = 1 << 28  # that are read at once; an event takes some hundred
 _LATEST = 1e11  # a time beyond this is damage
 
 
@@ -100,7 +101,7 @@ def read_records(path: Path, offset: int) -> tuple[list[Record], int]:
     try:
         with open(path, "rb", opener=open_regular) as stream:
             stream.seek(offset)
-            data = stream.read()
+            data = stream.read(_MOST_BYTES)
     except FileNotFoundError:
         return [], offset
     except OSError as error:

@@ -11,9 +11,10 @@ from typing import Any
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
-from drumline.runtime.private import write_file
+from drumline.runtime.private import read_regular, write_file
 from drumline.store.folder import RunFolder
 
+_MOST_BYTES = 1 << 20  # of the facts
 _LATEST = 1e11  # a time beyond this is damage
 
 
@@ -44,7 +45,7 @@ def add_facts(folder: RunFolder, **facts: object) -> None:
 def read_facts(folder: RunFolder) -> dict[str, Any]:
     """The facts of the launch; none for a folder without, and none that is damaged."""
     try:
-        facts = json.loads(folder.facts_file.read_bytes())
+        facts = json.loads(read_regular(folder.facts_file, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(facts, dict):

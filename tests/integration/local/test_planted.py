@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from drumline.run.state import Phase
@@ -51,4 +53,16 @@ def test_a_run_ends_whatever_a_replica_puts_in_the_place_of_its_files(house: Hou
     run.wait_for(Phase.FINISHED if kind == "lie" else Phase.KILLED)  # it may lie about its own end
     for words in (["status"], ["logs", "1"], ["goodput", "1"], ["rm", "1"]):
         house.run(*words, seconds=60)
+    assert not run.path.exists()
+
+
+@pytest.mark.parametrize("name", ["launch.json", "events.jsonl", "plan.json", "supervisor.lock"])
+def test_a_run_that_is_over_is_shown_and_removed_whatever_is_in_the_place_of_its_files(house: House, name: str) -> None:
+    run = house.train("run: 'true'")
+    run.wait_for(Phase.FINISHED)
+    (run.path / name).unlink()
+    os.mkfifo(run.path / name)
+    for words in (["status"], ["status", "1"], ["logs", "1"], ["events", "1"]):
+        house.run(*words, seconds=60)
+    assert house.run("rm", "1", seconds=60).code == 0
     assert not run.path.exists()
