@@ -120,7 +120,7 @@ class Tool:
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         version = list(PYTHONS)[-1]
-        asked = [ROOT / "scripts" / "pythons", "--wheels", version]
+        asked = [str(ROOT / "scripts" / "pythons"), "--wheels", version]
         needs = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         uv = [str(Path(sys.executable).parent / "uv"), "--quiet", "--no-config", "--no-cache", "--offline"]
         system = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
@@ -134,7 +134,7 @@ class Tool:
         install = ["tool", "install", "--python", PYTHONS[version], "--no-index", "--find-links", needs, str(wheel)]
         subprocess.run([*uv, *install], env=self.env, check=True)
         self.active = folder / "active"
-        subprocess.run([*uv, "venv", "--python", next(iter(PYTHONS.values())), self.active], check=True)
+        subprocess.run([*uv, "venv", "--python", next(iter(PYTHONS.values())), str(self.active)], check=True)
         (packages,) = self.active.glob("lib/python3*/site-packages")
         (packages / "marker.py").touch()
         self.activated = {"VIRTUAL_ENV": str(self.active), "PATH": f"{self.active / 'bin'}:{self.env['PATH']}"}
