@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
 import threading
@@ -13,14 +13,6 @@ from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
-
-# What a framework loads only when it is first used, and what takes its time.
-_LATER = {
-    "tensorflow": ("keras",),
-    "torch": ("torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo"),
-    "jax": ("jax.numpy",),
-    "plain": (),
-}
 
 # What a framework has for a few of its users, who are known by the packages that they name: importing those takes a
 # third of the time that TensorFlow takes, where they are installed. It is executed when somebody looks into it.
@@ -41,11 +33,11 @@ class Unfit(Exception):  # noqa: N818
 
 
 def warm_up(framework: str, modules: Sequence[str]) -> None:
-    """Import a framework and what it is used with; raise Unfit where nothing should be forked after that."""
+    """Import a framework and these modules, nothing else; raise Unfit where nothing should be forked after that."""
     first = () if framework == "plain" else (framework,)
     postponed = ONLY_IF_USED.get(framework, {}).keys() - set(modules)
     try:
-        import_all((*first, *filter(importlib.util.find_spec, _LATER[framework]), *modules), postponed)
+        import_all((*first, *modules), postponed)
     except Exception as error:  # noqa: BLE001 - whatever a package may raise
         raise Unfit(f"{type(error).__name__}: {error}"[:200]) from None
     _check_threads(len(os.listdir("/proc/self/task")), os.cpu_count() or 1)  # noqa: PTH208

@@ -47,10 +47,7 @@ def settle(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def _forget_the_past() -> None:
-    """Have what modules noted when they were imported be as if that were now: chance, time and place."""
-    random = sys.modules.get("numpy.random")
-    if random is not None:
-        random.seed()
+    """Have what modules noted when they were imported be as if that were now: time and place."""
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.__dict__["ORIGINAL_DIR"] = os.getcwd()  # noqa: PTH109

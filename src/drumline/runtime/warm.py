@@ -44,9 +44,9 @@ def _beside(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from drumline.runtime import fit, fork, keeper, unix
+    from drumline.runtime import fit, fork, keeper, seed, unix
 else:
-    fit, fork, keeper, unix = map(_beside, ("fit", "fork", "keeper", "unix"))
+    fit, fork, keeper, seed, unix = map(_beside, ("fit", "fork", "keeper", "seed", "unix"))
 
 LISTENER = 3
 MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
@@ -69,6 +69,7 @@ class WarmProcess:
         modules: Sequence[str],
         unfit: str,
         chatter: bytes,
+        sources: seed.Sources,
     ) -> None:
         self._folder = folder
         self._listener = listener
@@ -76,6 +77,7 @@ class WarmProcess:
         self._modules = modules
         self._unfit = unfit
         self._chatter = chatter
+        self._sources = sources
         self._files = fit.Files()
         self._names = sorted({name.partition(".")[0] for name in sys.modules}.difference(sys.builtin_module_names))
         self._selector = selectors.DefaultSelector()
@@ -152,6 +154,10 @@ class WarmProcess:
             if os.getpid() != self._pid:
                 raise  # a keeper that cannot begin must not go on as we do
             self._forget(connection)
+        except OSError:  # no process can be forked now; the replica starts cold when its connection closes
+            if os.getpid() != self._pid:
+                raise
+            self._forget(connection)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -201,10 +207,14 @@ class WarmProcess:
         for name, soft in request["limits"].items():
             number = getattr(resource, name)
             resource.setrlimit(number, (soft, resource.getrlimit(number)[1]))
-        keeper.keep(order, hands, become=lambda argv, env: fork.settle(script, argv, env))
+        keeper.keep(order, hands, become=lambda argv, env: self._become(script, argv, env))
         if self._chatter:
             os.write(2, self._chatter)  # what importing says is said by each
         return script
+
+    def _become(self, script: fork.Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        fork.settle(script, argv, env)
+        seed.renew(self._sources)
 
     def _let_go(self) -> None:
         """Close whatever is the warm process's alone."""
@@ -233,17 +243,20 @@ def start(folder: str, framework: str, modules: Sequence[str]) -> fork.Script:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
     listener = socket.socket(fileno=LISTENER)
     listener.listen(64)  # it did already, but now it is we whom others find at the other end
-    unfit = ""
+    unfit, sources = "", seed.Sources(())
+    before = seed.begin()
     gc.disable()  # what is imported stays: looking for garbage takes a sixth of the time
     try:
         fit.warm_up(framework, modules)
+        sources = seed.find(before)
+        unfit = sources.problem
     except fit.Unfit as reason:
         unfit = str(reason)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
     fit.let_go_of_code()
-    return WarmProcess(folder, listener, framework, modules, unfit, _chatter()).serve()
+    return WarmProcess(folder, listener, framework, modules, unfit, _chatter(), sources).serve()
 
 
 def _read_order(sealed: int) -> tuple[keeper.Order, fork.Script]:

@@ -230,7 +230,13 @@ class Processes:
             self._loop.forget(kept.watched)
             os.close(kept.watched)
             kept.watched = None
-        self._conclude(kept, read_trace(kept.path))
+        trace = read_trace(kept.path)
+        if trace.keeper is None and not kept.stopping:
+            del self._kept[kept.life]
+            if self._starter.start_cold(kept.life):
+                return
+            self._kept[kept.life] = kept
+        self._conclude(kept, trace)
 
     def _conclude(self, kept: _Kept, trace: Trace) -> None:
         """Tell how a life ended; what a killed keeper left behind is ended first, wherever it hides."""

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from drumline.engine.local.life import MARK, Life
 from drumline.engine.local.limit import Limits
-from drumline.engine.local.trace import Trace, open_trace
+from drumline.engine.local.trace import Trace, open_trace, read_trace
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import EngineFailed
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime import TRACE_DIR, keeper
+from drumline.runtime.lock import is_locked
 from drumline.runtime.private import make_folder, open_file
 
 if TYPE_CHECKING:
     from drumline.engine.local.warm.client import WarmProcesses
 
 _LONGEST_NOTE = 160
+_MOMENT_SECONDS = 0.005
 _TOGETHER = 32  # keepers that are forked at once: each takes two descriptors until they are
 
 
@@ -82,6 +84,7 @@ class Starter:
         self._tell = tell
         self._memory = memory
         self._waiting: dict[Life, Start] = {}
+        self._ordered: dict[Life, tuple[Start, Follow]] = {}  # from a warm process; until a keeper has them
 
     def start(self, starts: Iterable[Start], follow: Follow, warm: WarmProcesses | None) -> None:
         """Begin these lives; raise EngineError if one cannot be, when those before it have been."""
@@ -107,6 +110,21 @@ class Starter:
         """If it waits for a warm process, it waits no more."""
         if life in self._waiting:
             self._waiting.pop(life).close()
+        self._release(life)
+
+    def start_cold(self, life: Life) -> bool:
+        """Start a replica that was ordered from a warm process and that no keeper has; return whether it is one.
+
+        A keeper writes its first line before it starts anything, so this never makes a second replica.
+        """
+        if life not in self._ordered:
+            return False
+        start, follow = self._ordered.pop(life)
+        try:
+            self._start_late(start._replace(note="cold: the warm process has ended"), follow)
+        finally:
+            start.close()
+        return True
 
     def _begin(self, start: Start, follow: Follow, warm: WarmProcesses) -> Start | None:
         """Have a replica forked from a warm process, once that is ready; return what cannot be, with the reason."""
@@ -139,8 +157,9 @@ class Starter:
         try:
             ready = self._get_ready(start, follow, news)
             if ready and order_from:
+                self._ordered[start.life] = start.copy(), follow
                 with closing(ready):
-                    order_from(ready.order, ready.hands, partial(self._forked, start.copy(), follow))
+                    order_from(ready.order, ready.hands, partial(self._forked, start.life, follow))
             elif ready:
                 _fork_all([ready], follow)
         except EngineError as error:
@@ -178,20 +197,35 @@ class Starter:
             raise
         return _Ready(life, order, keeper.Hands(trace, log, news, start.held, start.enter))
 
-    def _forked(self, start: Start, follow: Follow, pid: int | None) -> None:
-        """A warm process has forked a keeper; without a pid it went away, perhaps before it did."""
-        life = start.life
-        try:
-            if pid is not None:
+    def _forked(self, life: Life, follow: Follow, pid: int | None) -> None:
+        """Watch the keeper that a warm process has forked; without a pid the warm process ended, perhaps before."""
+        if pid is not None:
+            try:
                 follow.began(life, pid)
-            elif life.has_begun(self._run_dir):
-                follow.adopt(life)
+            except OSError:
+                pass  # it is gone already, or there is no descriptor for it now
             else:
-                self._start_late(start._replace(note="cold: the warm process has ended"), follow)
-        except OSError:
-            follow.adopt(life)  # it is gone already, and so is its replica; or there is no descriptor for it now
-        finally:
-            start.close()
+                return
+        self._look_for_keeper(life, follow)
+
+    def _look_for_keeper(self, life: Life, follow: Follow) -> None:
+        """Adopt a life that has a keeper, and start one that has none.
+
+        A trace stays locked for a moment after its warm process has ended, and a young keeper has not written yet.
+        """
+        path = life.folder(self._run_dir) / TRACE
+        if life not in self._ordered or read_trace(path).keeper is not None:
+            self._release(life)
+            follow.adopt(life)
+        elif is_locked(path):
+            self._loop.call_later(_MOMENT_SECONDS, partial(self._look_for_keeper, life, follow))
+        else:
+            self.start_cold(life)
+
+    def _release(self, life: Life) -> None:
+        """Close what was held to start a life cold."""
+        if life in self._ordered:
+            self._ordered.pop(life)[0].close()
 
     def _open_news(self, follow: Follow) -> int:
         """A pipe on which processes say that they are about to become replicas; it closes when all have."""
@@ -210,6 +244,7 @@ class Starter:
             name, pid, unlimited, note = json.loads(line)
             replica, attempt, incarnation = name.split(" ")
             life = Life(ReplicaId.parse(replica), int(attempt), int(incarnation))
+            self._release(life)
             follow.heard(life, Trace(pid=pid, unlimited=unlimited, note=note))
 
 

@@ -30,6 +30,8 @@ _MOST_UNDER_WAY = 32
 
 # Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
 PATIENCE_SECONDS = 120.0
+# A fork takes milliseconds. A warm process that has not answered by then is ended, so that nothing is started twice.
+FORK_SECONDS = 30.0
 _SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "QUIT", "PIPE", "XFSZ", "CHLD"))
 
 
@@ -120,6 +122,7 @@ class _WarmProcess:
         self._starting: dict[str, Callable[[int | None], None]] = {}
         self._connection: socket.socket | None = None
         self._tries = 0
+        self._process: int | None = None  # a descriptor of the process, once it is ready
         self.pid: int | None = None  # if we began it
         self._connect()
         loop.call_later(PATIENCE_SECONDS, partial(self._lose, "the warm process is not ready in time"))
@@ -145,7 +148,11 @@ class _WarmProcess:
         }
         while len(self._starting) >= _MOST_UNDER_WAY and self._connection:
             self._hear()  # if both only spoke and nobody listened, both would wait for ever
+        if self._connection is None:
+            self._loop.call_later(0.0, partial(done, None))
+            return
         self._starting[order.name] = done
+        self._loop.call_later(FORK_SECONDS, partial(self._expect, order.name, done))
         sealed = seal_order(order, wish.command)
         try:
             self._send(request, [sealed, hands.trace, hands.log, hands.news, *hands.held, *hands.enter])
@@ -157,6 +164,14 @@ class _WarmProcess:
             self._loop.forget(self._connection.fileno())
             self._connection.close()
             self._connection = None
+        if self._process is not None:
+            os.close(self._process)
+            self._process = None
+
+    def _expect(self, name: str, done: Callable[[int | None], None]) -> None:
+        """Lose a warm process that has not answered an order in time."""
+        if self._starting.get(name) is done:
+            self._lose("the warm process does not answer", gone=True)
 
     def _connect(self) -> None:
         self._tries += 1
@@ -165,6 +180,7 @@ class _WarmProcess:
         except OSError as error:
             self._refused = f"no warm process can be started: {error.strerror}"
             return
+        self._connection.settimeout(FORK_SECONDS)
         self._heard = b""
         self._loop.on_readable(self._connection.fileno(), self._hear)
         self._send({"do": "hello", "keep": self._kind.keep_seconds}, ())
@@ -226,7 +242,7 @@ class _WarmProcess:
         try:
             send_request(self._connection, request, descriptors)
         except OSError:
-            self._loop.call_later(0.0, partial(self._lose, "the warm process has ended"))
+            self._loop.call_later(0.0, partial(self._lose, "the warm process has ended", gone=True))
 
     def _hear(self) -> None:
         if self._connection is None:
@@ -243,16 +259,24 @@ class _WarmProcess:
             return
         *lines, self._heard = (self._heard + data).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            if "keeper" in said:
-                self._starting.pop(said["name"])(said["keeper"])
-            elif said["changed"]:
-                self._begin_anew()
+            try:
+                said = json.loads(line)
+                if "keeper" in said:
+                    keeper, done = int(said["keeper"]), self._starting.pop(said["name"])
+                elif said["changed"]:
+                    self._begin_anew()
+                    return
+                else:
+                    refused, names = str(said["unfit"]), frozenset(said["names"])
+                    process = os.pidfd_open(said["pid"])
+            except (OSError, ValueError, TypeError, LookupError, OverflowError):
+                self._lose("the warm process is broken", gone=True)
                 return
-            else:
-                self._refused = said["unfit"]
-                self._names = frozenset(said["names"])
-                self._answer()
+            if "keeper" in said:
+                done(keeper)
+                continue
+            self._refused, self._names, self._process = refused, names, process
+            self._answer()
 
     def _begin_anew(self) -> None:
         """It leaves; another takes its place."""
@@ -277,6 +301,9 @@ class _WarmProcess:
         """Do without it, from now on or, if it never was ready, for whoever waits."""
         if self._connection is None or (self._names is not None and not gone):
             return
+        if self._starting and self._process is not None:
+            with suppress(OSError):  # it has ended; if not, it must not fork what is started here
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
         self.close()
         self._refused = why if self._names is None else ""
         starting, self._starting = self._starting, {}

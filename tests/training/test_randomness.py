@@ -1,0 +1,188 @@
+"""Replicas from one warm process are as random as new interpreters, and as repeatable when a script seeds them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from drumline.run.event import ReplicaStarted
+from drumline.run.state import Phase
+from integration.local.runs import COLDLY, House, Run
+from training.line import LINE_SECONDS, find_python
+
+pytestmark = pytest.mark.skipif(COLDLY, reason="it compares warm replicas with cold ones")
+
+LAUNCHES = 20
+REPLICAS = 2
+
+# A script prints one line with what it drew; with a seed as its argument, everything is seeded first.
+BEGIN = """
+import hashlib, json, random, sys, uuid
+import numpy
+def digest(array): return hashlib.sha256(numpy.ascontiguousarray(array).tobytes()).hexdigest()
+seed = int(sys.argv[1]) if len(sys.argv) > 1 else None
+if seed is not None:
+    random.seed(seed)
+    numpy.random.seed(seed)
+drawn, constant = {}, {}
+"""
+END = """
+drawn["random"] = random.random()
+drawn["numpy"] = numpy.random.rand()
+drawn["normal"] = numpy.random.randn()
+if seed is None:
+    drawn["default_rng"] = numpy.random.default_rng().random()
+    drawn["uuid4"], drawn["uuid1"] = str(uuid.uuid4()), str(uuid.uuid1())
+print("drawn", json.dumps([drawn, constant]))
+"""
+TORCH = f"""
+{BEGIN}
+import torch
+import live
+if seed is not None: torch.manual_seed(seed)
+drawn["initial_seed"] = torch.initial_seed()
+drawn["rand"] = torch.rand(1).item()
+drawn["randperm"] = digest(torch.randperm(1000).numpy())
+drawn["weights"] = digest(torch.nn.Linear(8, 8).weight.detach().numpy())
+drawn["dropout"] = digest(torch.nn.Dropout(0.5)(torch.ones(1000)).numpy())
+data = torch.utils.data.TensorDataset(torch.arange(1000))
+loader = torch.utils.data.DataLoader(data, batch_size=1000, shuffle=True)
+drawn["loader"] = digest(next(iter(loader))[0].numpy())
+drawn["generator"] = torch.Generator().seed() if seed is None else 0
+if seed is None: drawn.update(live.draw(live.FRESH))
+constant.update(live.draw(live.CONSTANT))
+constant["default seed"] = torch.Generator().initial_seed()
+constant["modules"] = sorted(name for name in vars(sys)["mod" "ules"] if name.startswith(("torch", "triton")))
+{END}
+"""
+# What a package may have made while it was imported.
+LIVE = """
+import random
+import numpy, torch
+torch_seeded = torch.Generator()
+torch_seeded.seed()
+used = numpy.random.default_rng()
+used.random()
+FRESH = {
+    "live Random": random.Random().random,
+    "live Generator": numpy.random.default_rng().random,
+    "live used Generator": used.random,
+    "live RandomState": numpy.random.RandomState().rand,
+    "live normal": numpy.random.RandomState().randn,
+    "live spawned": lambda sequence=numpy.random.SeedSequence(): int(sequence.spawn(1)[0].generate_state(1)[0]),
+    "live children": lambda rng=numpy.random.default_rng(): rng.spawn(1)[0].random(),
+    "live torch.Generator": lambda hidden=(torch_seeded,): torch.rand(1, generator=hidden[0]).item(),
+}
+CONSTANT = {
+    "Random": random.Random(7).random,
+    "Random of a text": random.Random("seven").random,
+    "Generator": numpy.random.default_rng(7).random,
+    "RandomState": numpy.random.RandomState(7).rand,
+    "torch.Generator": lambda it=torch.Generator(): torch.rand(1, generator=it).item(),
+    "torch.Generator 7": lambda it=torch.Generator().manual_seed(7): torch.rand(1, generator=it).item(),
+}
+FRESH["live RandomState"].__self__.randn()  # the next one is drawn in advance
+def draw(which): return {name: function() for name, function in which.items()}
+"""
+TENSORFLOW = f"""
+{BEGIN}
+import keras
+import tensorflow as tf
+if seed is not None: keras.utils.set_random_seed(seed)
+drawn["uniform"] = float(tf.random.uniform(()))
+if seed is None: drawn["kernels"] = digest(tf.raw_ops.RandomUniform(shape=[4], dtype=tf.float32).numpy())
+drawn["shuffle"] = digest(next(iter(tf.data.Dataset.range(1000).shuffle(1000).batch(1000))).numpy())
+layer = keras.layers.Dense(8)
+layer.build((None, 8))
+drawn["dense"] = digest(layer.kernel.numpy())
+drawn["dropout"] = digest(keras.layers.Dropout(0.5)(tf.ones((1, 1000)), training=True).numpy())
+drawn["keras"] = digest(keras.random.normal((4,)))
+if seed is None: drawn["generator"] = digest(tf.random.Generator.from_non_deterministic_state().normal((4,)).numpy())
+{END}
+"""
+JAX = f"""
+{BEGIN}
+import jax
+key = jax.random.key(random.getrandbits(32))
+drawn["weights"] = digest(jax.random.normal(key, (8, 8)))
+constant["key"] = float(jax.random.normal(jax.random.key(7)))
+{END}
+"""
+
+
+def test_torch_draws_anew_in_every_warm_replica(house: House, tmp_path: Path) -> None:
+    python = copy_environment(find_python("torch"), tmp_path / "environment", live=LIVE, triton="")
+    compare(house, python, "torch", TORCH, "warm: {import: [live]}")
+
+
+def test_tensorflow_and_keras_draw_anew_in_every_warm_replica(house: House) -> None:
+    compare(house, find_python("tensorflow"), "tensorflow", TENSORFLOW)
+
+
+def test_jax_draws_anew_in_every_warm_replica(house: House) -> None:
+    compare(house, find_python("jax"), "jax", JAX)
+
+
+def test_a_generator_whose_seed_cannot_be_known_starts_replicas_cold(house: House, tmp_path: Path) -> None:
+    python = tmp_path / "environment" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment"], check=True)
+    (site,) = (tmp_path / "environment").glob("lib/python*/site-packages")
+    (site / "drew.py").write_text("import random\nIT = random.Random()\nIT.random()\n")
+    house.write("train.py", "import drew; print(drew.IT.random())")
+    run = house.train(f"run: {python} train.py\nroles: {{worker: 2}}\nwarm: {{import: [drew]}}")
+    run.wait_for(Phase.FINISHED)
+    assert notes(run) == {"cold: importing it leaves a Random whose seed is not known"}
+    assert run.log("worker.0") != run.log("worker.1")
+
+
+def compare(house: House, python: Path, framework: str, script: str, more: str = "") -> None:
+    """Launch a script often; what it draws differs everywhere, and with a seed it is the same as cold."""
+    house.write("train.py", script)
+    spec = f"framework: {framework}\nroles: {{worker: {REPLICAS}}}\n{more}\nrun: {python} train.py"
+    cold = launch(house, spec, "--no-warm")
+    warm = [each for _ in range(LAUNCHES) for each in launch(house, spec)]
+    values: dict[str, list[object]] = defaultdict(list)
+    for drawn, constant in cold + warm:
+        assert constant == cold[0][1]
+        for name, value in drawn.items():
+            values[name].append(value)
+    repeated = {name: found for name, found in values.items() if len(set(found)) != (LAUNCHES + 1) * REPLICAS}
+    assert repeated == {}
+    assert launch(house, f"{spec} 3") == launch(house, f"{spec} 3", "--no-warm")
+
+
+def launch(house: House, spec: str, *words: str) -> list[list[dict[str, object]]]:
+    """Run the script, and return what each replica drew."""
+    run = house.train(spec, *words)
+    run.wait_for(Phase.FINISHED, LINE_SECONDS)
+    assert notes(run) == ({""} if words else {"warm"})
+    return [read(run, f"worker.{index}") for index in range(REPLICAS)]
+
+
+def read(run: Run, replica: str) -> list[dict[str, object]]:
+    lines = run.log(replica).decode().splitlines()
+    (line,) = (line for line in lines if line.startswith("drawn "))
+    assert lines[-1] == line, "something is printed at the end"
+    found: list[dict[str, object]] = json.loads(line.removeprefix("drawn "))
+    return found
+
+
+def notes(run: Run) -> set[str]:
+    return {event.note for event in run.events if isinstance(event, ReplicaStarted)}
+
+
+def copy_environment(python: Path, folder: Path, **modules: str) -> Path:
+    """Make an environment with the packages of another one and these modules; return its Python."""
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    (site,), (other,) = (each.glob("lib/python*/site-packages") for each in (folder, python.parents[1]))
+    for entry in other.iterdir():
+        if entry.name != "__pycache__":
+            (site / entry.name).symlink_to(entry)
+    for name, text in modules.items():
+        (site / f"{name}.py").write_text(text)
+    return folder / "bin" / "python"

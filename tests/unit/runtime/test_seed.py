@@ -1,0 +1,65 @@
+"""Which generators of `random` a fork renews, and which it leaves as a package seeded them."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from drumline.runtime import seed
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, ...]]:
+    """The state of `random` before anything is imported, which is put back; no generator exists but the test's own."""
+    state = random.getstate()
+    others, get_objects = gc.get_objects(), gc.get_objects
+    known = {id(each) for each in others}
+    monkeypatch.setattr(gc, "get_objects", lambda: [each for each in get_objects() if id(each) not in known])
+    yield seed.begin()
+    random.setstate(state)
+
+
+@pytest.mark.parametrize("constant", [0, 1, 7, 2**40, -5, 2**500, "text", "x" * 400, b"bytes", 3.5])
+def test_a_generator_with_a_constant_seed_is_left_as_it_is(before: tuple[Any, ...], constant: Any) -> None:
+    generator = random.Random(constant)
+    seed.renew(seed.find(before))
+    assert generator.random() == random.Random(constant).random()
+
+
+def test_a_generator_that_the_system_seeded_is_renewed_each_time(before: tuple[Any, ...]) -> None:
+    generators = [random.Random() for _ in range(20)]
+    sources = seed.find(before)
+    assert sources.problem == ""
+    states = set()
+    for _ in range(3):
+        seed.renew(sources)
+        states |= {generator.getstate() for generator in generators}
+    assert len(states) == 60
+
+
+def test_a_generator_from_which_a_package_drew_cannot_be_told(before: tuple[Any, ...]) -> None:
+    generator = random.Random()
+    generator.random()
+    assert seed.find(before).problem == "importing it leaves a Random whose seed is not known"
+
+
+@pytest.mark.parametrize("draws", [0, 1, 623, 624, 625, 50_000])
+def test_numbers_that_a_package_drew_from_random_do_not_fix_its_seed(before: tuple[Any, ...], draws: int) -> None:
+    for _ in range(draws):
+        random.getrandbits(32)
+    sources = seed.find(before)
+    random.seed(3)  # as Python does at a fork
+    seed.renew(sources)
+    assert random.random() == random.Random(3).random()
+
+
+def test_a_seed_that_a_package_gave_random_is_kept(before: tuple[Any, ...]) -> None:
+    random.seed(7)
+    sources = seed.find(before)
+    random.seed()  # as Python does at a fork
+    seed.renew(sources)
+    assert random.random() == random.Random(7).random()
