@@ -64,9 +64,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     ResumeRequested: st.just(ResumeRequested()),
     LineHung: st.builds(LineHung, numbers, texts),
     RendezvousFailed: st.builds(RendezvousFailed, numbers, st.none() | replicas, texts),
-    StepsStalled: st.builds(
-        StepsStalled, numbers, st.none() | numbers, seconds, seconds, st.none() | replicas, texts
-    ),
+    StepsStalled: st.builds(StepsStalled, numbers, st.none() | numbers, seconds, seconds, st.none() | replicas, texts),
     StepsResumed: st.builds(StepsResumed, numbers, st.none() | numbers, seconds),
     StacksTaken: st.builds(StacksTaken, numbers, st.none() | replicas, texts),
     TimerFired: st.builds(TimerFired, texts, numbers),
