@@ -45,8 +45,9 @@ def remarks(plan: Plan, directory: str) -> Iterator[Problem]:
 def _scripts(argv: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """The files that a command runs by Python, and the folder where each finds its modules; both below the workdir."""
     for word in argv:
-        for name in re.findall(r"[^\s'\"();&|<>]+\.py(?=$|[\s'\";&|)])", word):
-            yield name, os.path.dirname(name)  # noqa: PTH120
+        for name in re.split(r"[\s'\"();&|<>]", word):
+            if name.endswith(".py") and name != ".py":
+                yield name, os.path.dirname(name)  # noqa: PTH120
     for module in re.findall(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)", " ".join(argv)):
         path = module.replace(".", "/")
         yield from ((name, "") for name in (f"{path}.py", f"{path}/__main__.py"))
