@@ -26,9 +26,6 @@ import hashlib, json, random, sys, uuid
 import numpy
 def digest(array): return hashlib.sha256(numpy.ascontiguousarray(array).tobytes()).hexdigest()
 seed = int(sys.argv[1]) if len(sys.argv) > 1 else None
-if seed is not None:
-    random.seed(seed)
-    numpy.random.seed(seed)
 drawn, constant = {}, {}
 """
 END = """
@@ -44,7 +41,7 @@ TORCH = f"""
 {BEGIN}
 import torch
 import live
-if seed is not None: torch.manual_seed(seed)
+if seed is not None: random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
 drawn["initial_seed"] = torch.initial_seed()
 drawn["rand"] = torch.rand(1).item()
 drawn["randperm"] = digest(torch.randperm(1000).numpy())
@@ -108,6 +105,7 @@ if seed is None: drawn["generator"] = digest(tf.random.Generator.from_non_determ
 JAX = f"""
 {BEGIN}
 import jax
+if seed is not None: random.seed(seed), numpy.random.seed(seed)
 key = jax.random.key(random.getrandbits(32))
 drawn["weights"] = digest(jax.random.normal(key, (8, 8)))
 constant["key"] = float(jax.random.normal(jax.random.key(7)))

@@ -31,6 +31,8 @@ _SETS = re.compile(
     rb"""(?:environ\s*\[|environ\.(?:setdefault|update)\(|putenv\()\s*[{]?\s*f?["']?([A-Za-z_][A-Za-z0-9_]*)"""
     rb"""(?:["']\]\s*=\s*["']([^"'{\\\n]*)["'][ \t]*(?=[\n#]))?"""
 )
+# Importing a framework may draw random numbers: JAX draws from numpy, and TensorFlow from `random`.
+_SEEDS = re.compile(rb"\b(?:\w+_)?seed(?:_\w+)?\(")
 _MOST_FILES = 200
 
 
@@ -62,6 +64,8 @@ def study(command: Command, framework: str, workdir: str) -> Study:
                 modules.add(module)
         first = min((at for at, module in _imported(text) if module.partition(b".")[0] in wanted), default=None)
         uses = uses or first is not None
+        if first is not None and _SEEDS.search(text, 0, first):
+            raise NotWarm(f"{name} seeds random numbers before it imports {framework}")
         for match in _SETS.finditer(text):
             variable = match[1].decode()
             if not _is_read_at_import(variable):
