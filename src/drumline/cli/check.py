@@ -16,7 +16,7 @@ from drumline.cli.options import (
 )
 from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, table, warn
-from drumline.engine.interpreter import Interpreter
+from drumline.engine.protocol import Interpreter
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, SpecError
 from drumline.load.load import Loaded, load

@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+from drumline.engine.protocol import Interpreter
 
 # Where systems keep their own programs. A `python` there belongs to no environment.
 _SYSTEM = {
@@ -17,21 +18,6 @@ _SYSTEM = {
 _SHIMS = "shims"  # of pyenv, asdf and mise: they start whatever is set as the default
 _ASK = "import sys; print(sys.executable)"
 _ANSWER_SECONDS = 10
-
-
-class Interpreter(NamedTuple):
-    """A Python, and why it was chosen."""
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
-
-    @property
-    def folder(self) -> str:
-        """Where it and the programs of its environment are."""
-        return os.path.dirname(self.path)  # noqa: PTH120
 
 
 def find_interpreter(environ: Mapping[str, str], *, own: str, base: str, program: str) -> Interpreter:

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from drumline.engine.interpreter import Interpreter
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.run.event import Event
 
@@ -28,6 +27,21 @@ class Capacity(NamedTuple):
 
 class MustWait(Exception):  # noqa: N818
     """There is no room for a line yet; says for what it waits, and behind whom."""
+
+
+class Interpreter(NamedTuple):
+    """A Python, and why it was chosen."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+    @property
+    def folder(self) -> str:
+        """Where it and the programs of its environment are."""
+        return self.path.rpartition("/")[0]
 
 
 class Site(NamedTuple):
@@ -207,8 +221,11 @@ class Engine(Protocol):
         """
         ...
 
-    def release(self) -> None:
-        """Give back everything that was claimed for the run; it is over."""
+    def release(self, *, forced: bool = False) -> None:
+        """Give back everything that was claimed for the run; it is over.
+
+        Where the user has `forced` the end, do not wait long for what other machines send.
+        """
         ...
 
     def saboteur(self) -> Saboteur | None:

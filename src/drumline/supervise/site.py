@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from drumline.engine.interpreter import Interpreter, find_interpreter
-from drumline.engine.protocol import Site
+from drumline.engine.interpreter import find_interpreter
+from drumline.engine.protocol import Interpreter, Site
 from drumline.store.folder import RunFolder
 from drumline.store.home import cache_of, home_of
 from drumline.store.launch import read_facts, read_python

@@ -81,8 +81,10 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
         ),
         ("AttributeError: module 'tensorflow' has no attribute 'estimator'", "`environment` in the spec"),
         (
-            "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK"
-            " expected, but not set",
+            (
+                "ValueError: Error initializing torch.distributed using env:// rendezvous:"
+                " environment variable RANK expected, but not set"
+            ),
             "`torch: {rendezvous: always}`",
         ),
     ],

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from drumline.engine.interpreter import Interpreter, find_interpreter, has_drumline
+from drumline.engine.interpreter import find_interpreter, has_drumline
+from drumline.engine.protocol import Interpreter
 
 
 class Machine(NamedTuple):

@@ -22,8 +22,8 @@ from drumline.spec.types import (
     Run,
     Spec,
     TensorFlow,
-    Torch,
     Timeouts,
+    Torch,
     Value,
 )
 from strategies import spec_files

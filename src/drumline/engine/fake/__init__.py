@@ -151,7 +151,7 @@ class FakeEngine:
     def close(self) -> None:
         """Nothing was claimed."""
 
-    def release(self) -> None:
+    def release(self, *, forced: bool = False) -> None:
         """Nothing was claimed."""
 
     def usage(self, *, watched: bool) -> Iterator[Usage]:

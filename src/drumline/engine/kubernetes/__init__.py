@@ -135,8 +135,9 @@ class KubernetesEngine:
     def close(self) -> None:
         """Nothing was claimed."""
 
-    def release(self) -> None:
+    def release(self, *, forced: bool = False) -> None:
         """Remove everything of the run from the cluster, but for its claims."""
+        del forced
         if self._watched:
             self._watched.release()
 

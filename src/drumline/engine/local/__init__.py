@@ -252,8 +252,9 @@ class LocalEngine:
         targets = find_targets(self._run_dir, self._running.living(), lives)
         begin_to_save(targets, gently=gently, loop=self._loop, then=then)
 
-    def release(self) -> None:
+    def release(self, *, forced: bool = False) -> None:
         """Give back what the run claimed of this machine, or its place in line."""
+        del forced
         self._ports.release()
         self._room.release()
         if self._warm:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline import runtime
-from drumline.engine.interpreter import Interpreter
-from drumline.engine.protocol import Site
+from drumline.engine.protocol import Interpreter, Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Environment, Place
 from drumline.runtime.environment import folder_of, use

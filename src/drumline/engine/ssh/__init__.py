@@ -131,10 +131,10 @@ class SshEngine:
         if self._watched:
             self._watched.close()
 
-    def release(self) -> None:
+    def release(self, *, forced: bool = False) -> None:
         """See that nothing of the run is left on any host, and hang up."""
         if self._watched:
-            self._watched.release()
+            self._watched.release(forced=forced)
 
     def usage(self, *, watched: bool) -> Iterator[Usage]:
         """What hosts measure that answer at once."""

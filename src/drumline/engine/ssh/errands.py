@@ -120,12 +120,14 @@ class Errands:
         """What commands on all hosts have said; less after a connection broke."""
         return sum(link.shell.received_bytes for link in self._links.values() if link.shell)
 
-    async def release(self, hosts: Iterable[str]) -> list[str]:
-        """Fetch what is not here, then have every host say that nothing is left; those that did."""
+    async def release(self, hosts: Iterable[str], collect_seconds: float) -> list[str]:
+        """Fetch what is not here within this time; then return the hosts that say that nothing is left."""
         try:
-            await self._collect()
-        except DrumlineError as error:
-            print(f"what the chief has written last is not here: {error.message}", file=sys.stderr)  # noqa: T201
+            async with asyncio.timeout(collect_seconds):
+                await self._collect()
+        except (DrumlineError, TimeoutError) as error:
+            why = error.message if isinstance(error, DrumlineError) else f"not sent within {collect_seconds:g} s"
+            print(f"what the chief has written last is not here: {why}", file=sys.stderr)  # noqa: T201
 
         async def release(host: str) -> str:
             link = self._links[host]

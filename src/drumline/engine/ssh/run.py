@@ -41,8 +41,9 @@ from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFo
 from drumline.run.usage import Usage
 
 _SOON_SECONDS = 0.2
-_COLLECT_GRACE_SECONDS = 30.0  # the same, of a chief that is to be stopped
 _COLLECT_SECONDS = 600.0  # that what was written may take on its way here
+_COLLECT_GRACE_SECONDS = 30.0  # the same, of a chief that is to be stopped, and of a run whose end is forced
+_RELEASE_SECONDS = 60.0  # that hosts may take to say that nothing is left
 
 
 class SshRun:
@@ -284,7 +285,7 @@ class SshRun:
             if link.is_up:
                 self._courier.send(self._errands.let_go(host))
 
-    def release(self) -> None:
+    def release(self, *, forced: bool) -> None:
         """See that nothing of the run is left on any host that was ever used, and hang up."""
         if not self._courier.is_open:
             return
@@ -292,7 +293,8 @@ class SshRun:
             self._fetching.cancel()
         used = {each.host for each in self._lives if each.host} | self._helpers.hosts() | self._lookout.doubtful
         with suppress(TimeoutError):
-            for host in self._courier.ask(self._errands.release(used), _COLLECT_SECONDS):
+            seconds = _COLLECT_GRACE_SECONDS if forced else _COLLECT_SECONDS
+            for host in self._courier.ask(self._errands.release(used, seconds), seconds + _RELEASE_SECONDS):
                 self._lookout.is_clear(host)
         self._courier.close()
         self._lookout.leave(time.time())

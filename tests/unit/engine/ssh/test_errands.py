@@ -48,3 +48,23 @@ def test_an_end_is_told_when_its_host_sends_nothing_or_a_byte_now_and_then(
 
 def test_a_large_output_is_waited_for_while_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert collect(monkeypatch, rate_bytes=1 << 20, looks=20) == ["ended"]
+
+
+def test_hosts_are_released_in_time_while_one_sends_its_output_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errands, "_STALLED_SECONDS", 0.1)
+    asked: list[object] = []
+
+    class Host:
+        shell = SimpleNamespace(received_bytes=0)
+
+        async def rise(self, _seconds: float) -> bool:
+            return True
+
+        async def ask(self, message: dict[str, object], _kind: object) -> None:
+            asked.append(message["do"])
+
+    links = {"h1": Host(), "h2": Host()}
+    luggage = cast("Any", Luggage(Host.shell, rate_bytes=1 << 20, looks=1_000_000))
+    sent = Errands(cast("Any", links), luggage, lambda call, *news: call(*news))
+    assert asyncio.run(asyncio.wait_for(sent.release(links, 0.3), 30)) == ["h1", "h2"]
+    assert asked == ["release", "release"]
