@@ -326,7 +326,7 @@ def test_the_card_is_shown_while_replicas_use_a_grace_and_how_they_ended_after_i
     """)
     training = Terminal(house, "train")
     terminals.append(training)
-    training.wait_for("┃ broken")
+    training.wait_for("First to fall: 1.worker.0")
     assert json.loads(house.run("status", "1", "-o", "json").out)["cause"]["replica"] == "1.worker.0"
     house.run("kill", "--force", "1")
     assert training.wait() == 1
