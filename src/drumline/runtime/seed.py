@@ -49,8 +49,9 @@ def find(before: tuple[Any, ...]) -> Sources:
         return Sources((), "importing it starts CUDA")
     kinds = _kinds()
     found = {id(each): each for each in _objects(tuple(kinds)) if each is not getattr(random, "_inst", None)}
-    names = getattr(sys.modules.get("tempfile"), "_name_sequence", None)
-    found.pop(id(getattr(names, "_rng", None)), None)  # `tempfile` makes another in every process
+    names = getattr(sys.modules.get("tempfile"), "_RandomNameSequence", None)
+    for each in _objects((names,)) if names else ():  # of `tempfile` and `multiprocessing`
+        found.pop(id(getattr(each, "_rng", None)), None)  # it makes another in every process
     for each in found.values():
         kind = next(kind for kind in kinds if isinstance(each, kind))
         try:

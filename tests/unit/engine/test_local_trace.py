@@ -108,7 +108,7 @@ def test_a_supervisor_that_comes_later_tells_of_it_too(tmp_path: Path) -> None:
             "[]",
             "5",
             '"pid"',
-            "[" * 99999,
+            "[" * 9999,
         ),
     ],
     ids=lambda line: line[:30],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +46,12 @@ def test_a_generator_from_which_a_package_drew_cannot_be_told(before: tuple[Any,
     generator = random.Random()
     generator.random()
     assert seed.find(before).problem == "importing it leaves a Random whose seed is not known"
+
+
+def test_names_of_temporary_files_are_left_alone_since_each_process_has_its_own(before: tuple[Any, ...]) -> None:
+    names = tempfile._RandomNameSequence()  # type: ignore[attr-defined]  # `multiprocessing` has one of its own
+    next(names)
+    assert seed.find(before).problem == ""
 
 
 @pytest.mark.parametrize("draws", [0, 1, 623, 624, 625, 50_000])
