@@ -108,7 +108,7 @@ def command(
             report = rehearsal.see(within)
             passed = show_report(folder, report, Bounds(within, steps_lost), form)
         else:
-            print_line(f"drumline: {rehearsal.too_late} before the moment came; nobody was hurt", err=True)
+            print_line(f"drumline: {rehearsal.too_late} before the moment came; no replica was harmed", err=True)
     finally:
         if is_own and not keep and not read_state(folder).phase.is_final:
             stop_run(folder, force=True)

@@ -128,10 +128,10 @@ def follow(
     at_leisure: Callable[[], object] | None = None,
     when_failing: Callable[[], object] | None = None,
 ) -> None:
-    """Show a run until it ends; raise EngineError if nobody looks after it any more.
+    """Show a run until it ends; raise EngineError if it has no supervisor any more.
 
-    Logs are looked at now and then; the end is not waited for: the supervisor's connection closes with it. What may be
-    done `at_leisure` is done once, when everybody runs and has said all for now. `when_failing` is called once, as soon
+    Logs are read at intervals; the end is noticed at once, since the supervisor's connection closes with it.
+    `at_leisure` is called once, when all replicas run and their logs are shown. `when_failing` is called once, as soon
     as it is known why the run fails, if its replicas take more than a moment to end after that.
     """
     failing_since = None

@@ -49,7 +49,7 @@ def _is_only_looked_at(descriptor: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the lock at this moment; nothing holds one that is no regular file."""
+    """Return whether the lock is held at this moment; what is no regular file is never locked."""
     try:
         descriptor = open_file(path, os.O_RDONLY)
     except OSError as error:

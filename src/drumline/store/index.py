@@ -147,7 +147,7 @@ def clean_text(text: str) -> str:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    # sqlite would let everybody read it, and would follow a link.
+    # sqlite would make it readable for all users, and would follow a link.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     return sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)
 

@@ -1,8 +1,8 @@
 """Whether what is on disk can be trusted: drumline runs commands and interpreters that it finds in its folders.
 
 The rules are those of sshd for `authorized_keys`: a folder, and each folder and link on the way to it, belongs to this
-user or to root, and nobody else can write it. In a parent with the sticky bit, such as /tmp, others can create entries
-but not replace those of this user. Root trusts no folder of a user, since it would run that user's commands.
+user or to root, and no other user can write it. In a folder with the sticky bit, such as /tmp, others can create
+entries but not replace those of this user. Root trusts no folder of a user, since it would run that user's commands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def require_trusted(path: str, variable: str, files: Iterable[str] = ()) -> None
     if reason:
         raise EngineError(
             f"the folder {printable(path)} is not used, since others could have changed it: {printable(reason)}",
-            hint=f"set {variable} to a folder that belongs to you and that only you can write",
+            hint=f"set {variable} to a folder that only you can write, or `chmod go-w` this one if you trust its content",
         )
 
 

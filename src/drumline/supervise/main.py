@@ -105,7 +105,7 @@ def supervise(
         loop.turn()
         supervisor.settle()
     acknowledge("ok")  # a run may be over sooner than it is shown
-    engine.release(forced=supervisor.state.forced)  # first: somebody may wait for it
+    engine.release(forced=supervisor.state.forced)  # first: another run may wait for it
     rounds.finish()
     supervisor.leave()
     control.close()

@@ -24,7 +24,7 @@ def refused(path: Path, variable: str = "DRUMLINE_HOME") -> str:
     """Return why a folder is not used."""
     with pytest.raises(EngineError) as error:
         trust.require_trusted(str(path), variable)
-    assert error.value.hint == f"set {variable} to a folder that belongs to you and that only you can write"
+    assert error.value.hint.startswith(f"set {variable} to a folder that only you can write, or `chmod go-w` this one")
     head, _, reason = error.value.message.partition(": ")
     assert head == f"the folder {path} is not used, since others could have changed it"
     return reason

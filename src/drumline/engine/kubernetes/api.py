@@ -81,7 +81,7 @@ class Api:
             return await self._existing(kind, name_of(an_object))
 
     async def _existing(self, kind: str, name: str) -> Object:
-        """Read an object that is there; whoever may not read a kind may list it."""
+        """Read an object that is there; list its kind where reading is not allowed."""
         try:
             return await self.read(kind, name)
         except RefusedError as error:

@@ -37,7 +37,7 @@ _STAY = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -
 
 
 def _visitor(plan: Plan, unique: str, token: str) -> Object:
-    """The pod; it carries no label of the run's, so that nobody waits for it or counts it.
+    """The pod; it carries no label of the run's, so that it is neither waited for nor counted.
 
     The token tells it from a pod that another user has created under its name.
     """

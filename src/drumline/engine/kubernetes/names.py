@@ -168,7 +168,7 @@ def labels_of_group(plan: Plan, group: Group, attempt: int) -> dict[str, str]:
 
 
 def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
-    """Whose a pod says it is, by its labels; None if it is nobody's of this run, or its labels make no sense.
+    """Whose a pod says it is, by its labels; None if it is not of this run, or its labels make no sense.
 
     Every user of the namespace can write labels: whether a pod is the run's, `Ownership` says. A JobSet counts its own
     restarts from the attempt in which it was made.

@@ -139,7 +139,7 @@ class Orders:
             if found := await self._ownership.list(kind):
                 for each in found:
                     metadata = each["metadata"]
-                    if not metadata.get("ownerReferences"):  # nobody else deletes it
+                    if not metadata.get("ownerReferences"):  # nothing else deletes it
                         await self._api.delete(kind, name_of(each), uid=metadata["uid"])
                     elif kind == "Pod" and is_silent(each) and is_to_go(each):  # its node never says so
                         await self._api.delete(kind, name_of(each), grace_seconds=0, uid=metadata["uid"])

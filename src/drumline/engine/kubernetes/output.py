@@ -164,7 +164,7 @@ class ClusterOutput:
                     name = next(iter(left.values()))
                     raise EngineError(
                         f"the claim {name} is asked to go and does not",
-                        hint=f"somebody has it: `{api.where.kubectl} describe pvc {name} -n {api.namespace}`",
+                        hint=f"a pod uses it: `{api.where.kubectl} describe pvc {name} -n {api.namespace}`",
                     )
                 await asyncio.sleep(0.2 if left else 0)
 

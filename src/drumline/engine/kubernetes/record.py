@@ -47,8 +47,8 @@ class Record:
     def renew(self) -> None:
         """Have a key for a new owner; whatever was marked for one before is the run's no longer.
 
-        A key stays as long as no owner is known that has it: whoever was to create that may have been killed, and the
-        owner may appear later.
+        A key stays as long as no owner is known that has it: the supervisor that was to create it may have been killed,
+        and the owner may appear later.
         """
         if self.key and not self.owner_uid:
             return

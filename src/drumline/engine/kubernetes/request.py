@@ -1,4 +1,4 @@
-"""Requests to a cluster's API server: made again while nobody answers, and judged by what the answer says.
+"""Requests to a cluster's API server: made again while there is no answer, and judged by what the answer says.
 
 An answer is read into memory up to a bound, whatever length it announces: a node or another user may have written it.
 """

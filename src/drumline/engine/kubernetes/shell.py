@@ -75,7 +75,7 @@ async def execute(
                     with suppress(asyncio.CancelledError, HTTPXWSException, CUT):
                         await feeding
     except WebSocketUpgradeError as error:
-        # Its body is gone; whoever asks in plain HTTP is refused in the same words.
+        # Its body is gone; the same request in plain HTTP is refused in the same words.
         answer = await api.read_refusal(path, tuple(params))
         raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
     except (HTTPXWSException, CUT) as error:
@@ -92,7 +92,7 @@ async def _listen(session: AsyncWebSocketSession, stdout: Write, stderr: Write) 
             data = await session.receive_bytes()
         except WebSocketDisconnect as gone:
             said = text(gone.reason)
-            raise EngineError(f"the command ended and nobody said how{f': {said}' if said else ''}") from None
+            raise EngineError(f"the command ended without an exit status{f': {said}' if said else ''}") from None
         channel, rest = data[:1], data[1:]
         if channel == bytes([_STDOUT]) and rest:
             await stdout(rest)
@@ -117,7 +117,7 @@ def read_status(content: bytes) -> int:
         code = number(cause.get("message"), default=-1)
         if cause.get("reason") == "ExitCode" and code is not None and 0 < code <= _LARGEST_CODE:
             return code
-    raise EngineError(f"the command could not be run: {text(status.get('message')) or 'nobody said why'}")
+    raise EngineError(f"the command could not be run: {text(status.get('message')) or 'no reason was given'}")
 
 
 async def _feed(session: AsyncWebSocketSession, given: AsyncIterator[bytes]) -> None:

@@ -145,7 +145,7 @@ class There:
 
         pause = Pause(_HURRY_SECONDS)
         await asyncio.sleep(grace_seconds)
-        with suppress(DrumlineError, TimeoutError):  # who may not, or cannot, waits
+        with suppress(DrumlineError, TimeoutError):  # where that is not allowed or possible, the end is waited for
             while True:
                 try:
                     async with asyncio.timeout(_HURRY_SECONDS):

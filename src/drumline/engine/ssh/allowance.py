@@ -7,7 +7,7 @@ _SECONDS_EACH = 10.0
 
 
 class Allowance:
-    """Counts what one host has said that nobody asked for."""
+    """Counts what one host has sent without being asked."""
 
     def __init__(self, now: float) -> None:
         self._left = float(_AT_ONCE)

@@ -164,7 +164,7 @@ class Link:
         """Close the connection: the host has broken the protocol."""
         if self._talk and not self._refused.done():
             self._refused.set_exception(error)
-            self._refused.exception()  # nobody may be waiting for it
+            self._refused.exception()  # it may not be awaited
 
     async def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         """Say this; raise AwayError if nobody is there."""

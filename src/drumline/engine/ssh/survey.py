@@ -50,14 +50,14 @@ class Survey:
         yield from self._lives.used()
 
     def pulses(self) -> Iterator[Pulse]:
-        """What everybody has done so far."""
+        """Return what all replicas have done so far."""
         for link, answer in self._ask_all({"do": "pulses"}, PulsesAnswer):
             for life, each in _by_life(answer.pulses).items():
                 if self._is_given(link, life):
                     yield each
 
     def sockets(self) -> Iterator[Sockets]:
-        """On which ports everybody listens, and to whom it is connected."""
+        """Return on which ports replicas listen, and where they are connected."""
         for link, answer in self._ask_all({"do": "sockets"}, SocketsAnswer):
             living = {each.life.replica for each in self._lives.of(link.host.name)}
             for each in {each.replica: each for each in answer.sockets}.values():

@@ -1,4 +1,4 @@
-"""What only the first version of TFJob has: roles as a list, servers that are not said, and who decides the end."""
+"""What only the first version of TFJob has: a list of roles, unnamed servers, and which replica decides the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server(part: Part, image: Part | None, draft: Draft) -> Pod:
 
 
 def read_end(spec: Part, roles: Collection[str], draft: Draft) -> None:
-    """Put who decides the end of the run, and whether there is a TensorBoard."""
+    """Put which replica decides the end of the run, and whether there is a TensorBoard."""
     policy = spec.take("terminationPolicy")
     chief = policy.take("chief") if policy else None
     name = chief.take("replicaName") if chief else None

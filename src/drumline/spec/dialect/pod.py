@@ -175,7 +175,7 @@ class _Container:
         if name and name.text() == PORT:
             self.said["port"] = port.whole(), port.spot
         else:
-            said = f"port {port.text()} is not declared: whoever can reach the pod can reach it"
+            said = f"port {port.text()} is not declared: it is reachable wherever the pod is"
             self.draft.lose(each.spot, said)
         for rest in each.left():
             self.draft.lose(rest.spot, "is not carried over")
