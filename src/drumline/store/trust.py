@@ -33,7 +33,7 @@ def require_trusted(path: str, variable: str, files: Iterable[str] = ()) -> None
     if reason:
         raise EngineError(
             f"the folder {printable(path)} is not used, since others could have changed it: {printable(reason)}",
-            hint=f"set {variable} to a folder that only you can write, or `chmod go-w` this one if you trust its content",
+            hint=f"set {variable} to a folder that only you can write, or `chmod go-w` this one if you trust its files",
         )
 
 
