@@ -7,9 +7,10 @@ import re
 from typing import NamedTuple
 
 _NAME = re.compile(r"(?:\A|(?<=[\s;&|(]))TF_CONFIG=")
-# What may stand before it: other variables, and the words that set one.
-_BEFORE = re.compile(r"(?:export|declare|typeset|set|env|local|-\w+|[A-Za-z_]\w*=\S*|[\s;&|(])*")
-_SETS_ONLY = re.compile(r"(?:export|declare|typeset|set|local)\b[^;&|\n]*\Z")
+# What may stand before it: other variables, and the words that set one. Each word ends at a separator, so that a line
+# can be read in one way only.
+_BEFORE = re.compile(r"[\s;&|(]*(?:(?:export|declare|typeset|set|env|local|-\w+|[A-Za-z_]\w*=[^\s;&|(]*)[\s;&|(]+)*")
+_SETS_ONLY = re.compile(r"\b(?:export|declare|typeset|set|local)\b")
 
 
 class Assignment(NamedTuple):
@@ -28,7 +29,8 @@ def read_assignment(text: str) -> Assignment | None:
         return Assignment(*_split_json(text[name.end() :]))
     value, end = _read_word(text, name.end())
     rest = text[end:]
-    if _SETS_ONLY.search(text[: name.start()]):  # what follows in its own command are variables as well
+    own_command = re.split(r"[;&|\n]", text[: name.start()])[-1]
+    if _SETS_ONLY.search(own_command):  # what follows in it are variables as well
         rest = re.sub(r"\A[^;&|\n]*", "", rest)
     return Assignment(value, _command(rest))
 

@@ -65,3 +65,8 @@ def test_the_value_is_the_one_that_a_shell_sets(inside: str, quotes: str) -> Non
         ["sh", "-c", f"export TF_CONFIG={quoted}; printenv TF_CONFIG"], capture_output=True, text=True, check=True
     )
     assert read == Assignment(printed.stdout.removesuffix("\n"), "")
+
+
+@pytest.mark.parametrize("unit", ["a=", "a=;", "export ", "-a ", "a=a ", "( "])
+def test_a_long_line_is_read_in_one_way_only(unit: str) -> None:
+    assert read_assignment(f"{unit * 5000} X TF_CONFIG='{JSON}'") is None
