@@ -384,7 +384,8 @@ def test_an_answer_that_is_not_ascii_is_refused(tmp_path: Path) -> None:
 
 
 _ASK = """
-import asyncio, resource, sys
+import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from drumline.engine.project.carry import ask
 from drumline.errors import EngineError
@@ -397,10 +398,11 @@ class Host:
         return SimpleNamespace(code=0, out=out, err="")
 
 asyncio.run(ask(Host(), "python3", "offer", {}))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+# not ru_maxrss: after an exec it still counts the memory of the process that started this one
+print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 
 
 def test_an_answer_takes_little_more_memory_than_what_is_in_it() -> None:
     done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 320  # MiB
+    assert int(done.stdout) >> 10 < 320  # MiB
