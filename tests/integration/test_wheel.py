@@ -113,28 +113,35 @@ sys.exit(0 if os.path.exists("pass") else 3)
 
 
 class Tool:
-    """drumline as `uv tool install` installs it, and a virtual environment that has what a script imports.
+    """drumline as `uv tool` or `pipx` installs it, and a virtual environment that has what a script imports.
 
     They are of different versions of Python, where this machine has two.
     """
 
-    def __init__(self, folder: Path, wheel: Path) -> None:
+    def __init__(self, installer: str, folder: Path, wheel: Path) -> None:
         version = list(PYTHONS)[-1]
         asked = [str(ROOT / "scripts" / "pythons"), "--wheels", version]
         needs = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        uv = [str(Path(sys.executable).parent / "uv"), "--quiet", "--no-config", "--no-cache", "--offline"]
+        bin_dir = Path(sys.executable).parent
         system = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
-        self.env = {
-            "PATH": f"{folder / 'bin'}:{system}",
-            "HOME": str(folder),
-            "DRUMLINE_HOME": str(folder / "home"),
-            "UV_TOOL_DIR": str(folder / "tools"),
-            "UV_TOOL_BIN_DIR": str(folder / "bin"),
-        }
-        install = ["tool", "install", "--python", PYTHONS[version], "--no-index", "--find-links", needs, str(wheel)]
-        subprocess.run([*uv, *install], env=self.env, check=True)
+        self.env = {"PATH": f"{folder / 'bin'}:{system}", "HOME": str(folder), "DRUMLINE_HOME": str(folder / "home")}
+        offline = {"UV_OFFLINE": "1", "UV_NO_INDEX": "1", "UV_FIND_LINKS": needs, "UV_NO_CACHE": "1"}
+        if installer == "uv":
+            words = ["uv", "tool", "install"]
+            folders = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
+        else:
+            words = ["pipx", "install", "--backend", "uv"]  # its other backend asks the network for a newer pip
+            folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
+        subprocess.run(
+            [str(bin_dir / words[0]), *words[1:], "--python", PYTHONS[version], str(wheel)],
+            env={**self.env, **offline, **folders, "PATH": f"{bin_dir}:{system}"},
+            capture_output=True,
+            check=True,
+        )
+        self.own = (folder / "bin" / "drumline").resolve().parent / "python"
         self.active = folder / "active"
-        subprocess.run([*uv, "venv", "--python", next(iter(PYTHONS.values())), str(self.active)], check=True)
+        make = [str(bin_dir / "uv"), "--quiet", "--no-config", "--no-cache", "--offline", "venv", "--python"]
+        subprocess.run([*make, next(iter(PYTHONS.values())), str(self.active)], check=True)
         (packages,) = self.active.glob("lib/python3*/site-packages")
         (packages / "marker.py").touch()
         self.activated = {"VIRTUAL_ENV": str(self.active), "PATH": f"{self.active / 'bin'}:{self.env['PATH']}"}
@@ -158,9 +165,9 @@ class Tool:
         return done.returncode, done.stdout
 
 
-@pytest.fixture(scope="module")
-def tool(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
-    found = Tool(tmp_path_factory.mktemp("tool"), wheel)
+@pytest.fixture(scope="module", params=["uv", "pipx"])
+def tool(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
+    found = Tool(request.param, tmp_path_factory.mktemp("tool"), wheel)
     yield found
     found("drumline warm stop")
 
@@ -191,12 +198,11 @@ def test_installed_as_a_tool_it_runs_scripts_with_the_python_of_the_active_envir
 
 def test_installed_as_a_tool_without_an_active_environment_it_says_which_python_lacks_a_module(tool: Tool) -> None:
     (tool.project / "drumline.yml").write_text("project: digits\nframework: plain\nrun: python train.py\n")
-    own = next((tool.project.parent / "tools").glob("*/bin/python"))
-    code, said = tool(f"{own} -m drumline train", activated=False)
+    code, said = tool(f"{tool.own} -m drumline train", activated=False)
     assert code == 1
     joined = " ".join(said.replace("┃", "").split())
     assert (
-        f"the Python that ran this, {own} (drumline's own, since no environment is active), has no `marker`" in joined
+        f"the Python that ran this, {tool.own} (drumline's own, since no environment is active), has no `marker`" in joined
     )
 
 
