@@ -201,9 +201,8 @@ def test_installed_as_a_tool_without_an_active_environment_it_says_which_python_
     code, said = tool(f"{tool.own} -m drumline train", activated=False)
     assert code == 1
     joined = " ".join(said.replace("┃", "").split())
-    assert (
-        f"the Python that ran this, {tool.own} (drumline's own, since no environment is active), has no `marker`" in joined
-    )
+    own = f"{tool.own} (drumline's own, since no environment is active)"
+    assert f"the Python that ran this, {own}, has no `marker`" in joined
 
 
 def test_an_environment_of_the_run_is_made_from_the_python_of_the_active_environment(tool: Tool) -> None:

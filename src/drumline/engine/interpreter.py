@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.protocol import Interpreter
+from drumline.errors import InputError
 
 # Where systems keep their own programs. A `python` there belongs to no environment.
 _SYSTEM = {
@@ -54,6 +55,16 @@ def has_drumline(interpreter: Interpreter, environ: Mapping[str, str]) -> bool:
     library = Path(interpreter.folder).parent / "lib"
     patterns = ("site-packages/drumline-*.dist-info", "dist-packages/drumline-*.dist-info")
     return any(next(library.glob(f"python3*/{pattern}"), None) for pattern in patterns)
+
+
+def require_interpreter(interpreter: Interpreter, commands: Iterable[tuple[str, ...]]) -> None:
+    """Raise InputError if this Python is gone, unless every command names its program by an absolute path."""
+    if os.access(interpreter.path, os.X_OK) or all(os.path.isabs(argv[0]) for argv in commands):  # noqa: PTH117
+        return
+    raise InputError(
+        f"the Python of this run's launch is gone: {interpreter.path} ({interpreter.reason})",
+        hint="create its environment again at that path, or start a new run with `drumline train`",
+    )
 
 
 def _search_path(environ: Mapping[str, str], own: str) -> str:

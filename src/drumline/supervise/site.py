@@ -30,11 +30,10 @@ def site_of(directory: str | Path, python: Interpreter | None = None) -> Site:
 
 
 def site_of_run(folder: RunFolder) -> Site:
-    """The site of a run that was launched before, with the Python of its launch if that is still there."""
+    """The site of a run that was launched before, with the Python of its launch, whether that is still there or not."""
     facts = read_facts(folder)
     known = read_python(facts)
-    python = Interpreter(*known) if known and os.access(known[0], os.X_OK) else None
-    return site_of(facts.get("directory", "."), python)
+    return site_of(facts.get("directory", "."), Interpreter(*known) if known else None)
 
 
 def _base() -> str:

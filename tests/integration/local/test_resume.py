@@ -206,3 +206,45 @@ def test_what_was_not_made_when_a_run_was_ended_is_made_when_it_goes_on(house: H
     assert "prepared" in answer.out
     assert len(house.numbers("up")) == 2
     assert (run.path / "attempts" / "0" / "prepare+1" / "log").exists()
+
+
+def make_environment(house: House) -> dict[str, str]:
+    """Make a virtual environment whose `python` is a script; return what activates it."""
+    python = house.project / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (python.parent.parent / "pyvenv.cfg").touch()
+    python.write_text("#!/bin/sh\n[ $1 = train.py ] || exit\n[ -e $HERE/gone ] && rm -r $HERE/venv\n[ -e $HERE/pass ]\n")
+    python.chmod(0o755)
+    return {"VIRTUAL_ENV": f"{house.project}/venv", "PATH": f"{python.parent}:{house.env['PATH']}"}
+
+
+def test_a_run_whose_python_is_gone_is_not_resumed_with_another_one(house: House) -> None:
+    house.write_spec("run: python train.py")
+    assert house.run("train", env=make_environment(house)).code == 1
+    shutil.rmtree(house.project / "venv")
+    refused = house.run("resume", "1")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        f"error: the Python of this run's launch is gone: {house.project}/venv/bin/python (the active virtual"
+        " environment)\nhint: create its environment again at that path, or start a new run with `drumline train`\n"
+    )
+    make_environment(house)
+    house.write("pass", "")
+    assert house.run("resume", "1").code == 0
+
+
+def test_a_restart_whose_python_is_gone_fails_with_its_path(house: House) -> None:
+    house.write("gone", "")
+    house.write_spec("run: python train.py\nrestart: 3")
+    answer = house.run("train", env=make_environment(house))
+    assert answer.code == 1
+    assert f"the Python of this run's launch is gone: {house.project}/venv/bin/python" in answer.out
+
+
+def test_a_run_that_names_its_program_by_its_path_is_resumed_without_the_python_of_its_launch(house: House) -> None:
+    house.write("test.sh", "[ -e $HERE/pass ]\n")
+    house.write_spec(f"run: /bin/sh {house.project}/test.sh")
+    assert house.run("train", env=make_environment(house)).code == 1
+    shutil.rmtree(house.project / "venv")
+    house.write("pass", "")
+    assert house.run("resume", "1").code == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from drumline.engine.interpreter import has_drumline
+from drumline.engine.interpreter import has_drumline, require_interpreter
 from drumline.engine.local.claim import Ports
 from drumline.engine.local.environment import complete
 from drumline.engine.local.life import Life
@@ -75,6 +75,8 @@ class LocalEngine:
         running = self._processes
         all_begun = running and keep and all(running.has_begun(each.id, attempt) for each in plan.replicas)
         python = None if all_begun else self._python_of(plan)  # who goes on needs none, whatever became of it
+        if plan.environment is None and self._site.python and not all_begun:
+            require_interpreter(self._site.python, (each.argv for each in plan.replicas))
         if running is None:
             division = self._room.look(plan)
         else:
