@@ -15,6 +15,7 @@ from drumline.cli.terminal import json_lines
 from drumline.cli.text import rounded, span, table, utc
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
+from drumline.run.stall import describe_stall
 from drumline.run.unit import describe_revival
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
@@ -54,7 +55,7 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
         "State": state,
         "Started": f"{utc(run.started_at)}, {span(now.at - run.started_at, parts=1)} ago" if run.started_at else "",
         "Duration": "" if duration is None else span(duration),
-        "Stalled": details.stalled,
+        "Stalled": describe_stall(details.run.stalled) if details.run.stalled else "",
         "Goodput": describe_goodput(details.goodput),
         "Parameters": parameters,
         "Python": str(details.plan.environment) if details.plan.environment else "",
@@ -172,7 +173,6 @@ def _data(details: RunDetails) -> dict[str, object]:
     run = details.run.summary.id
     return {
         "cause": card_data(run, details.card),
-        "stalled": details.stalled or None,
         **run_data(details.run, details.chief_standing),
         "environment": details.plan.environment and details.plan.environment._asdict(),
         "python": details.python and {"path": details.python[0], "reason": details.python[1]},

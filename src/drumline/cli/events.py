@@ -134,7 +134,7 @@ def _words(event: Event, *, some: bool) -> str:
         case StacksTaken():
             return f"has its stacks saved: {event.message}" if event.message else "has its stacks saved"
         case StepsStalled():
-            return f"is stalled: {describe_stall(event, event.seconds)}"
+            return f"is stalled: {describe_stall(event)}"
         case StepsResumed():
             return "takes steps again" if event.step is None else f"takes steps again: step {event.step}"
         case StopRequested():

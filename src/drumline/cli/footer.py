@@ -7,6 +7,7 @@ import time
 from drumline.cli.progress import sum_up
 from drumline.cli.text import span
 from drumline.plan.types import Plan
+from drumline.run.stall import describe_stall
 from drumline.run.state import Phase, RunState
 from drumline.store.folder import RunFolder
 from drumline.store.launch import read_facts
@@ -35,7 +36,7 @@ class Footer:
 
     def text(self) -> str:
         """One line; empty while nothing is known."""
-        stage = (self._feed.state.phase, self._feed.state.ending)
+        stage = (self._feed.state.phase, self._feed.state.ending, self._feed.state.stalled)
         if time.monotonic() >= self._next or stage != self._stage:
             self._stage = stage
             before = time.process_time()  # what it costs, and not what others make it wait
@@ -49,6 +50,8 @@ class Footer:
         return (self._far() if not ending else "") or self._wait(time.monotonic())
 
     def _far(self) -> str:
+        if stalled := self._feed.stalled(time.time()):
+            return f"run {self._run}: stalled: {describe_stall(stalled)}"
         chief = self._feed.plan.chief
         found = read_standings(self._feed.lives(), self._output, None, time.time())
         behind = [f"{self._run}.{name}" for name, standing in found.items() if standing.is_behind]

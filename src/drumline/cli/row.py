@@ -8,6 +8,7 @@ from drumline.cli.text import rounded, utc
 from drumline.view.runs import RunRow
 
 if TYPE_CHECKING:
+    from drumline.run.event import StepsStalled
     from drumline.view.standing import Standing
 
 
@@ -37,6 +38,18 @@ def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]
         "parameters": json.loads(run.parameters),
         "supervisor_gone": row.supervisor_gone,
         "progress": progress_data(standing),
+        "stalled": row.stalled and _stall_data(run.id, row.stalled),
+    }
+
+
+def _stall_data(run: str, stalled: StepsStalled) -> dict[str, object]:
+    from drumline.run.stall import describe_stall  # noqa: PLC0415 - few runs are stalled
+
+    return {
+        "seconds": rounded(stalled.seconds),
+        "step": stalled.step,
+        "replica": f"{run}.{stalled.replica}" if stalled.replica else None,
+        "message": describe_stall(stalled),
     }
 
 

@@ -78,7 +78,11 @@ def _standing(home: str, row: RunRow, now: Moment) -> Standing | None:
 
 
 def _note(home: str, row: RunRow, now: Moment) -> str:
-    """What should be known, and how far the run is if it goes on and nothing is amiss."""
+    """Return what should be known, and how far the run is if it goes on; of a stalled one, since when it is."""
+    if row.stalled and not row.supervisor_gone:
+        from drumline.run.stall import describe_stall  # noqa: PLC0415 - few runs are stalled
+
+        return "; ".join(part for part in (note(row), f"stalled: {describe_stall(row.stalled)}") if part)
     standing = None if row.supervisor_gone else _standing(home, row, now)
     if standing is None:
         return note(row)

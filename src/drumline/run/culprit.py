@@ -108,7 +108,7 @@ def find_culprit(activities: Mapping[ReplicaId, Activity]) -> Blame:
             return Blame(found[0], _sentence(found, waits, line))
     if waits and len(waits) == len(line):
         words = {line[name].word for name in waits}
-        together = f"everybody waits in {words.pop()}" if len(words) == 1 and len(waits) > 1 else _each(waits, line)
+        together = f"each replica waits in {words.pop()}" if len(words) == 1 and len(waits) > 1 else _each(waits, line)
         return Blame(None, together)
     return Blame(None, _each(list(line), line))  # of equals nobody is to blame more than the others
 
@@ -124,7 +124,7 @@ def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapp
 
 def _each(names: Sequence[ReplicaId], line: Mapping[ReplicaId, Activity]) -> str:
     if len(names) > 1 and len({line[name] for name in names}) == 1:
-        return f"everybody {_says(line[names[0]])}"
+        return f"each replica {_says(line[names[0]])}"
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(f"{name} {_says(line[name])}" for name in names[:_MOST_NAMED]) + more
 

@@ -34,8 +34,8 @@ def is_stalled(gaps: Gaps, now: float) -> bool:
     return now - gaps.at_seconds >= max(SHORTEST_SECONDS, TIMES_LONGEST * gaps.longest_seconds)
 
 
-def describe_stall(event: StepsStalled, seconds: float) -> str:
+def describe_stall(event: StepsStalled) -> str:
     """`no step for 4m, since step 30; worker.1 is in spin (train.py:12), worker.0 waits in all_reduce`."""
     since = "" if event.step is None else f", since step {event.step}"
     where = f"; {event.message}" if event.message else ""
-    return f"no step for {span(seconds)}{since}{where}"
+    return f"no step for {span(event.seconds)}{since}{where}"

@@ -22,7 +22,7 @@ else:
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERSION = 1
+VERSION = 2
 PATIENCE_SECONDS = 1.0  # for whoever else writes at this moment
 
 T = TypeVar("T")
@@ -53,6 +53,8 @@ class Summary(NamedTuple):
     parameters: str  # JSON
     journal_bytes: int
     journal_changed_ns: int
+    stalled: str = ""  # the event of a run that takes no steps, as JSON
+    stalled_at: float | None = None  # when it took the last one
 
     @property
     def stamp(self) -> tuple[int, int]:

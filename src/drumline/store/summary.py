@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Plan
+from drumline.run.codec import event_to_data
 from drumline.run.event import ReplicaStarted
 from drumline.run.failure import describe_end
 from drumline.run.machine import step
@@ -67,6 +69,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
     plan, records, state, started, finished = history
     facts = read_facts(folder)
     ending = state.ending if state.phase.is_final else None
+    stalled, stalled_at = _stall(records, state)
     return Summary(
         id=folder.id,
         number=int(folder.id) if folder.id.isdecimal() else 0,
@@ -90,7 +93,17 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         parameters=json.dumps(dict(plan.parameters)),
         journal_bytes=0,
         journal_changed_ns=0,
+        stalled=stalled,
+        stalled_at=stalled_at,
     )
+
+
+def _stall(records: Sequence[Record], state: RunState) -> tuple[str, float | None]:
+    """Return the event of a run that takes no steps, as JSON, and when it took the last one."""
+    told = next((record for record in reversed(records) if record.event is state.stalled), None)
+    if state.stalled is None or state.ending or told is None:
+        return "", None
+    return json.dumps(event_to_data(state.stalled)), told.at - state.stalled.seconds
 
 
 def _describe_ending(run: str, ending: Ending) -> str:

@@ -131,6 +131,7 @@ class Feed:
         self._since = since
         self._offset = 0
         self._moment = 0.0  # of the last record; the clock on the wall may go back, a run does not
+        self._stalled_at = 0.0  # when a stalled run took its last step
         self._held: list[Item] = []
         self._logs: dict[tuple[ReplicaId, int, int], _Log] = {}  # by replica, attempt and incarnation
 
@@ -144,12 +145,21 @@ class Feed:
         """The cause of a run that has failed or fails for good, as soon as it is known."""
         return final_cause(self.plan, self.state)
 
+    def stalled(self, now: float) -> StepsStalled | None:
+        """Return the stall of a run that takes no steps, its `seconds` up to now; None of any other."""
+        stalled = self.state.stalled
+        if stalled is None or self.state.ending:
+            return None
+        return stalled._replace(seconds=max(stalled.seconds, now - self._stalled_at))
+
     def poll(self, now: float) -> list[Item]:
         """Return what happened since the last time, in order; call again until nothing comes."""
         records, self._offset = read_records(self._folder.journal_file, self._offset)
         items = self._held
         for record in records:
             self._moment = max(self._moment, record.at)
+            if isinstance(record.event, StepsStalled):
+                self._stalled_at = self._moment - record.event.seconds
             items.extend(self._changes(record, self._moment))
         logs = [log for log in self._logs.values() if not log.done]
         size = max(_BYTES_OF_EACH, _BYTES_OF_ALL // max(1, len(logs)))
@@ -304,7 +314,7 @@ def _returns(replica: ReplicaId, state: RunState, old: ReplicaState) -> bool:
 def _steps(before: RunState, after: RunState, event: Event) -> list[str]:
     """Whether the run takes no steps any more, or takes some again."""
     if isinstance(event, StepsStalled) and after.stalled is event:
-        return [f"Warning: stalled: {describe_stall(event, event.seconds)}"]
+        return [f"Warning: stalled: {describe_stall(event)}"]
     if isinstance(event, StepsResumed) and before.stalled and not after.stalled:
         return [f"no longer stalled: a step after {span(event.at_seconds - before.stalled.at_seconds)}"]
     return []

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.goodput import Goodput
-from drumline.run.stall import describe_stall
 from drumline.run.state import Phase, Revival, RunState
 from drumline.run.traces import ERROR, PLACES, trace_dir
 from drumline.runtime.errors import Error, read_error
@@ -73,7 +72,6 @@ class RunDetails(NamedTuple):
     folder: str
     chief_standing: Standing = Standing()
     tensorboard: TensorBoardRow | None = None  # None if there was none
-    stalled: str = ""  # for how long it has taken no step, since which, and where its replicas are
     goodput: Goodput | None = None  # None before anybody looks after it
     card: Card | None = None  # why it failed, if it did
     origin: Origin | None = None  # where its output comes from, if that is another machine
@@ -126,19 +124,11 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         folder=str(folder.path),
         chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
-        stalled=_stalled(history.records, state, now),
         goodput=read_goodput(folder, history, now),
         origin=_origin(folder) if plan.hosts else None,
         python=python_of_launch(folder, plan),
         card=make_card(folder, plan, history.records, state, {row.id: row.standing for row in rows}),
     )
-
-
-def _stalled(records: list[Record], state: RunState, now: Moment) -> str:
-    told = next((record for record in reversed(records) if record.event is state.stalled), None)
-    if state.stalled is None or state.ending or told is None:
-        return ""
-    return describe_stall(state.stalled, state.stalled.seconds + now.seconds_since(moment_of(told)))
 
 
 def _origin(folder: RunFolder) -> Origin | None:

@@ -18,6 +18,8 @@ from drumline.store.index import Index, Summary, UnusableIndexError, spell_direc
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from drumline.run.event import StepsStalled
+
 
 class RunRow(NamedTuple):
     """One run as it stands."""
@@ -25,6 +27,7 @@ class RunRow(NamedTuple):
     summary: Summary
     duration_seconds: float | None  # so far, if it goes on
     supervisor_gone: bool
+    stalled: StepsStalled | None = None  # it takes no steps; `seconds` is up to now
 
 
 class Listing(NamedTuple):
@@ -55,7 +58,20 @@ def make_row(summary: Summary, now: Moment, *, supervised: bool) -> RunRow:
     if not summary.is_final and summary.started_at is not None:
         started = Moment(summary.started_at, summary.started_since_boot or 0.0, summary.started_boot or "")
         duration = now.seconds_since(started)
-    return RunRow(summary, duration, supervisor_gone=not (summary.is_final or supervised))
+    stalled = _stall(summary, now.at) if summary.stalled else None
+    return RunRow(summary, duration, supervisor_gone=not (summary.is_final or supervised), stalled=stalled)
+
+
+def _stall(summary: Summary, now: float) -> StepsStalled | None:
+    import json  # noqa: PLC0415 - few runs are stalled
+
+    from drumline.run.codec import event_from_data  # noqa: PLC0415
+    from drumline.run.event import StepsStalled  # noqa: PLC0415
+
+    event = event_from_data(json.loads(summary.stalled))
+    if not isinstance(event, StepsStalled) or summary.stalled_at is None:
+        return None
+    return event._replace(seconds=max(event.seconds, now - summary.stalled_at))
 
 
 class _Reader:

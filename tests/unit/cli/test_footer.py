@@ -1,12 +1,18 @@
-"""What the last line of a terminal says while there is nothing to show for a run yet."""
+"""What the last line of a terminal says of a run that is stalled, or has nothing to show yet."""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
-from drumline.cli.footer import describe_wait
+from drumline.cli.footer import Footer, describe_wait
 from drumline.plan.types import BUILD, ReplicaId
+from drumline.run.event import StepsResumed, StepsStalled
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
+from drumline.view.feed import Feed
+from past import SECOND, append, moments, running, write_run
 from plans import plan_of
 
 WORKERS = [ReplicaId("worker", index) for index in range(3)]
@@ -38,3 +44,17 @@ BUILDING = {BUILD: ReplicaState(Phase.RUNNING)}
 )
 def test_a_run_says_what_it_waits_for(state: RunState, spec: str, words: str) -> None:
     assert describe_wait(plan_of(f"{spec}\nroles: {{worker: 3}}", run="4"), state) == words
+
+
+def test_a_stalled_run_says_for_how_long_since_which_step_and_where_its_replicas_are(tmp_path: Path) -> None:
+    accepted, started, told, later = moments(at=time.time() - 200)
+    stalled = StepsStalled(0, 30, 460.0, 60.0, SECOND, "worker.1 is in spin (train.py:3)")
+    folder = write_run(tmp_path, 4, [*running(accepted, started), (told, stalled)])
+    feed = Feed(folder)
+    feed.poll(time.time())
+    text = Footer(feed, folder).text()
+    assert text.startswith("run 4: stalled: no step for 4m")
+    assert text.endswith(", since step 30; worker.1 is in spin (train.py:3)")
+    append(folder, [(later, StepsResumed(0, 31, 530.0))])
+    feed.poll(time.time())
+    assert "stalled" not in Footer(feed, folder).text()

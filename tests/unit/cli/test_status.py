@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from drumline.run.event import (
     ReplicaExited,
     ReplicaStarted,
     RunAccepted,
+    StepsResumed,
+    StepsStalled,
     SummariesFound,
     TensorBoardServed,
 )
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
+from drumline.store.folder import RunFolder
 from page import Captured, cells, data, status
 from past import NOON, ONE_WORKER, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
 
@@ -101,6 +105,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
         "parameters": {"lr": "0.1"},
         "supervisor_gone": False,
         "progress": NOTHING_KNOWN,
+        "stalled": None,
     }
     assert data(capsys) == [expected]
     assert data(capsys, "4") == {
@@ -143,7 +148,6 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
             "recomputed_steps": None,
             "restarts": [],
         },
-        "stalled": None,
         "python": None,
         "revivals": [],
         "warnings": [],
@@ -255,6 +259,28 @@ def test_how_far_a_run_is_stands_beside_it(home: Path, capsys: Captured) -> None
         ["2/3", "40/100 (behind)", "nan", "1m20s"],
     ]
     os.close(lock)
+
+
+def test_a_stalled_run_says_so_in_the_list_for_how_long_and_since_which_step(home: Path, capsys: Captured) -> None:
+    lock = take_lock(two_that_train(home, "step 30 loss 0.5\n", "step 30 loss 0.5\n"))
+    told = moments(at=time.time() - 200, up=560.0)[1]
+    append(RunFolder(home / "runs" / "4"), [(told, StepsStalled(0, 30, 510.0, 60.0, SECOND, "worker.1 is in spin"))])
+    assert status() == 0
+    assert re.fullmatch(
+        r"stalled: no step for 4m1\ds, since step 30; worker\.1 is in spin", cells(capsys.readouterr().out)[0][-1]
+    )
+    (row,) = data(capsys)
+    assert 250 <= row["stalled"].pop("seconds") < 260
+    assert row["stalled"].pop("message").endswith("since step 30; worker.1 is in spin")
+    assert row["stalled"] == {"step": 30, "replica": "4.worker.1"}
+    assert data(capsys, "4")["stalled"]["replica"] == "4.worker.1"
+    assert status("4") == 0
+    assert re.search(r"Stalled: +no step for 4m1\ds, since step 30; worker\.1 is in spin\n", capsys.readouterr().out)
+    append(RunFolder(home / "runs" / "4"), [(told, StepsResumed(0, 31, 760.0))])
+    assert status() == 0
+    assert cells(capsys.readouterr().out)[0][-1] == "step 30, loss 0.5"
+    assert data(capsys)[0]["stalled"] is None
+    os.close(lock or 0)
 
 
 def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> None:

@@ -126,13 +126,13 @@ SERVES, UNKNOWN, STOPPED = Activity(Doing.SERVES, "join"), Activity(Doing.UNKNOW
         ({FIRST: at("sleep")}, FIRST, "worker.0 is in sleep (train.py:3)"),
         ({FIRST: UNKNOWN}, FIRST, "worker.0 shows no stack"),
         ({FIRST: waits("a"), SECOND: UNKNOWN}, SECOND, "worker.1 shows no stack, worker.0 waits in a"),
-        ({FIRST: waits("a"), SECOND: waits("a")}, None, "everybody waits in a"),
+        ({FIRST: waits("a"), SECOND: waits("a")}, None, "each replica waits in a"),
         (
             {FIRST: waits("a"), SECOND: waits("b")},
             None,
             "worker.0 waits in a (train.py:9), worker.1 waits in b (train.py:9)",
         ),
-        ({FIRST: at("sleep"), SECOND: at("sleep")}, None, "everybody is in sleep (train.py:3)"),
+        ({FIRST: at("sleep"), SECOND: at("sleep")}, None, "each replica is in sleep (train.py:3)"),
         ({FIRST: at("x"), SECOND: at("y")}, None, "worker.0 is in x (train.py:3), worker.1 is in y (train.py:3)"),
         (
             {FIRST: waits("a"), SECOND: at("x"), THIRD: waits("b")},

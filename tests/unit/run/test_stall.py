@@ -41,6 +41,6 @@ def test_that_a_run_is_stalled_is_known_until_it_takes_a_step_and_ends_nothing()
 
 
 def test_what_is_said_of_it_names_the_time_the_step_and_the_place() -> None:
-    event = StepsStalled(0, 30, 100.0, 60.0, None, "worker.1 is in spin (train.py:3)")
-    assert describe_stall(event, 240.0) == "no step for 4m, since step 30; worker.1 is in spin (train.py:3)"
-    assert describe_stall(StepsStalled(0, None, 100.0, 60.0), 60.0) == "no step for 1m"
+    event = StepsStalled(0, 30, 100.0, 240.0, None, "worker.1 is in spin (train.py:3)")
+    assert describe_stall(event) == "no step for 4m, since step 30; worker.1 is in spin (train.py:3)"
+    assert describe_stall(StepsStalled(0, None, 100.0, 60.0)) == "no step for 1m"

@@ -196,6 +196,6 @@ def test_a_run_that_takes_no_steps_says_for_how_long_and_one_that_takes_some_aga
     ]
     folder = write_run(tmp_path, 4, history)
     now = later._replace(at=later.at + 180, since_boot=later.since_boot + 180)
-    assert run_details(folder, now).stalled == "no step for 4m, since step 30; worker.0 is in spin (train.py:3)"
+    assert run_details(folder, now).run.stalled == stalled._replace(seconds=240.0)
     folder = write_run(tmp_path, 5, [*history, (later, StepsResumed(0, 31, 200.0))])
-    assert run_details(folder, now).stalled == ""
+    assert run_details(folder, now).run.stalled is None
