@@ -213,7 +213,9 @@ def make_environment(house: House) -> dict[str, str]:
     python = house.project / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     (python.parent.parent / "pyvenv.cfg").touch()
-    python.write_text("#!/bin/sh\n[ $1 = train.py ] || exit\n[ -e $HERE/gone ] && rm -r $HERE/venv\n[ -e $HERE/pass ]\n")
+    python.write_text(
+        "#!/bin/sh\n[ $1 = train.py ] || exit\n[ -e $HERE/gone ] && rm -r $HERE/venv\n[ -e $HERE/pass ]\n"
+    )
     python.chmod(0o755)
     return {"VIRTUAL_ENV": f"{house.project}/venv", "PATH": f"{python.parent}:{house.env['PATH']}"}
 
