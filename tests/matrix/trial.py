@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from drumline.errors import DrumlineError
 from drumline.plan.types import ReplicaId
-from drumline.run.state import Cause, Phase, RunState
+from drumline.run.event import Cause
+from drumline.run.state import Phase, RunState
 from drumline.words import listed
 from matrix.cells import AFTER, FROM_OUTSIDE, SUPERVISOR_KILL, Cell
 from matrix.oracle import LOSSES, Expected, expect

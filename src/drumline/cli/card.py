@@ -9,6 +9,7 @@ from drumline.cli.progress import describe, progress_data
 from drumline.cli.remedies import remedy_for
 from drumline.cli.text import span, utc
 from drumline.plan.types import ReplicaId
+from drumline.run.failure import describe_end
 from drumline.view.card import Card, Followers
 from drumline.words import printable
 
@@ -26,7 +27,8 @@ def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool
     remedy = remedy_for(card.cause, card.python)
     hints = [f"hint: {remedy}"] if remedy else []
     headline = f"Correction: {_headline(run, card)}" if is_correction else _headline(run, card)
-    paragraphs = [[headline, _facts(run, card)], list(card.lines), [_followers(run, card)], hints]
+    head = [headline, _facts(run, card), _corrected(run, card)]
+    paragraphs = [head, list(card.lines), [_followers(run, card)], hints]
     return _behind_bar(paragraphs, columns)
 
 
@@ -67,6 +69,13 @@ def card_data(run: str, card: Card | None) -> dict[str, object] | None:
             {"replicas": [f"{run}.{name}" for name in each.replicas], "message": each.said} for each in card.followed
         ],
         "stopped": [f"{run}.{name}" for name in card.stopped],
+        "corrects": card.corrects
+        and {
+            "replica": _spell(run, card.corrects.replica),
+            "reason": card.corrects.reason,
+            "class": card.corrects.failure,
+            "message": describe_end(card.corrects.exit, card.corrects.said),
+        },
         "python": card.python and {"path": card.python[0], "reason": card.python[1]},
     }
 
@@ -76,6 +85,14 @@ def _headline(run: str, card: Card) -> str:
     if name is None:
         return f"Run {run} failed: {card.words}"
     return f"Run {run} failed. First to {'go' if card.cause.exit.ok else 'fall'}: {run}.{name}, {card.words}"
+
+
+def _corrected(run: str, card: Card) -> str:
+    """`named before the other replicas had ended: 4.worker.1, exit code 1, EOFError`; nothing without a correction."""
+    if card.corrects is None:
+        return ""
+    name, words = _spell(run, card.corrects.replica), describe_end(card.corrects.exit, card.corrects.said)
+    return f"named before the other replicas had ended: {f'{name}, ' if name else ''}{words}"
 
 
 def _facts(run: str, card: Card) -> str:

@@ -16,6 +16,7 @@ from drumline.run.codec import event_to_data
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
+    CauseNamed,
     DelayChosen,
     EngineFailed,
     EngineWarned,
@@ -137,6 +138,10 @@ def _words(event: Event, *, some: bool) -> str:
             return f"is stalled: {describe_stall(event)}"
         case StepsResumed():
             return "takes steps again" if event.step is None else f"takes steps again: step {event.step}"
+        case CauseNamed(is_correction=True):
+            return f"fails for another cause than was named before: {event.message}"
+        case CauseNamed():
+            return f"fails for good: {event.message}"
         case StopRequested():
             return "was asked to stop at once" if event.force else "was asked to stop"
         case ResumeRequested():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from drumline.run.state import Cause
+from drumline.run.event import Cause
 
 _OWN_PYTHON = "let the run have a Python of its own, with `environment` in the spec"
 _WHICH = "<which>"  # replaced by the interpreter and why it was chosen, where that is known

@@ -241,7 +241,8 @@ def _show_card(folder: RunFolder, shown: Sequence[Card]) -> Sequence[Card]:
     card = run_details(folder, read_clock()).card
     if card is None:
         return ()
-    columns, before = terminal_columns(), shown[-1] if shown else None
+    columns = terminal_columns()
+    before = next((each for each in shown if each.cause.attempt == card.cause.attempt), None)
     if before and (before.cause.replica, before.cause.reason) == (card.cause.replica, card.cause.reason):
         lines = spell_end(folder.id, card, columns)
     else:

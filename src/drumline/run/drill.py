@@ -8,10 +8,10 @@ from signal import Signals
 from typing import NamedTuple
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Restart
-from drumline.run.event import Event, ReplicaExited
+from drumline.run.event import Cause, Event, ReplicaExited
 from drumline.run.failure import failure_class, reason_of
 from drumline.run.machine import step
-from drumline.run.state import Cause, Phase, RunState
+from drumline.run.state import Phase, RunState
 from drumline.run.success import counts
 
 

@@ -36,6 +36,17 @@ class Evidence(NamedTuple):
     blames: tuple[ReplicaId, ...] = ()  # the peers that it names
 
 
+class Cause(NamedTuple):
+    """The first failure of an attempt, which explains the others: which replica, how it ended, and of which class."""
+
+    replica: ReplicaId | None
+    attempt: int
+    exit: Exit
+    failure: str  # a class of failure, as restart budgets name it
+    reason: str
+    said: str = ""  # the exception that ended it, in a line
+
+
 class RunAccepted(NamedTuple):
     """The run has a number, a plan and a supervisor."""
 
@@ -143,6 +154,15 @@ class StacksTaken(NamedTuple):
     message: str = ""
 
 
+class CauseNamed(NamedTuple):
+    """The cause of a run that fails for good is known; recorded once, and once more if later evidence corrects it."""
+
+    attempt: int
+    cause: Cause
+    message: str  # the cause in words, as it is shown
+    is_correction: bool = False
+
+
 class StopRequested(NamedTuple):
     """The run is to end; what came before that is decided before it, whenever it is told."""
 
@@ -220,6 +240,7 @@ Event = (
     | StacksTaken
     | StepsStalled
     | StepsResumed
+    | CauseNamed
     | StopRequested
     | ResumeRequested
     | TimerFired

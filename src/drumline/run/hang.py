@@ -6,8 +6,8 @@ from signal import Signals
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import Action, TakeStacks
-from drumline.run.event import Exit, LineHung, RendezvousFailed, StacksTaken
-from drumline.run.state import Cause, Ending, Phase, RunState
+from drumline.run.event import Cause, Exit, LineHung, RendezvousFailed, StacksTaken
+from drumline.run.state import Ending, Phase, RunState
 
 
 def give_up(state: RunState, event: LineHung | RendezvousFailed) -> tuple[RunState, tuple[Action, ...]]:

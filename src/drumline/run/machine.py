@@ -11,6 +11,8 @@ from drumline.run.decide import decide, decide_again
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
+    Cause,
+    CauseNamed,
     DelayChosen,
     EngineFailed,
     EngineWarned,
@@ -40,7 +42,7 @@ from drumline.run.hang import blame, give_up
 from drumline.run.pending import expect_start, grow_old, limit, linger, pending, prepare, ps_wait, stop, wait
 from drumline.run.restart import delay_before, may_restart, with_class
 from drumline.run.resume import PREEMPTED, may_resume, resumed
-from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState, is_past
+from drumline.run.state import Ending, Phase, ReplicaState, RunState, is_past
 from drumline.run.success import may_linger
 from drumline.run.tensorboard import show, show_no_more
 from drumline.run.unit import carry_on, hold
@@ -57,6 +59,8 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
         return state, tuple(pending(plan, state))
     if isinstance(event, ResumeRequested) and may_resume(state):
         return _accepted(plan, resumed(state))
+    if isinstance(event, CauseNamed):  # also of a run that is over: its last end may be what names another cause
+        return state._replace(named=(*state.named, event.cause)) if event.attempt == state.attempt else state, ()
     if state.phase.is_final or is_past(state, event):
         return state, ()
     match event:
@@ -288,6 +292,7 @@ def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
         attempt=state.attempt + 1,
         ending=None,
         causes=(*state.causes, cause),
+        named=(),
         restarts={**state.restarts, cause.failure: state.restarts.get(cause.failure, 0) + 1},
         delay_seconds=None,
         reviving=(),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drumline.plan.types import Plan, Restart
-from drumline.run.event import Exit
-from drumline.run.failure import gave_up
-from drumline.run.state import Cause, Phase, RunState
+from drumline.run.event import Cause, CauseNamed, Exit
+from drumline.run.failure import describe_end, gave_up
+from drumline.run.state import Phase, RunState
 from drumline.run.weigh import first_report
 
 # Workers of these frameworks catch TERM and go on until a collective fails. Saving is a collective as well, so that
@@ -97,6 +97,27 @@ def grace_before_kill(plan: Plan, state: RunState) -> float:
     if not report or may_restart(plan.restart, state.restarts, cause.failure):
         return 0.0
     return min(grace_seconds, LAST_WORDS_SECONDS) if report == "gone" else grace_seconds
+
+
+def known_cause(plan: Plan, state: RunState) -> Cause | None:
+    """Return the cause of a run that fails for good, as it was recorded; of an older journal, as it is found now."""
+    cause = final_cause(plan, state)
+    return state.named[-1] if cause and state.named else cause
+
+
+def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
+    """Return what is to be recorded of the cause of a run that fails for good; None if nothing is, or it was.
+
+    There is one correction at most: it waits for the end of the attempt, until which there may be more evidence.
+    """
+    cause = final_cause(plan, state)
+    if cause is None or (state.named and (state.phase is not Phase.FAILED or len(state.named) > 1)):
+        return None
+    if state.named and (state.named[0].replica, state.named[0].reason) == (cause.replica, cause.reason):
+        return None
+    words = describe_end(cause.exit, cause.said) if cause.replica else cause.exit.message
+    message = f"{cause.replica}: {words}" if cause.replica else words
+    return CauseNamed(state.attempt, cause, message, is_correction=bool(state.named))
 
 
 def final_cause(plan: Plan, state: RunState) -> Cause | None:

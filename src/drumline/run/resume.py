@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drumline.run.event import Exit
-from drumline.run.state import Cause, Phase, RunState
+from drumline.run.event import Cause, Exit
+from drumline.run.state import Phase, RunState
 
 PREEMPTED = "Preempted"  # why a run ended whose supervisor was asked to go: a machine that is wanted for something else
 

@@ -9,6 +9,7 @@ from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
+    Cause,
     DelayChosen,
     EngineFailed,
     EngineWarned,
@@ -65,17 +66,6 @@ class ReplicaState(NamedTuple):
     waits: str = ""  # for what, until it starts, where its engine knows
 
 
-class Cause(NamedTuple):
-    """Who fell first, how, and what kind of failure that is."""
-
-    replica: ReplicaId | None
-    attempt: int
-    exit: Exit
-    failure: str  # a class of failure, as restart budgets name it
-    reason: str
-    said: str = ""  # the exception that ended it, in a line
-
-
 class Ending(NamedTuple):
     """What the run, or this attempt of it, is coming to, and why."""
 
@@ -115,6 +105,7 @@ class RunState(NamedTuple):
     forced: bool = False  # the user wants no grace
     out_of_time: bool = False  # the run's time limit is over
     causes: tuple[Cause, ...] = ()  # why each attempt before ended
+    named: tuple[Cause, ...] = ()  # the recorded cause of a run that fails for good; a second one corrects the first
     restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
     delay_seconds: float | None = None  # before the next attempt, or before some return, once it is chosen
     revivals: tuple[Revival, ...] = ()

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, SetTimer, Start, Stop
-from drumline.run.event import ReplicaExited
+from drumline.run.event import Cause, ReplicaExited
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
 from drumline.run.restart import budget_of, delay_before, is_permanent, may_restart
-from drumline.run.state import Cause, Phase, ReplicaState, Revival, RunState
+from drumline.run.state import Phase, ReplicaState, Revival, RunState
 from drumline.run.verdict import ended
 from drumline.words import listed
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from drumline.plan.types import Plan
-from drumline.run.event import Evidence, Exit, ReplicaExited
+from drumline.run.event import Cause, Evidence, Exit, ReplicaExited
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of, starved
 from drumline.run.hang import ended_for_stacks
-from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
+from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.success import counts
 
 # Whoever leaves first takes the others along, whatever its exit code: a peer's 0 so long before a crash is its cause.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
-from drumline.run.event import Exit, ReplicaWaits
-from drumline.run.state import Cause, Phase, ReplicaState, RunState
+from drumline.run.event import Cause, Exit, ReplicaWaits
+from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.success import counts
 from drumline.words import count
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
-from drumline.run.event import Evidence, Exit
+from drumline.run.event import Cause, Evidence, Exit
 from drumline.run.failure import failure_class, fell_with_its_machine, gave_up, reason_of, starved
-from drumline.run.state import Cause, Phase, ReplicaState, RunState
+from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.success import counts
 from drumline.run.verdict import own_words
 from drumline.words import listed

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Plan
 from drumline.run.codec import event_to_data
-from drumline.run.event import ReplicaStarted
+from drumline.run.event import Cause, ReplicaStarted
 from drumline.run.failure import describe_end
 from drumline.run.machine import step
 from drumline.run.resume import PREEMPTED
-from drumline.run.state import Cause, Ending, RunState
+from drumline.run.state import Ending, RunState
 from drumline.run.waiting import describe_waits
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder

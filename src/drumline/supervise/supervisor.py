@@ -34,6 +34,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.machine import step
+from drumline.run.restart import name_cause
 from drumline.run.state import Ending, Phase, RunState
 from drumline.store.journal import Journal, Record
 
@@ -99,12 +100,16 @@ class Supervisor:
             events = [self._news.popleft() for _ in range(len(self._news))]  # a signal may add to them at any moment
             if exited := [event.replica for event in events if isinstance(event, ReplicaExited)]:
                 events = [*self.last_look(exited), *map(self._hear, events)]
-            self._write_down(events)
-            orders: list[Action] = []
+            state, orders = self.state, list[Action]()
             for event in events:
                 self._note(event)
-                self.state, actions = step(self.plan, self.state, event)
+                state, actions = step(self.plan, state, event)
                 orders += actions
+            if named := name_cause(self.plan, state):  # recorded with what led to it: a reader sees both or neither
+                events.append(named)
+                state, _ = step(self.plan, state, named)
+            self._write_down(events)
+            self.state = state
             # Only now: a placement is written down while it is made, and what was written before it comes before it.
             for order in orders:
                 self._perform(order)

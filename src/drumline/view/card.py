@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.event import ReplicaExited, ReplicaStarted
+from drumline.run.event import Cause, ReplicaExited, ReplicaStarted
 from drumline.run.evidence import TAIL_BYTES, closing
 from drumline.run.exception import find_raised, is_noise, lines_of, trim
 from drumline.run.failure import describe_exit
-from drumline.run.restart import final_cause
-from drumline.run.state import Cause, Phase, RunState
+from drumline.run.restart import known_cause
+from drumline.run.state import Phase, RunState
 from drumline.run.traces import ERROR, LOG, trace_dir
 from drumline.runtime.errors import Error, read_error
 from drumline.store.folder import RunFolder
@@ -47,6 +47,7 @@ class Card(NamedTuple):
     followed: tuple[Followers, ...] = ()
     stopped: tuple[ReplicaId, ...] = ()  # by drumline, since nothing was left to do for them
     python: tuple[str, str] | None = None  # the interpreter of a command that says `python`, and why this one
+    corrects: Cause | None = None  # the cause that was recorded before later evidence named this one
 
 
 def make_card(
@@ -57,7 +58,7 @@ def make_card(
     standings: Mapping[ReplicaId, Standing],
 ) -> Card | None:
     """Return the card of a run that has failed, or that fails while its replicas are stopped; None for any other."""
-    cause = final_cause(plan, state)
+    cause = known_cause(plan, state)
     if cause is None:
         return None
     name = cause.replica
@@ -68,6 +69,7 @@ def make_card(
         _moment(records, state, cause),
         standing=standings[far] if far else Standing(),
         standing_of=far,
+        corrects=state.named[0] if len(state.named) > 1 else None,
     )
     if name is None:
         return card

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
 from drumline.run.event import (
+    Cause,
     Event,
     Exit,
     ProjectCarried,
@@ -21,10 +22,10 @@ from drumline.run.event import (
 )
 from drumline.run.failure import describe_end, reason_of
 from drumline.run.machine import step
-from drumline.run.restart import final_cause
+from drumline.run.restart import known_cause
 from drumline.run.resume import PREEMPTED
 from drumline.run.stall import describe_stall
-from drumline.run.state import Cause, Phase, ReplicaState, RunState
+from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
 from drumline.run.unit import describe_revival
 from drumline.store.folder import RunFolder
@@ -143,7 +144,7 @@ class Feed:
     @property
     def final_cause(self) -> Cause | None:
         """The cause of a run that has failed or fails for good, as soon as it is known."""
-        return final_cause(self.plan, self.state)
+        return known_cause(self.plan, self.state)
 
     def stalled(self, now: float) -> StepsStalled | None:
         """Return the stall of a run that takes no steps, its `seconds` up to now; None of any other."""

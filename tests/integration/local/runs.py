@@ -20,9 +20,9 @@ from drumline.engine.local.warm.client import warm_folder
 from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.event import Cause, Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.machine import fold
-from drumline.run.state import Cause, Phase, RunState
+from drumline.run.state import Phase, RunState
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 
-from integration.local.runs import House
+from drumline.run.event import CauseNamed
+from integration.local.runs import House, read_to
 from integration.local.test_terminal import Terminal
 
 # The second worker raises; the first has a connection to it and leaves because of that, whatever it is told; the third
@@ -104,3 +107,53 @@ def test_a_run_that_did_not_fail_has_no_card(house: House) -> None:
     house.write_spec("run: 'true'")
     assert "┃" not in house.run("train").out
     assert json.loads(house.run("status", "1", "-o", "json").out)["cause"] is None
+
+
+# The first worker raises; what it leaves behind stops its keeper, so that its end is told late. The second then leaves
+# in words of its own, since nothing comes from the first any more.
+LATE = """
+import os, signal, subprocess, sys, time
+here = os.environ["HERE"]
+if len(sys.argv) > 1:
+    def stop_keeper(*_):
+        os.kill(os.getppid(), signal.SIGSTOP)
+        open(f"{here}/stopped", "w").close()
+        os._exit(0)
+    signal.signal(signal.SIGTERM, stop_keeper)
+    print("ready", flush=True)
+    time.sleep(1000)
+elif os.environ["DRUMLINE_INDEX"] == "0":
+    left = subprocess.Popen([sys.executable, __file__, "left"], stdout=subprocess.PIPE)
+    left.stdout.readline()
+    raise ValueError("bad row")
+while not os.path.exists(f"{here}/stopped"):
+    time.sleep(0.01)
+raise EOFError("nothing comes from worker.0")
+"""
+
+
+def test_a_cause_that_later_evidence_corrects_is_recorded_and_shown_as_a_correction(house: House) -> None:
+    house.write("late.py", LATE)
+    house.write_spec("roles: {worker: 2}\nframework: plain\nrun: python3 late.py")
+    with house.command("train") as train:
+        shown = read_to(train, "┃ EOFError: nothing comes from worker.0\n")
+        os.kill(house.runs()[0].keeper("worker.0"), signal.SIGCONT)
+        card = train.communicate()[0]
+    assert train.returncode == 1
+    assert "┃ Run 1 failed. First to fall: 1.worker.1, exit code 1\n" in shown
+    assert "┃ Correction: Run 1 failed. First to fall: 1.worker.0, exit code 1\n" in card
+    before = "named before the other replicas had ended: 1.worker.1, exit code 1, EOFError: nothing comes from worker.0"
+    assert f"┃ {before}\n" in card
+    assert card.index("┃ ValueError: bad row\n") < card.index("┃ 1.worker.1 failed too: EOFError: nothing comes")
+    (run,) = house.runs()
+    named = [event for event in run.events if isinstance(event, CauseNamed)]
+    assert [(str(event.cause.replica), event.is_correction) for event in named] == [
+        ("worker.1", False),
+        ("worker.0", True),
+    ]
+    told = house.run("events", "1").out
+    assert "1 fails for good: worker.1: exit code 1, EOFError: nothing comes from worker.0\n" in told
+    assert "1 fails for another cause than was named before: worker.0: exit code 1, ValueError: bad row\n" in told
+    assert f"┃ {before}\n" in house.run("status", "1").out
+    cause = json.loads(house.run("status", "1", "-o", "json").out)["cause"]
+    assert (cause["replica"], cause["corrects"]["replica"]) == ("1.worker.0", "1.worker.1")

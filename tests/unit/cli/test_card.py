@@ -8,9 +8,8 @@ import pytest
 
 from drumline.cli.card import spell_card
 from drumline.plan.types import ReplicaId
-from drumline.run.event import Exit
+from drumline.run.event import Cause, Exit
 from drumline.run.progress import Progress
-from drumline.run.state import Cause
 from drumline.view.card import Card, Followers
 from drumline.view.standing import Standing
 

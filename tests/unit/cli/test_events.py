@@ -10,6 +10,8 @@ import pytest
 from drumline.cli import run
 from drumline.run.event import (
     AttemptPlaced,
+    Cause,
+    CauseNamed,
     DelayChosen,
     EngineFailed,
     EngineWarned,
@@ -36,6 +38,9 @@ from drumline.run.event import (
 from past import SECOND, TWO_WORKERS, WORKER, append, moments, write_run
 
 Captured = pytest.CaptureFixture[str]
+
+
+CAUSE = Cause(SECOND, 0, Exit(1), "crash", "Exited")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,11 @@ Captured = pytest.CaptureFixture[str]
             "4 is stalled: no step for 1m30s, since step 30; worker.1 is in f\\x1b",
         ),
         (StepsResumed(0, 31, 200.0), "4 takes steps again: step 31"),
+        (CauseNamed(0, CAUSE, "worker.1: exit code 1"), "4 fails for good: worker.1: exit code 1"),
+        (
+            CauseNamed(0, CAUSE, "worker.1: exit code 1", is_correction=True),
+            "4 fails for another cause than was named before: worker.1: exit code 1",
+        ),
         (StepsResumed(0, None, 200.0), "4 takes steps again"),
         (StopRequested(), "4 was asked to stop"),
         (StopRequested(force=True), "4 was asked to stop at once"),

@@ -126,6 +126,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
             "last_lines": [],
             "followed": [],
             "stopped": [],
+            "corrects": None,
         },
         **expected,
         "environment": None,

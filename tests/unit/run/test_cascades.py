@@ -11,10 +11,9 @@ import pytest
 
 from drumline.plan.rendezvous.world import ranks
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted, TimerFired
+from drumline.run.event import AttemptPlaced, Cause, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted, TimerFired
 from drumline.run.evidence import Peers, read_evidence
 from drumline.run.machine import fold
-from drumline.run.state import Cause
 from lines import line
 
 CASCADES = sorted((Path(__file__).parents[2] / "cascades").glob("*.json"))

@@ -15,6 +15,8 @@ from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
+    Cause,
+    CauseNamed,
     DelayChosen,
     EngineFailed,
     EngineWarned,
@@ -67,6 +69,13 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     StepsStalled: st.builds(StepsStalled, numbers, st.none() | numbers, seconds, seconds, st.none() | replicas, texts),
     StepsResumed: st.builds(StepsResumed, numbers, st.none() | numbers, seconds),
     StacksTaken: st.builds(StacksTaken, numbers, st.none() | replicas, texts),
+    CauseNamed: st.builds(
+        CauseNamed,
+        numbers,
+        st.builds(Cause, st.none() | replicas, numbers, exits, texts, texts, texts),
+        texts,
+        st.booleans(),
+    ),
     TimerFired: st.builds(TimerFired, texts, numbers),
     DelayChosen: st.builds(DelayChosen, numbers, seconds),
     EngineFailed: st.builds(EngineFailed, numbers, texts),
@@ -184,6 +193,8 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         ReplicaWaits(worker, 1, 2, "ImagePull", "no such image", is_fatal=True),
         ReplicaExited(worker, 1, 2, Exit(code=0, message="its node is drained", reason="Evicted"), 400.0),
         ProjectCarried(6, 5_700_000),
+        CauseNamed(1, Cause(worker, 1, Exit(code=1), "crash", "Exited", "EOFError"), "worker.0: exit code 1, EOFError"),
+        CauseNamed(1, Cause(None, 1, Exit(message="x"), "lost", "Unreachable"), "x", is_correction=True),
     ]
     assert [(type(event), event) for event in events] == [(type(event), event) for event in expected]
     assert {type(event) for event in events} == set(KINDS)

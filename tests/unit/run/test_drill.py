@@ -6,9 +6,9 @@ import pytest
 
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Harm, Outcome, Seen, default_victim, follow, verdict
-from drumline.run.event import Exit
+from drumline.run.event import Cause, Exit
 from drumline.run.failure import failure_class
-from drumline.run.state import Cause, Phase
+from drumline.run.state import Phase
 from lines import line
 from stories import Telling
 

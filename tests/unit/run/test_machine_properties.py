@@ -13,6 +13,7 @@ from drumline.plan.types import Plan
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
+    Cause,
     Event,
     Exit,
     FirstStepTaken,
@@ -27,7 +28,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.machine import fold
-from drumline.run.state import Cause, Phase
+from drumline.run.state import Phase
 from drumline.run.success import counts, deciders
 from drumline.run.unit import lives_apart
 from lines import line

@@ -14,7 +14,9 @@ from drumline.run.restart import (
     final_cause,
     grace_before_kill,
     is_permanent,
+    known_cause,
     may_restart,
+    name_cause,
 )
 from lines import line
 
@@ -103,3 +105,48 @@ def test_while_the_cause_is_not_known_the_others_get_time_to_name_it() -> None:
     silent = fold(plan, failing(plan, Evidence("a barrier timed out", "silent")))
     own = fold(plan, failing(plan, Evidence("ValueError: bad row")))
     assert [grace_before_kill(plan, each) for each in (own, gone, silent)] == [0, LAST_WORDS_SECONDS, 10]
+
+
+def test_the_cause_is_named_once_and_once_more_if_later_evidence_names_another() -> None:
+    plan = line("worker*3")
+    events = failing(plan, Evidence("EOFError: the connection was closed"))
+    assert name_cause(plan, fold(plan, events[:-1])) is None
+    named = name_cause(plan, fold(plan, events))
+    assert named is not None
+    assert (str(named.cause.replica), named.is_correction) == ("worker.0", False)
+    assert named.message == "worker.0: exit code 1, EOFError: the connection was closed"
+    events.append(named)
+    assert name_cause(plan, fold(plan, events)) is None
+    # This end came before the one that decided, and is told after it; a third may still name another.
+    events.append(ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(code=1), 99.0, Evidence("ValueError: bad row")))
+    state = fold(plan, events)
+    assert name_cause(plan, state) is None
+    assert known_cause(plan, state) == named.cause
+    events.append(ReplicaExited(ReplicaId("worker", 2), 0, 0, Exit(signal=9), 101.0))
+    correction = name_cause(plan, fold(plan, events))
+    assert correction is not None
+    assert (str(correction.cause.replica), correction.is_correction) == ("worker.1", True)
+    events.append(correction)
+    state = fold(plan, events)
+    assert state.named == (named.cause, correction.cause)
+    assert known_cause(plan, state) == correction.cause
+    assert name_cause(plan, state) is None
+
+
+def test_a_cause_that_all_evidence_confirms_is_not_corrected() -> None:
+    plan = line("worker*2")
+    events = failing(plan, Evidence("ValueError: bad row"))
+    first = name_cause(plan, fold(plan, events))
+    assert first is not None
+    events += [first, ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(signal=9), 100.1)]
+    assert name_cause(plan, fold(plan, events)) is None
+
+
+def test_the_cause_of_an_attempt_is_not_that_of_the_next() -> None:
+    plan = line("worker*2 lost=1")
+    events = failing(plan, Evidence("EOFError: the connection was closed"))
+    first = name_cause(plan, fold(plan, events))
+    assert first is not None
+    lost = ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(signal=9, reason="HostLost"), 99.0)
+    state = fold(plan, [*events, first, lost])
+    assert (state.attempt, state.named) == (1, ())

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.types import ReplicaId
-from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.event import AttemptPlaced, Cause, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.machine import fold
-from drumline.run.state import Cause, Ending, Phase, ReplicaState, RunState
+from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.weigh import weigh
 from lines import line
 
