@@ -32,6 +32,13 @@ SCRIPTS: dict[str, str] = {
             seen = dict(line.split(b"=", 1) for line in file.read().split(b"\\0") if line)
         print(seen == dict(os.environb), os.environ["DRUMLINE_INDEX"] in os.popen("echo $DRUMLINE_INDEX").read())
     """,
+    "order of variables": "import os; print(list(os.environ))",
+    "parent": """
+        import os
+        if os.getpid() != os.getsid(0):
+            print(os.getppid() == os.getsid(0) == os.getpgid(0))
+            print([open(f"/proc/{os.getppid()}/{name}").read() for name in ("cmdline", "comm")])
+    """,
     "seen": """
         import os
         print(open("/proc/self/cmdline").read().split("\\0"), open("/proc/self/comm").read())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -30,8 +33,13 @@ class Outcome(NamedTuple):
     files: list[tuple[str, bytes]]
 
 
-def test_every_script_is_the_same_warm_and_cold(tmp_path: Path) -> None:
-    commands = {name: (f"{_stem(name)}.py", "--lr", "0.1") for name in SCRIPTS}
+# A shell that stays the parent, and one that becomes Python.
+SHELLS = [("sh", "-c"), ("bash", "-ec")]
+
+
+@pytest.mark.parametrize("shell", [(), *SHELLS], ids=" ".join)
+def test_every_script_is_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str, ...]) -> None:
+    commands = {name: _in_shell(shell, f"{_stem(name)}.py", "--lr", "0.1") for name in SCRIPTS}
     cold, _ = _run_all(tmp_path, commands, warm=False)
     warm, notes = _run_all(tmp_path, commands, warm=True)
     assert {name: note for name, note in notes.items() if note != "warm"} == {
@@ -39,7 +47,7 @@ def test_every_script_is_the_same_warm_and_cold(tmp_path: Path) -> None:
         "null": "cold: see_null.py is not text",
     }
     # The stack of whoever dies by a signal has one frame more, at its bottom.
-    bottom = re.compile(r'  File "[^"]*runtime/warm.py", line \d+ in <module>\n\Z')
+    bottom = re.compile(r'  File "[^"]*runtime/warm.py", line \d+ in <module>\n(?=(?:Aborted\n)?\Z)')
     warm["aborted"] = warm["aborted"]._replace(log=bottom.sub("", warm["aborted"].log))
     assert {name: outcome for name, outcome in warm.items() if outcome != cold[name]} == {
         name: outcome for name, outcome in cold.items() if outcome != warm[name]
@@ -69,6 +77,82 @@ def test_every_way_to_name_a_script_is_the_same_warm_and_cold(tmp_path: Path) ->
     assert warm == cold
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_every_line_that_only_starts_python_is_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str, ...]) -> None:
+    python = shlex.quote(sys.executable)
+    look = ["see_path.py", "see_place.py", "see_environment.py", "see_order_of_variables.py", "see_parent.py"]
+    lines = {
+        "folder": f"cd sub && {python} ../SCRIPT",
+        "link": f"cd linked && {python} $OLDPWD/SCRIPT",
+        "up": f"cd linked/.. && {python} SCRIPT",
+        "variable": f"A=1 HOME=/x {python} SCRIPT $A $HOME",
+        "exported": f"export A='a b' B=$HOME/x; C=$A; {python} SCRIPT $A \"$A\" ${{B}} $C ${{NONE:-none}}",
+        "lines": f"set -e\ncd sub\ncd ..\n{python} SCRIPT \\\n    --lr 0.1\n",
+        "exec": f"cd sub && cd .. && A=1 exec {python} SCRIPT",
+        "module": f"cd package && cd .. && {python} -u -m package",
+        "found": f"PATH={os.path.dirname(python)}:/bin python SCRIPT",  # noqa: PTH120
+        "glob": f"{python} SCRIPT packag[e]/s*.py ~/x",
+        "arguments": f'{python} SCRIPT "$@" $0',
+    }
+    commands = {
+        f"{name} {script}": (*shell, line.replace("SCRIPT", script), "zero", "a b", "c")
+        for name, line in lines.items()
+        for script in look
+    }
+    cold, _ = _run_all(tmp_path, commands, warm=False)
+    warm, notes = _run_all(tmp_path, commands, warm=True)
+    assert {name: note for name, note in notes.items() if note != "warm"} == {}
+    assert {name: outcome for name, outcome in warm.items() if outcome != cold[name]} == {
+        name: outcome for name, outcome in cold.items() if outcome != warm[name]
+    }
+    assert {outcome.exit for outcome in warm.values()} == {Exit(code=0)}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+@pytest.mark.parametrize("to_group", [True, False], ids=["group", "process"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGSEGV, signal.SIGRTMIN])
+def test_a_signal_ends_a_replica_in_a_shell_the_same_warm_and_cold(
+    tmp_path: Path, shell: tuple[str, ...], number: signal.Signals, *, to_group: bool
+) -> None:
+    scripts = {
+        "signalled": f"""
+            import os, signal
+            signal.signal({number.value}, signal.SIG_DFL)
+            os.{"killpg(os.getpgid(0)" if to_group else "kill(os.getpid()"}, {number.value})
+            signal.pause()
+        """
+    }
+    commands = {"signalled": _in_shell(shell, "see_signalled.py")}
+    cold, _ = _run_all(tmp_path, commands, warm=False, scripts=scripts)
+    warm, notes = _run_all(tmp_path, commands, warm=True, scripts=scripts)
+    assert notes == {"signalled": "warm"}
+    assert warm == cold
+    assert cold["signalled"].exit in (Exit(signal=number), Exit(code=128 + number))
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_a_script_in_a_shell_that_saves_when_it_is_asked_to_end_does_so_warm_and_cold(
+    tmp_path: Path, shell: tuple[str, ...]
+) -> None:
+    scripts = {
+        "saves": """
+            import os, pathlib, signal
+            def save(*_):
+                pathlib.Path("saved.txt").write_text("all")
+                os._exit(3)
+            signal.signal(signal.SIGTERM, save)
+            os.killpg(os.getpgid(0), signal.SIGTERM)
+            signal.pause()
+        """
+    }
+    commands = {"saves": _in_shell(shell, "see_saves.py")}
+    cold, _ = _run_all(tmp_path, commands, warm=False, scripts=scripts)
+    warm, notes = _run_all(tmp_path, commands, warm=True, scripts=scripts)
+    assert notes == {"saves": "warm"}
+    assert warm == cold
+    assert warm["saves"].files == [("saved.txt", b"all")]
+
+
 @pytest.mark.parametrize(
     ("command", "env", "reason"),
     [
@@ -76,6 +160,9 @@ def test_every_way_to_name_a_script_is_the_same_warm_and_cold(tmp_path: Path) ->
         (("-i", "see_path.py"), {}, "python -i"),
         (("missing.py",), {}, "missing.py is not a script"),
         (("package",), {}, "package is not a script"),
+        (("sh", "-c", "cd missing && python see_path.py"), {}, 'sh says "sh: 1: cd: can\'t cd to missing"'),
+        (("sh", "-c", "python see_path.py | cat"), {}, "its line for sh has '|'"),
+        (("sh", "-c", "python see_path.py; exit 3"), {}, "its line for sh has another command: python"),
         (("see_path.py",), {"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED is set"),
         (("see_path.py",), {"PYTHONPATH": "sub"}, "PYTHONPATH names a folder by where one stands"),
         (("see_path.py",), {"PYTHONPATH": "{own}"}, "there is a sitecustomize, {own}/sitecustomize.py"),
@@ -218,6 +305,11 @@ def _seat(
         site.close()
 
 
+def _in_shell(shell: tuple[str, ...], *words: str) -> tuple[str, ...]:
+    """The words of a shell that starts Python with these; only these where there is no shell."""
+    return (*shell, shlex.join((sys.executable, *words))) if shell else words
+
+
 def _stem(name: str) -> str:
     """The name of a script's file, which is no module's."""
     return f"see_{name.replace(' ', '_')}"
@@ -231,7 +323,7 @@ def _plan(commands: Mapping[str, tuple[str, ...]], env: Mapping[str, str]) -> Pl
     plan = line(f"worker*{len(commands)} framework=plain")
     return plan._replace(
         replicas=tuple(
-            replica._replace(argv=(sys.executable, *words), env=env)
+            replica._replace(argv=words if words[0] in ("sh", "bash") else (sys.executable, *words), env=env)
             for replica, words in zip(plan.replicas, commands.values(), strict=True)
         )
     )
@@ -241,6 +333,9 @@ def _furnish(project: Path, scripts: Mapping[str, str], extra: Mapping[str, str]
     """Write the scripts anew, so that both ways find the same."""
     (project / "package").mkdir(parents=True, exist_ok=True)
     (project / "sub").mkdir(exist_ok=True)
+    (project.parent / "far" / "away").mkdir(parents=True, exist_ok=True)
+    if not (project / "linked").is_symlink():
+        (project / "linked").symlink_to("../far/away")
     for name, text in scripts.items():
         encoding = "latin-1" if "latin-1" in text else "utf-8"
         (project / f"{_stem(name)}.py").write_text(textwrap.dedent(text), encoding=encoding)

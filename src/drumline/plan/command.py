@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Each command is read by itself, so that a quote or backslash left open in one cannot swallow the next, but
 # all run in one shell: `cd`, `export` and `set -e` last. Not `eval … || exit`: there `set -e` would count for nothing.
-_IN_ORDER = 'for command do eval "$command"; case $? in 0) ;; *) exit ;; esac; done'
+IN_ORDER = 'for command do eval "$command"; case $? in 0) ;; *) exit ;; esac; done'
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
 _SIMPLE = re.compile(r"[A-Za-z0-9_@%+=:,./ \t-]*")
@@ -44,12 +44,12 @@ def make_argv(run: Run, values: Mapping[str, str]) -> tuple[str, ...]:
     filled = tuple(_OUTER_BLANKS.sub("", parameters.fill_shell(command, values)) for command in commands(run))
     if len(filled) == 1:
         return _plain_words(filled[0]) or ("sh", "-c", filled[0])
-    return ("sh", "-c", _IN_ORDER, "sh", *filled)
+    return ("sh", "-c", IN_ORDER, "sh", *filled)
 
 
 def format_argv(argv: tuple[str, ...]) -> str:
     """Write a process's words as a person would type them."""
-    if argv[:3] == ("sh", "-c", _IN_ORDER):
+    if argv[:3] == ("sh", "-c", IN_ORDER):
         return " && ".join(command if _QUOTED.sub("", command).isprintable() else repr(command) for command in argv[4:])
     if len(argv) == 3 and argv[:2] == ("sh", "-c"):
         return argv[2]

@@ -22,14 +22,17 @@ _shown: Any = None  # the kernel reads it for as long as this process lives
 
 
 class Script(NamedTuple):
-    """What a replica is to run: a file, or a module by its name."""
+    """What a replica is to run: a file, or a module by its name; and the words of the shell that stays its parent."""
 
     path: str
     module: str
+    shell: Sequence[str] = ()
 
 
 def settle(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Be this command's process, in the folder where it is to work, with its environment."""
+    if script.shell:
+        _begin_below_shell(script.shell, env)
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
@@ -44,6 +47,33 @@ def settle(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
         folder = os.getcwd() if script.module else os.path.dirname(os.path.realpath(script.path))  # noqa: PTH109, PTH120
         sys.path.insert(0, folder)
     gc.enable()
+
+
+def _begin_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
+    """Go on in a child, while this process does what dash does for a command in the foreground.
+
+    A signal ends it, as it ends dash. The end of the child by a signal is an exit code, and named in the log.
+    """
+    pid = os.fork()
+    if pid == 0:
+        return
+    code = 2
+    try:
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)  # the fault handler's among them
+        with suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as comm:  # noqa: PTH123
+            comm.write(os.path.basename(words[0]))  # noqa: PTH119
+        _show_as(words, env)
+        status = os.waitpid(pid, 0)[1]
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            if -code not in (signal.SIGINT, signal.SIGPIPE):
+                dumped = " (core dumped)" if os.WCOREDUMP(status) else ""
+                os.write(2, f"{signal.strsignal(-code)}{dumped}\n".encode())
+            code = 128 - code
+    finally:
+        os._exit(code)
 
 
 def _forget_the_past() -> None:

@@ -27,6 +27,7 @@ from drumline.run.traces import LOG, STACKS
 from drumline.runtime.private import open_regular, write_file
 
 _STACKS_SECONDS = 20.0
+_SHELLS = (b"sh", b"dash", b"bash")
 _MOST_PROCESSES = 8  # of a replica
 _SPY_SECONDS = 10.0
 _ABORT_SECONDS = 5.0
@@ -45,7 +46,17 @@ class Target(NamedTuple):
 def find_targets(run_dir: Path, keepers: Mapping[Life, int], lives: Iterable[Life]) -> list[Target]:
     """Those of these lives that go on, with all their processes."""
     found = find_trees({life: keepers[life] for life in lives if life in keepers}, read_stats())
-    return [Target(life.folder(run_dir), tuple(stat.pid for stat in tree)) for life, tree in found.items()]
+    return [
+        Target(life.folder(run_dir), tuple(stat.pid for stat in tree if not _is_shell(stat.pid)))
+        for life, tree in found.items()
+    ]
+
+
+def _is_shell(pid: int) -> bool:
+    """Return whether a process is a shell, or takes the place of one below a warm process: it runs no Python."""
+    with suppress(OSError), open(f"{PROC}/{pid}/comm", "rb") as file:  # noqa: PTH123
+        return file.read().strip() in _SHELLS
+    return False
 
 
 def begin_to_save(targets: Sequence[Target], *, gently: bool, loop: Loop, then: Callable[[], object]) -> None:

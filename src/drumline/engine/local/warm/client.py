@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drumline.engine.local.warm.command import Command, NotWarm, read_command
-from drumline.engine.local.warm.key import limit_names, make_key, shared_environment
-from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, study
+from drumline.engine.local.warm.key import is_of_one_replica, limit_names, make_key, shared_environment
+from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
+from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, derived, study
 from drumline.engine.protocol import Loop
 from drumline.runtime.keeper import Hands, Order
 from drumline.runtime.lock import is_locked
@@ -43,6 +44,7 @@ class Wish(NamedTuple):
     env: Mapping[str, str]  # of the warm process itself
     modules: tuple[str, ...]  # that it has imported, besides the framework
     workdir: str
+    executed: Executed
 
 
 class Kind(NamedTuple):
@@ -61,14 +63,17 @@ def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: 
     The warm process outlives the run, so it gets none of the run's secrets. A module that the spec names might read
     one when it is imported: then the replica imports it.
     """
-    command = read_command(argv, env, workdir)
-    studied = study(command, kind.framework, workdir)
+    executed = resolve_shell(argv, env, workdir)
+    command = read_command(executed.argv, executed.env, executed.workdir)
+    studied = study(command, kind.framework, executed.workdir)
     check_secrets(kind.secrets, kind.framework)
     named = () if kind.secrets else kind.modules
-    left_out = kind.own | kind.secrets | (frozenset() if named else credentials(env))
-    shared = {**shared_environment(env, left_out), **studied.sets}
+    left_out = kind.own | kind.secrets | (frozenset() if named else credentials({**env, **executed.env}))
+    left_out |= derived(executed.assigned, lambda name: is_of_one_replica(name, left_out), kind.framework)
+    shared = {**shared_environment(executed.env, left_out), **studied.sets}
     modules = (*named, *studied.modules)
-    return Wish(make_key(command, kind.framework, modules, shared, WARM_FILE), command, shared, modules, workdir)
+    key = make_key(command, kind.framework, modules, shared, WARM_FILE)
+    return Wish(key, command, shared, modules, executed.workdir, executed)
 
 
 def warm_folder(home: Path) -> Path:
@@ -153,7 +158,7 @@ class _WarmProcess:
             return
         self._starting[order.name] = done
         self._loop.call_later(FORK_SECONDS, partial(self._expect, order.name, done))
-        sealed = seal_order(order, wish.command)
+        sealed = seal_order(order, wish)
         try:
             self._send(request, [sealed, hands.trace, hands.log, hands.news, *hands.held, *hands.enter])
         finally:
@@ -319,13 +324,16 @@ class _WarmProcess:
         return ""
 
 
-def seal_order(order: Order, command: Command) -> int:
+def seal_order(order: Order, wish: Wish) -> int:
     """Write an order into a file in memory, and return its descriptor: the fork of the warm process reads it.
 
     The warm process itself never does: what a process has read, secrets among it, may be in its memory for ever.
     """
-    script = {"path": command.path, "module": command.module}
-    data = json.dumps({"order": {**order._asdict(), "env": dict(order.env)}, "script": script}).encode()
+    executed = wish.executed
+    env = {**executed.env, **{name: order.env[name] for name in GIVEN_LATER if name in order.env}}
+    of_command = order._replace(argv=executed.argv, env=env, workdir=executed.workdir)
+    script = {"path": wish.command.path, "module": wish.command.module, "shell": executed.parent}
+    data = json.dumps({"order": of_command._asdict(), "script": script}).encode()
     sealed = os.memfd_create("drumline-order", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(sealed), "wb") as file:

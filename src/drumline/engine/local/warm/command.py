@@ -31,7 +31,7 @@ def read_command(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> C
     if not _PYTHON.fullmatch(os.path.basename(argv[0])):  # noqa: PTH119
         raise NotWarm(f"its command is {argv[0]}, not Python")
     options, rest = _split(argv[1:])
-    interpreter = _find(argv[0], env, workdir)
+    interpreter = _find_interpreter(argv[0], env, workdir)
     if rest[:1] == ["-m"] and len(rest) > 1:
         return Command(interpreter, options, module=rest[1])
     if not rest or rest[0].startswith("-"):
@@ -57,14 +57,19 @@ def _split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     return tuple(options), rest
 
 
-def _find(name: str, env: Mapping[str, str], workdir: str) -> str:
-    """The interpreter's own file, as the system would find it."""
+def _find_interpreter(name: str, env: Mapping[str, str], workdir: str) -> str:
+    path = find_program(name, env, workdir)
+    with open(path, "rb") as file:  # noqa: PTH123
+        if file.read(2) == b"#!":
+            raise NotWarm(f"{path} is a script around Python")
+    return path
+
+
+def find_program(name: str, env: Mapping[str, str], workdir: str) -> str:
+    """Return the file of a program, as the system would find it; raise NotWarm if there is none."""
     places = [""] if "/" in name else os.get_exec_path(dict(env))
     for place in places:
         path = os.path.join(workdir, place, name)  # noqa: PTH118
         if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
-            with open(path, "rb") as file:  # noqa: PTH123
-                if file.read(2) == b"#!":
-                    raise NotWarm(f"{path} is a script around Python")
             return path
     raise NotWarm(f"no {name} to be found")

@@ -42,8 +42,16 @@ def shared_environment(env: Mapping[str, str], own: Collection[str]) -> dict[str
             raise NotWarm(f"{variable} is set")
     if any(not os.path.isabs(path) for path in env.get("PYTHONPATH", "/").split(os.pathsep)):  # noqa: PTH117
         raise NotWarm("PYTHONPATH names a folder by where one stands")
-    left_out = _OF_A_SESSION | _OF_A_REPLICA | frozenset(own)
-    return {name: value for name, value in sorted(env.items()) if name not in left_out and not _is_ours(name)}
+    return {
+        name: value
+        for name, value in sorted(env.items())
+        if name not in _OF_A_SESSION and not is_of_one_replica(name, own)
+    }
+
+
+def is_of_one_replica(name: str, own: Collection[str]) -> bool:
+    """Return whether a variable has a value of one run or replica alone; `own` is what only its run gives it."""
+    return name in own or name in _OF_A_REPLICA or _is_ours(name)
 
 
 def _is_ours(name: str) -> bool:

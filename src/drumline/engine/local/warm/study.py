@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from drumline.engine.local.warm.command import Command, NotWarm
@@ -84,6 +84,23 @@ def check_secrets(names: Collection[str], framework: str) -> None:
     for name in sorted(names):
         if _is_read_at_import(name):
             raise NotWarm(f"{name} is a secret, and may be read when {framework} is imported")
+
+
+def derived(
+    assigned: Iterable[tuple[str, frozenset[str]]], is_private: Callable[[str], bool], framework: str
+) -> frozenset[str]:
+    """Return those of the variables that a line assigns whose values come from variables that are private.
+
+    Raise NotWarm for one that has to be there when a framework is imported.
+    """
+    found: set[str] = set()
+    for name, sources in assigned:
+        source = next((each for each in sorted(sources) if each in found or is_private(each)), None)
+        if source and _is_read_at_import(name):
+            raise NotWarm(f"{name} comes from {source}, and may be read when {framework} is imported")
+        if source:
+            found.add(name)
+    return frozenset(found)
 
 
 def credentials(names: Collection[str]) -> frozenset[str]:

@@ -1,0 +1,269 @@
+"""What a shell makes of a line that does nothing but start Python: the words, variables and folder of that command.
+
+The line is not interpreted here. It is only checked to consist of parts without effects, and then the shell itself is
+asked: it runs the line with another program in front of Python, and that program is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from drumline.engine.local.life import MARK
+from drumline.engine.local.warm.command import NotWarm, find_program
+from drumline.plan.command import IN_ORDER
+from drumline.runtime import TRACE_DIR
+
+# Variables that a replica gets when its keeper starts: a line that names one starts cold.
+GIVEN_LATER = (MARK, TRACE_DIR)
+
+_SHELLS = ("sh", "bash", "dash")
+_KNOWN = ("bash", "dash")  # the files that `sh` may be
+_STAYS_PARENT = "dash"  # the one whose behaviour as a parent is known: `runtime/fork.py` does the same
+# Read when a shell starts; bash also reads ~/.bashrc if ssh seems to have started it.
+_START_FILES = ("BASH_ENV", "ENV")
+_SSH = ("SSH_CLIENT", "SSH2_CLIENT")
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_PARAMETER = rf"\$(?:{_NAME}|[0-9@*]|\{{{_NAME}(?::?-[A-Za-z0-9_./:=,@%+-]*)?\}})"
+_TOKEN = re.compile(
+    rf"""
+    (?P<blank> [ \t]+ (?: \\\n [ \t]* )* | (?: \\\n )+ [ \t]+ )
+    | (?P<separator> && | ; | \n )
+    | (?P<word> (?! \# ) (?:
+        [^\x00-\x20\x7f'"\\$`|&;<>()]
+        | \\ [^\n]
+        | {_PARAMETER}
+        | ' [^']* '
+        | " (?: [^"\\$`] | \\ [\s\S] | {_PARAMETER} )* "
+      )+ )
+    """,
+    re.VERBOSE,
+)
+_USED = re.compile(rf"\$\{{?({_NAME})")
+_ASSIGNMENT = re.compile(rf"({_NAME})=")
+_EXPORTED = re.compile(rf"({_NAME})(?:=|\Z)")
+_PYTHON = re.compile(r"""["']?[A-Za-z0-9_./${}~+-]*python[0-9.]*["']?""")
+# Another value whenever a shell is asked.
+_CHANGING = re.compile(r"RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|LINENO|PPID")
+_OPTIONS = re.compile(r"-[ceuo]+")
+_OPTION_NAMES = ("errexit", "nounset", "pipefail")
+
+_PROGRAM = "/bin/./sh"  # as no other command is spelled
+_PROGRAM_WORDS = (_PROGRAM, "-s", "--")
+_TELL_PID = b"echo $$\n"
+_ANSWER_SECONDS = 5.0
+
+
+class Executed(NamedTuple):
+    """The process that a command comes to: its words, variables and folder.
+
+    `parent` has the words of the shell that stays this process's parent, and none where there is no such shell.
+    `assigned` has the variables that a line sets, in order, each with those that its value may come from.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    workdir: str
+    parent: tuple[str, ...] = ()
+    assigned: tuple[tuple[str, frozenset[str]], ...] = ()
+
+
+_Command = list[tuple[str, int]]  # words as they are written, and where each begins
+
+
+class _Line(NamedTuple):
+    command_at: int
+    assigned: tuple[tuple[str, frozenset[str]], ...]
+
+
+def resolve_shell(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Executed:
+    """Return what a command executes in the end; raise NotWarm for a shell that does more than start Python."""
+    name = os.path.basename(argv[0])  # noqa: PTH119
+    if name not in _SHELLS:
+        return Executed(tuple(argv), env, workdir)
+    file = find_program(argv[0], env, workdir)
+    kind = os.path.basename(os.path.realpath(file))  # noqa: PTH119
+    if kind not in _KNOWN:
+        raise NotWarm(f"{argv[0]} is {kind}, which is not a known shell")
+    _check_environment(env, kind)
+    at = _find_line(argv, name)
+    before: Sequence[str] = ()
+    if argv[at] == IN_ORDER and len(argv) > at + 2:
+        before, at = argv[at + 2 : -1], len(argv) - 1
+    prepared = [each for line in before for each in _read_preparation(_split(line, name), name)]
+    line = _read_line(argv[at], name)
+    asked = f"{argv[at][: line.command_at]}{' '.join(_PROGRAM_WORDS)} {argv[at][line.command_at :]}"
+    executed, stays_parent = _ask(file, [*argv[:at], asked, *argv[at + 1 :]], env, workdir)
+    if stays_parent and kind != _STAYS_PARENT:
+        raise NotWarm(f"{name} stays its parent")
+    if any(not os.path.isabs(folder) for folder in executed.env.get("PATH", "").split(os.pathsep)):  # noqa: PTH117
+        raise NotWarm("PATH names a folder by where one stands")
+    return executed._replace(
+        env=_with_path_of_command(executed),
+        parent=tuple(argv) if stays_parent else (),
+        assigned=(*prepared, *line.assigned),
+    )
+
+
+def _check_environment(env: Mapping[str, str], kind: str) -> None:
+    for variable in env:
+        if variable in _START_FILES or variable.startswith("BASH_FUNC_"):
+            raise NotWarm(f"{variable} is set")
+    if kind == "bash" and any(variable in env for variable in _SSH) and env.get("SHLVL", "0") == "0":
+        raise NotWarm("bash may read ~/.bashrc")
+
+
+def _find_line(argv: Sequence[str], name: str) -> int:
+    """Return where the line is among a shell's words, which have to be `-c` and options without an effect on it."""
+    at, letters = 1, ""
+    while at < len(argv) and _OPTIONS.fullmatch(argv[at]):
+        letters += argv[at]
+        named = argv[at].count("o")
+        if any(option not in _OPTION_NAMES for option in argv[at + 1 : at + 1 + named]):
+            break
+        at += 1 + named
+    if "c" not in letters or at >= len(argv) or argv[at].startswith(("-", "+")):
+        raise NotWarm(f"{name} {argv[at] if at < len(argv) else 'without a line'}")
+    return at
+
+
+def _read_line(line: str, name: str) -> _Line:
+    """Return where the Python command of a line begins, and what the line assigns; raise NotWarm for any other line."""
+    *before, last = _split(line, name) or [[]]
+    assigned = _read_preparation(before, name)
+    while last and _ASSIGNMENT.match(last[0][0]):
+        assigned.append(_sources(last.pop(0)[0]))
+    if len(last) > 1 and last[0][0] == "exec":
+        last.pop(0)
+    if not last or not _PYTHON.fullmatch(last[0][0]):
+        raise NotWarm(f"its line for {name} runs {last[0][0] if last else 'nothing'}, not Python")
+    return _Line(last[0][1], tuple(assigned))
+
+
+def _read_preparation(commands: Sequence[_Command], name: str) -> list[tuple[str, frozenset[str]]]:
+    """Return what these commands assign; raise NotWarm if one of them does anything else."""
+    assigned = []
+    for command in commands:
+        words = [text for text, _ in command]
+        if not _is_preparation(words):
+            raise NotWarm(f"its line for {name} has another command: {words[0]}")
+        assigned += [_sources(word) for word in words if _ASSIGNMENT.match(word)]
+    return assigned
+
+
+def _split(line: str, name: str) -> list[_Command]:
+    """Return the commands of a line: their words as they are written, and where each begins."""
+    commands: list[_Command] = [[]]
+    at = 0
+    while at < len(line):
+        token = _TOKEN.match(line, at)
+        if token is None:
+            raise NotWarm(f"its line for {name} has {line[at : at + 2].strip()!r}")
+        if token["separator"]:
+            commands.append([])
+        elif token["word"]:
+            commands[-1].append((token["word"], at))
+            for variable in _USED.findall(token["word"]):
+                if variable in GIVEN_LATER or _CHANGING.fullmatch(variable):
+                    raise NotWarm(f"its line for {name} has ${variable}")
+        at = token.end()
+    return [words for words in commands if words]
+
+
+def _is_preparation(words: Sequence[str]) -> bool:
+    """Return whether a command does no more than change the folder or the variables of its shell."""
+    if words[0] == "cd":
+        return len(words) == 2 and not words[1].startswith("-")
+    if words[0] == "export":
+        return len(words) > 1 and all(_EXPORTED.match(word) for word in words[1:])
+    if words[0] == "set":
+        return all(re.fullmatch("-[euo]+", word) or word in _OPTION_NAMES for word in words[1:])
+    return all(_ASSIGNMENT.match(word) for word in words)
+
+
+def _sources(assignment: str) -> tuple[str, frozenset[str]]:
+    name, _, value = assignment.partition("=")
+    return name, frozenset(_USED.findall(value))
+
+
+def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> tuple[Executed, bool]:
+    """Run a line with our program in front of Python; return what that was started with.
+
+    And whether the shell stays its parent; else it has become that program.
+    """
+    try:
+        process = subprocess.Popen(
+            argv,
+            bufsize=0,
+            executable=file,
+            cwd=workdir,
+            env={**env, **dict.fromkeys(GIVEN_LATER, "")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise NotWarm(f"{argv[0]} cannot be asked: {error}") from None
+    with process:
+        try:
+            said = _first_line(process)
+            if not said.strip().isdigit():
+                first = said.decode(errors="replace").partition("\n")[0]
+                raise NotWarm(f"{argv[0]} says {first!r}" if first else f"{argv[0]} starts nothing")
+            executed = _look_at(int(said))
+            process.communicate(timeout=_ANSWER_SECONDS)  # without input its program ends
+        except (OSError, subprocess.TimeoutExpired):
+            raise NotWarm(f"{argv[0]} does not answer") from None
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        return executed, int(said) != process.pid
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> bytes:
+    """Return what a shell says before our program tells its pid, or else that."""
+    assert process.stdin
+    assert process.stdout
+    with suppress(BrokenPipeError):
+        process.stdin.write(_TELL_PID)
+    said, deadline = b"", time.monotonic() + _ANSWER_SECONDS
+    while not said.endswith(b"\n"):
+        if not select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        data = process.stdout.read(65536)
+        if not data:
+            break
+        said += data
+    return said
+
+
+def _look_at(pid: int) -> Executed:
+    """Return what a process was started with; our program's own words are left out."""
+    words = _read_strings(pid, "cmdline")
+    if words[: len(_PROGRAM_WORDS)] != [*_PROGRAM_WORDS] or len(words) == len(_PROGRAM_WORDS):
+        raise NotWarm("its shell runs something else")
+    env = dict(each.split("=", 1) for each in _read_strings(pid, "environ") if "=" in each)
+    workdir = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115
+    return Executed(tuple(words[len(_PROGRAM_WORDS) :]), env, workdir)
+
+
+def _read_strings(pid: int, name: str) -> list[str]:
+    with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123
+        return [os.fsdecode(each) for each in file.read().split(b"\0")[:-1]]
+
+
+def _with_path_of_command(executed: Executed) -> Mapping[str, str]:
+    """Return the variables of a command, with `_` as bash sets it: the file that it executes."""
+    name, env = executed.argv[0], executed.env
+    if env.get("_") != _PROGRAM:
+        return env
+    return {**env, "_": name if "/" in name else find_program(name, env, executed.workdir)}

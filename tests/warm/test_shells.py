@@ -1,0 +1,68 @@
+"""Runs whose command is a line for a shell: they start warm, and are shown as the spec has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from drumline.run.event import Exit, ReplicaStarted
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, wait_until
+
+SHOW = """
+import json, os, sys
+print(json.dumps([sys.argv, os.getcwd(), os.environ.get("A"), os.environ["PWD"], sys.path[0]]))
+"""
+needs_dash = pytest.mark.skipif(os.path.realpath("/bin/sh") != os.path.realpath("/bin/dash"), reason="`sh` is not dash")
+
+
+def notes(run: Run) -> set[str]:
+    return {event.note for event in run.events if isinstance(event, ReplicaStarted)}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "cd app && A=1 PYTHON show.py --lr 0.1 $NONE",
+        "|\n  export A=1\n  cd app\n  PYTHON show.py \\\n    --lr 0.1\n",
+        pytest.param("[cd app, export A=1, PYTHON show.py --lr 0.1]", marks=needs_dash),
+        "{argv: [bash, -c, 'cd app && export A=1 && exec PYTHON show.py --lr \"$0\"', '0.1']}",
+        "{argv: [/bin/sh, -ec, 'cd app; A=1 PYTHON show.py --lr 0.1']}",
+    ],
+)
+def test_a_line_that_starts_python_starts_warm(house: House, run: str) -> None:
+    app = house.project / "app"
+    app.mkdir()
+    (app / "show.py").write_text(SHOW)
+    trained = house.train(f"run: {run.replace('PYTHON', sys.executable)}\nwarm: true\n")
+    trained.wait_for(Phase.FINISHED)
+    assert notes(trained) == {"warm"}
+    shown = json.loads(trained.log("worker.0"))
+    assert shown == [["show.py", "--lr", "0.1"], str(app), "1", str(app), str(app)]
+    assert os.path.basename(trained.plan.replicas[0].argv[0]) in ("sh", "bash")  # noqa: PTH119
+    assert ", warm" in house.run("events", trained.id).out
+
+
+@needs_dash
+def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(house: House) -> None:
+    house.write("dies.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    run = house.train(f"run: cd . && {sys.executable} dies.py\nwarm: true\nrestart: 0\n")
+    run.wait_for(Phase.FAILED)
+    assert notes(run) == {"warm"}
+    assert run.exit("worker.0") == Exit(code=137)
+    assert run.log("worker.0") == b"Killed\n"
+
+
+def test_stacks_are_those_of_the_script_and_not_of_the_shell_above_it(house: House) -> None:
+    house.write("rests.py", "import time\ndef rest():\n    open('up', 'w').close()\n    time.sleep(1000)\nrest()\n")
+    run = house.train(f"run: cd . && {sys.executable} rests.py\nwarm: true\ntimeouts: {{grace: 1}}\n")
+    wait_until(lambda: house.exists("up"))
+    assert notes(run) == {"warm"}
+    shown = wait_until(lambda: house.run("stacks", run.id).out)
+    assert "rest (" in shown
+    assert "shell" not in shown
+    assert house.run("kill", run.id).code == 0
+    run.wait_for(Phase.KILLED)
