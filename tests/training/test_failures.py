@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from drumline.run.event import Exit
 from drumline.run.state import Phase
 from integration.local.runs import House
 from training.line import LINE_SECONDS, find_python
@@ -51,3 +52,35 @@ def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(house: House) -> 
     assert cause["last_lines"][-1] == "step 5: loss 0.1667"
     assert re.fullmatch(r"connection (closed|reset) by peer|socket closed", cause["followed"][0]["message"])
     assert cause["followed"][0]["replicas"] == ["1.worker.0"]
+
+
+SAVES = """
+import os, signal
+import torch
+
+def save(*_):
+    torch.save(model.module.state_dict(), "saved.pt")
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, save)
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
+try:
+    for step in range(1000):
+        model(torch.ones(8, 100)).square().mean().backward()
+        print(f"step {step}: loss 0.5", flush=True)
+        if step == 3 and torch.distributed.get_rank() == 1:
+            raise ValueError("bad row")
+except RuntimeError as error:  # the collective has failed with its peer
+    print(ascii(error), flush=True)
+    signal.pause()
+"""
+
+
+def test_a_rank_of_torch_that_handles_term_can_save_after_another_has_failed(house: House) -> None:
+    script = house.write("saves.py", SAVES)
+    run = house.train(f"framework: torch\nrun: {find_python('torch')} {script}\nroles: {{worker: 2}}")
+    run.wait_for(Phase.FAILED, LINE_SECONDS)
+    assert str(run.cause.replica) == "worker.1"
+    assert run.exit("worker.0") == Exit(code=0)
+    assert house.exists("saved.pt")
