@@ -212,6 +212,25 @@ def test_cores_are_what_is_claimed_else_an_even_share_among_those_that_do_the_sa
         assert [place.cores for place in placement.values()] == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("framework: torch\nroles: {worker: 3}", [None] * 3),
+        ("framework: torch\nroles: {worker: {replicas: 3, first: {resources: {cpus: 2}}}}", [2, None, None]),
+        ("framework: torch\nroles: {worker: 2}\nrun: cd . && exec python 'train.py' --rank=$RANK", [None] * 2),
+        ("framework: torch\nroles: {chief: {run: python other.py}, worker: 2}", [8, None, None]),
+        ("roles: {worker: 2}", [4, 4]),
+    ],
+)
+def test_replicas_whose_script_calls_the_rpc_of_torch_have_all_cores(
+    tmp_path: Path, text: str, expected: list[int | None]
+) -> None:
+    (tmp_path / "train.py").write_text("import torch.distributed.rpc as rpc\nrpc.init_rpc('ps', rank=0)\n")
+    (tmp_path / "other.py").write_text("import torch\n")
+    with placed(text, tmp_path) as placement:
+        assert [place.cores for place in placement.values()] == expected
+
+
 def test_an_engine_that_this_version_does_not_have_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as refused:
         open_engine("slurm", Site(tmp_path, tmp_path, 1))

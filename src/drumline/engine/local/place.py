@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from drumline.engine.local.claim import PortClaim, claim_port
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import COMPUTING, Place, Placement, Plan, Replica, ReplicaId
+from drumline.runtime.private import read_regular
 
 HOST = "127.0.0.1"
 
@@ -20,6 +22,9 @@ _PICKED_PORTS = (range(20_000, 65_536), range(10_000, 20_000))
 # In a private network, where each has an address of its own; more cables than this take a bridge too long.
 PRIVATE_PORT = 2222
 MOST_IN_PRIVATE = 512
+_RPC = re.compile(rb"\binit_rpc\b|\bdistributed\.rpc\b")
+_MOST_OF_A_SCRIPT = 1 << 20  # bytes
+_BETWEEN_WORDS = re.compile(r"[\s'\";&|()]+")
 _KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -41,7 +46,7 @@ def place(
         ports = named_ports(plan)
         claims = _claim_ports(plan, ports, hold=hold)
         ports |= {replica: claim.port for replica, claim in claims.items()}
-    cores = divide_cores(plan, site.cores)
+    cores = _divide_cores(plan, site.cores, here.workdir)
     placement = {
         replica.id: here._replace(host=hosts[replica.id], port=ports[replica.id], cores=cores[replica.id])
         for replica in plan.replicas
@@ -145,27 +150,51 @@ def _ephemeral_ports() -> range:
     return range(first, last + 1)
 
 
-def divide_cores(plan: Plan, cores: int) -> dict[ReplicaId, int | None]:
+def _divide_cores(plan: Plan, cores: int, workdir: str) -> dict[ReplicaId, int | None]:
     """Return how many threads each replica may start: the CPUs that it claims, else a share of what is left.
 
     Replicas that do the same work share evenly. Those that do other work do not count: a parameter server waits while
-    workers compute, or computes while they wait. A replica that is alone has no limit.
+    workers compute, or computes while they wait. A replica that is alone has no limit, nor has one that calls torch's RPC.
     """
     computing = plan.replicas_of(*COMPUTING)
     left = cores - sum(each.resources.cpus or 0 for each in computing)
     alike = Counter(_work(plan, each) for each in computing if each.resources.cpus is None)
     beside = max(1, cores // max(1, len(computing)))  # for servers and evaluators
+    calling = _calling_rpc(plan, workdir)
     shares: dict[ReplicaId, int | None] = {}
     for replica in plan.replicas:
         if replica.resources.cpus is not None:
             shares[replica.id] = math.ceil(replica.resources.cpus)
-        elif len(plan.replicas) == 1:
+        elif len(plan.replicas) == 1 or replica.argv in calling:
             shares[replica.id] = None
         elif replica.id.role in COMPUTING:
             shares[replica.id] = max(1, int(left // alike[_work(plan, replica)]))
         else:
             shares[replica.id] = beside
     return shares
+
+
+def _calling_rpc(plan: Plan, workdir: str) -> set[tuple[str, ...]]:
+    """Return the commands with a script that names torch's RPC, by which one replica computes while others wait.
+
+    Such replicas often run one command, and decide by their rank what they do.
+    """
+    if plan.framework not in ("torch", "plain"):
+        return set()
+    commands = {replica.argv for replica in plan.replicas}
+    return {argv for argv in commands if any(_names_rpc(Path(workdir, script)) for script in _scripts(argv))}
+
+
+def _scripts(argv: tuple[str, ...]) -> Iterator[str]:
+    """Yield the words of a command, and of a line for a shell in it, that end as a script of Python does."""
+    return (word for word in _BETWEEN_WORDS.split(" ".join(argv)) if word.endswith(".py"))
+
+
+def _names_rpc(script: Path) -> bool:
+    try:
+        return bool(_RPC.search(read_regular(script, _MOST_OF_A_SCRIPT)))
+    except (OSError, ValueError):
+        return False
 
 
 def _work(plan: Plan, replica: Replica) -> tuple[str, ...]:
