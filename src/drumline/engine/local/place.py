@@ -154,7 +154,8 @@ def _divide_cores(plan: Plan, cores: int, workdir: str) -> dict[ReplicaId, int |
     """Return how many threads each replica may start: the CPUs that it claims, else a share of what is left.
 
     Replicas that do the same work share evenly. Those that do other work do not count: a parameter server waits while
-    workers compute, or computes while they wait. A replica that is alone has no limit, nor has one that calls torch's RPC.
+    workers compute, or computes while they wait. A replica that is alone has no limit, nor have those that call torch's
+    RPC.
     """
     computing = plan.replicas_of(*COMPUTING)
     left = cores - sum(each.resources.cpus or 0 for each in computing)
