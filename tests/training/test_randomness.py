@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -27,6 +27,10 @@ import numpy
 def digest(array): return hashlib.sha256(numpy.ascontiguousarray(array).tobytes()).hexdigest()
 seed = int(sys.argv[1]) if len(sys.argv) > 1 else None
 drawn, constant = {}, {}
+def loaded():  # the packages of the environment that are imported, and their parts
+    files = {name: str(vars(module).get("__file__")) for name, module in vars(sys)["mod" "ules"].items()}
+    names = [name for name, file in files.items() if "-packages/" in file]
+    return sorted({".".join(name.split(".")[:2]) for name in names})
 """
 END = """
 drawn["random"] = random.random()
@@ -35,12 +39,13 @@ drawn["normal"] = numpy.random.randn()
 if seed is None:
     drawn["default_rng"] = numpy.random.default_rng().random()
     drawn["uuid4"], drawn["uuid1"] = str(uuid.uuid4()), str(uuid.uuid1())
-print("drawn", json.dumps([drawn, constant]))
+print("drawn", json.dumps([drawn, constant, modules]))
 """
 TORCH = f"""
 {BEGIN}
 import torch
 import live
+modules = loaded()
 if seed is not None: random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
 drawn["initial_seed"] = torch.initial_seed()
 drawn["rand"] = torch.rand(1).item()
@@ -54,7 +59,6 @@ drawn["generator"] = torch.Generator().seed() if seed is None else 0
 if seed is None: drawn.update(live.draw(live.FRESH))
 constant.update(live.draw(live.CONSTANT))
 constant["default seed"] = torch.Generator().initial_seed()
-constant["modules"] = sorted(name for name in vars(sys)["mod" "ules"] if name.startswith(("torch", "triton")))
 {END}
 """
 # What a package may have made while it was imported.
@@ -90,6 +94,7 @@ TENSORFLOW = f"""
 {BEGIN}
 import keras
 import tensorflow as tf
+modules = loaded()
 if seed is not None: keras.utils.set_random_seed(seed)
 drawn["uniform"] = float(tf.random.uniform(()))
 if seed is None: drawn["kernels"] = digest(tf.raw_ops.RandomUniform(shape=[4], dtype=tf.float32).numpy())
@@ -104,17 +109,55 @@ if seed is None: drawn["generator"] = digest(tf.random.Generator.from_non_determ
 """
 JAX = f"""
 {BEGIN}
+import os, secrets, time
 import jax
+from flax import linen, nnx
+modules = loaded()
+ONES = jax.numpy.ones((1, 1000))
+def initial_layer(seed): return digest(nnx.Linear(8, 8, rngs=nnx.Rngs(seed)).kernel[...])
+def initial_params(seed): return digest(linen.Dense(8).init(jax.random.key(seed), ONES[:, :8])["params"]["kernel"])
+# Every key comes from a seed that a script finds: these are the ways to find one.
 if seed is not None: random.seed(seed), numpy.random.seed(seed)
-key = jax.random.key(random.getrandbits(32))
+seeds = {{"random": random.getrandbits(32), "numpy": int(numpy.random.randint(2**31))}}
+if seed is None:
+    seeds["urandom"] = int.from_bytes(os.urandom(4), "little")
+    seeds["time"] = time.time_ns() % 2**32
+    seeds["secrets"] = secrets.randbits(32)
+    seeds["uuid"] = uuid.uuid4().int % 2**32
+    seeds["default_rng"] = int(numpy.random.default_rng().integers(2**32))
+    seeds["Random"] = random.Random().getrandbits(32)
+for name, number in seeds.items():
+    drawn["nnx " + name] = initial_layer(number)
+    drawn["linen " + name] = initial_params(number)
+key = jax.random.key(seeds["random"])
 drawn["weights"] = digest(jax.random.normal(key, (8, 8)))
+drawn["order"] = digest(jax.random.permutation(key, 1000))
+drawn["nnx dropout"] = digest(nnx.Dropout(0.5, rngs=nnx.Rngs(dropout=seeds["numpy"]))(ONES))
+drawn["linen dropout"] = digest(linen.Dropout(0.5, deterministic=False).apply({{}}, ONES, rngs={{"dropout": key}}))
 constant["key"] = float(jax.random.normal(jax.random.key(7)))
+constant["nnx"], constant["linen"] = initial_layer(7), initial_params(7)
 {END}
+"""
+# What a replica compiled is read by the following ones: that is most of the time that they would take.
+JAX_CACHE = """
+warm: {{import: [flax.nnx, flax.linen]}}
+env:
+  JAX_COMPILATION_CACHE_DIR: {folder}
+  JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS: "0"
+  JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES: "-1"
 """
 
 
+class Printed(NamedTuple):
+    """What a script printed: values that differ with every launch, values that never differ, imported packages."""
+
+    drawn: dict[str, object]
+    constant: dict[str, object]
+    modules: list[str]
+
+
 def test_torch_draws_anew_in_every_warm_replica(house: House, tmp_path: Path) -> None:
-    python = copy_environment(find_python("torch"), tmp_path / "environment", live=LIVE, triton="")
+    python = copy_environment(find_python("torch"), tmp_path / "environment", live=LIVE)
     compare(house, python, "torch", TORCH, "warm: {import: [live]}")
 
 
@@ -122,39 +165,32 @@ def test_tensorflow_and_keras_draw_anew_in_every_warm_replica(house: House) -> N
     compare(house, find_python("tensorflow"), "tensorflow", TENSORFLOW)
 
 
-def test_jax_draws_anew_in_every_warm_replica(house: House) -> None:
-    compare(house, find_python("jax"), "jax", JAX)
-
-
-def test_a_generator_whose_seed_cannot_be_known_starts_replicas_cold(house: House, tmp_path: Path) -> None:
-    python = tmp_path / "environment" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment"], check=True)
-    (site,) = (tmp_path / "environment").glob("lib/python*/site-packages")
-    (site / "drew.py").write_text("import random\nIT = random.Random()\nIT.random()\n")
-    house.write("train.py", "import drew; print(drew.IT.random())")
-    run = house.train(f"run: {python} train.py\nroles: {{worker: 2}}\nwarm: {{import: [drew]}}")
-    run.wait_for(Phase.FINISHED)
-    assert notes(run) == {"cold: importing it leaves a Random whose seed is not known"}
-    assert run.log("worker.0") != run.log("worker.1")
+def test_jax_and_flax_draw_anew_in_every_warm_replica(house: House, tmp_path: Path) -> None:
+    compare(house, find_python("jax"), "jax", JAX, JAX_CACHE.format(folder=tmp_path / "compiled"))
 
 
 def compare(house: House, python: Path, framework: str, script: str, more: str = "") -> None:
-    """Launch a script often; what it draws differs everywhere, and with a seed it is the same as cold."""
+    """Launch a script often; what it draws differs everywhere, and with a seed it is the same as cold.
+
+    The warm process imported nothing that the script does not import by itself.
+    """
     house.write("train.py", script)
     spec = f"framework: {framework}\nroles: {{worker: {REPLICAS}}}\n{more}\nrun: {python} train.py"
     cold = launch(house, spec, "--no-warm")
     warm = [each for _ in range(LAUNCHES) for each in launch(house, spec)]
     values: dict[str, list[object]] = defaultdict(list)
-    for drawn, constant in cold + warm:
-        assert constant == cold[0][1]
+    for drawn, constant, modules in cold + warm:
+        assert constant == cold[0].constant
+        assert {*modules} <= {*cold[0].modules}  # what few use is imported later
         for name, value in drawn.items():
             values[name].append(value)
     repeated = {name: found for name, found in values.items() if len(set(found)) != (LAUNCHES + 1) * REPLICAS}
     assert repeated == {}
-    assert launch(house, f"{spec} 3") == launch(house, f"{spec} 3", "--no-warm")
+    seeded = launch(house, f"{spec} 3"), launch(house, f"{spec} 3", "--no-warm")
+    assert len({json.dumps([each.drawn, each.constant]) for replicas in seeded for each in replicas}) == 1
 
 
-def launch(house: House, spec: str, *words: str) -> list[list[dict[str, object]]]:
+def launch(house: House, spec: str, *words: str) -> list[Printed]:
     """Run the script, and return what each replica drew."""
     run = house.train(spec, *words)
     run.wait_for(Phase.FINISHED, LINE_SECONDS)
@@ -162,12 +198,11 @@ def launch(house: House, spec: str, *words: str) -> list[list[dict[str, object]]
     return [read(run, f"worker.{index}") for index in range(REPLICAS)]
 
 
-def read(run: Run, replica: str) -> list[dict[str, object]]:
+def read(run: Run, replica: str) -> Printed:
     lines = run.log(replica).decode().splitlines()
     (line,) = (line for line in lines if line.startswith("drawn "))
     assert lines[-1] == line, "something is printed at the end"
-    found: list[dict[str, object]] = json.loads(line.removeprefix("drawn "))
-    return found
+    return Printed(*json.loads(line.removeprefix("drawn ")))
 
 
 def notes(run: Run) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a warm process has of TensorFlow itself, for whom."""
+"""What a warm process imports, and that its replicas print what cold ones print."""
 
 from __future__ import annotations
 
@@ -40,13 +40,41 @@ def test_what_takes_long_and_few_use_is_executed_for_who_uses_it(house: House) -
     assert quick_said == cold_said
 
 
+# triton's library prints a report at the end of a process in which the objects of an import are not collected.
+COMPILES = """
+import torch
+compiled = torch.compile(lambda number: number * 2 + 1, backend="eager")
+print(compiled(torch.ones(2)))
+import triton
+print(triton.language.float32)
+"""
+IMPORTS = """
+import torch
+print(torch.ones(2))
+"""
+
+
+@pytest.mark.parametrize(("script", "more"), [(COMPILES, ""), (IMPORTS, "warm: {import: [triton]}")])
+def test_a_warm_replica_of_torch_prints_what_a_cold_one_prints_to_its_end(house: House, script: str, more: str) -> None:
+    cold, printed = train(house, script, "torch", more, "--no-warm")
+    assert "tensor" in printed
+    assert train(house, script, "torch", more) == ("warm", printed)
+    assert cold == ""
+
+
 def run(house: House, script: str, *words: str) -> tuple[str, str]:
     """How a script was started, and what it said."""
+    note, printed = train(house, script, "tensorflow", "", *words)
+    return note, printed.partition("begun\n")[2]  # behind TensorFlow's own words, which have a time
+
+
+def train(house: House, script: str, framework: str, more: str, *words: str) -> tuple[str, str]:
+    """Run a script to its end; return how its replica was started, and everything that it printed."""
     house.write("train.py", script)
     house.write(
         "drumline.yml",
-        f"project: few\nframework: tensorflow\nrun: {find_python('tensorflow')} train.py\nroles: {{worker: 1}}\n",
+        f"project: few\nframework: {framework}\nrun: {find_python(framework)} train.py\nroles: {{worker: 1}}\n{more}\n",
     )
     trained = train_to_the_end(house, *words)
     (note,) = {event.note for event in trained.events if isinstance(event, ReplicaStarted)}
-    return note, said(trained, "worker.0").partition("begun\n")[2]  # behind TensorFlow's own words, which have a time
+    return note, said(trained, "worker.0")

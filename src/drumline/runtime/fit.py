@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import sys
 import threading
 import typing
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -20,9 +23,7 @@ ONLY_IF_USED: Mapping[str, Mapping[str, Collection[str]]] = {
     "tensorflow": {"keras.wrappers": ("sklearn", "scipy", "joblib", "threadpoolctl", "narwhals", "cloudpickle")},
 }
 
-# Importing a framework leaves no thread but those that wait to do linear algebra, one set for numpy and one for scipy.
-# They end themselves before a fork and begin anew after it.
-_POOLS = 2
+_EXITING = 4  # the flag of a thread that is about to end, in /proc/PID/task/TID/stat
 
 _MADV_DONTNEED = 4
 _LEAST_MEMORY = 0.05  # of all; with less to be had, what is only convenient goes
@@ -35,13 +36,17 @@ class Unfit(Exception):  # noqa: N818
 def warm_up(framework: str, modules: Sequence[str]) -> None:
     """Import a framework and these modules, nothing else; raise Unfit where nothing should be forked after that."""
     first = () if framework == "plain" else (framework,)
-    postponed = ONLY_IF_USED.get(framework, {}).keys() - set(modules)
+    rare = ONLY_IF_USED.get(framework, {}).keys()
     try:
-        import_all((*first, *modules), postponed)
+        import_all((*first, *modules), rare - set(modules))
     except Exception as error:  # noqa: BLE001 - whatever a package may raise
         raise Unfit(f"{type(error).__name__}: {error}"[:200]) from None
-    _check_threads(len(os.listdir("/proc/self/task")), os.cpu_count() or 1)  # noqa: PTH208
+    check_threads()
     check_origins(sys.modules)
+    if set(modules) - rare:
+        # The objects of an import are frozen in forks, so the collection at the end of Python passes them by. Packages
+        # may do something when they are freed: write what a file has in its buffer, or print reports of leaks.
+        atexit.register(gc.unfreeze)
 
 
 def import_all(names: Iterable[str], postponed: Collection[str] = ()) -> None:
@@ -117,11 +122,26 @@ class _Postponed:
                     del vars(module)[name]
 
 
-def _check_threads(found: int, cores: int) -> None:
-    """Refuse more threads than are known to be left: nobody knows what the others hold."""
-    known = 1 + _POOLS * (cores - 1)
-    if found > known:
-        raise Unfit(f"importing it leaves {found} threads, and {known} are known")
+def check_threads() -> None:
+    """Refuse threads: a fork would not have them. Those for linear algebra end at a fork, and begin when needed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads
+        pid = os.fork()
+    if not pid:
+        os._exit(0)
+    with suppress(ChildProcessError):  # the warm process ignores SIGCHLD
+        os.waitpid(pid, 0)
+    if sum(map(_is_running, os.listdir("/proc/self/task"))) > 1:  # noqa: PTH208
+        raise Unfit("importing it starts a thread, which a fork would not have")
+
+
+def _is_running(thread: str) -> bool:
+    try:
+        with open(f"/proc/self/task/{thread}/stat", encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
+            flags = int(stream.read().rpartition(")")[2].split()[6])
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return not flags & _EXITING
 
 
 def check_origins(modules: Mapping[str, ModuleType]) -> None:

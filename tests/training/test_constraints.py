@@ -1,0 +1,17 @@
+"""The frameworks' environments have what their packages ask for, as they have where a user installs them."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from training.line import find_python
+
+
+# TensorFlow's has tensorflow-cpu in the place of tensorflow, which tf-keras asks for.
+@pytest.mark.parametrize("environment", ["torch", "jax", "tensorboard"])
+def test_no_package_that_another_requires_is_missing(environment: str) -> None:
+    argv = [str(find_python(environment)), "-m", "pip", "--disable-pip-version-check", "check"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("No broken requirements found.\n", 0)
