@@ -17,6 +17,7 @@ from drumline.engine import protocol
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
 from drumline.engine.local import LocalEngine
+from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.python import want
 from drumline.engine.local.trace import read_trace
 from drumline.engine.local.warm.known import stop_warm_processes
@@ -240,6 +241,7 @@ class WarmSite(LocalSite):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        self._site = self._site._replace(capacity=find_capacity(1, os.environ))  # with more, first replicas start cold
         self._player = folder / "player.py"
         self._player.write_text(player(_PASS_GATE))
         (folder / "home").mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from drumline.cli.text import FORM_OPTION, span, table
 from drumline.errors import NotFoundError
 from drumline.store.home import home_of
 from drumline.words import count, size
+
+if TYPE_CHECKING:
+    from drumline.engine.local.warm.known import Known
 
 
 @click.group(invoke_without_command=True)
@@ -42,11 +46,19 @@ def command(ctx: click.Context, form: str) -> None:
             "-" if each.memory_bytes is None else size(each.memory_bytes),
             span(max(0.0, time.time() - each.began)),
             str(each.replicas),
-            f"in use by {count(each.runs, 'run')}" if each.runs else each.unfit or f"kept {span(each.keep_seconds)}",
+            _state(each),
         )
         for each in found
     ]
     print_lines(table(("KEY", "IMPORTED", "ENVIRONMENT", "MEMORY", "AGE", "REPLICAS", "NOW"), rows))
+
+
+def _state(known: Known) -> str:
+    """Return what a warm process does, or why nothing is forked from it."""
+    if not known.ready:
+        return "is being made ready"
+    in_use = known.runs and f"in use by {count(known.runs, 'run')}"
+    return in_use or known.unfit or f"kept {span(known.keep_seconds)}"
 
 
 @command.command()

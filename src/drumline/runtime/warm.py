@@ -1,9 +1,10 @@
 """The warm process: imports a framework once, and forks replicas that have it already.
 
-Run as `python [OPTIONS] warm.py FOLDER FRAMEWORK MODULE…` by the interpreter of an environment, with a socket that
-listens in the folder as descriptor 3. Whoever connects says hello, and then sends one order for each replica, with its
-open descriptors. A keeper is forked for each, as a supervisor forks it, and the replica from that: it becomes its
-script without starting an interpreter or importing anything. The warm process never runs what its user wrote.
+Run as `python [OPTIONS] warm.py FOLDER FRAMEWORK awaited|aside MODULE…` by the interpreter of an environment, with a
+socket that listens in the folder as descriptor 3; aside, it imports at low priority. When it has imported all, it locks
+the file `ready` there. Whoever connects says hello, and then sends one order for each replica, with its open
+descriptors. A keeper is forked for each, as a supervisor forks it, and the replica from that: it becomes its script
+without starting an interpreter or importing anything. The warm process never runs what its user wrote.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys  # noqa: E402
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
     del sys.path[0]  # our own folder is nothing to import from: it has a `keras` and a `tensorflow` of its own
 
+import fcntl  # noqa: E402
 import gc  # noqa: E402
 import importlib.util  # noqa: E402
 import json  # noqa: E402
@@ -44,9 +46,9 @@ def _beside(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from drumline.runtime import fit, fork, keeper, seed, unix
+    from drumline.runtime import fit, fork, keeper, priority, seed, unix
 else:
-    fit, fork, keeper, seed, unix = map(_beside, ("fit", "fork", "keeper", "seed", "unix"))
+    fit, fork, keeper, priority, seed, unix = map(_beside, ("fit", "fork", "keeper", "priority", "seed", "unix"))
 
 LISTENER = 3
 MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
@@ -89,6 +91,7 @@ class WarmProcess:
         self._began = time.time()
         self._pid = os.getpid()
         self._begun = 0  # replicas
+        self._ready = _lock_ready(folder)
 
     def serve(self) -> fork.Script:
         """Serve until nobody wants it any more; returns only in a replica, with what that is to run."""
@@ -113,11 +116,7 @@ class WarmProcess:
 
     def _leave(self, connection: socket.socket | None = None, answer: Mapping[str, Any] | None = None) -> NoReturn:
         """End, and leave nothing; whoever comes next, perhaps upon this answer, begins another in the same place."""
-        for name in ("socket", "log", "lock"):
-            with suppress(OSError):
-                os.unlink(f"{self._folder}/{name}")  # noqa: PTH108
-        with suppress(OSError):
-            os.rmdir(self._folder)  # noqa: PTH106
+        _remove(self._folder)
         if connection and answer:
             self._send(connection, answer)
         os._exit(0)  # nothing here was ever used, so there is nothing to tidy up
@@ -220,6 +219,8 @@ class WarmProcess:
         """Close whatever is the warm process's alone."""
         for connection in (self._listener, *self._connections):
             connection.close()
+        if self._ready is not None:
+            os.close(self._ready)
         self._selector.close()
 
     def _send(self, connection: socket.socket, answer: Mapping[str, Any]) -> None:
@@ -237,12 +238,16 @@ class WarmProcess:
             self._idle_since = time.monotonic()
 
 
-def start(folder: str, framework: str, modules: Sequence[str]) -> fork.Script:
+def start(folder: str, framework: str, modules: Sequence[str], *, aside: bool) -> fork.Script:
     """Be a warm process; returns only in a replica."""
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
     listener = socket.socket(fileno=LISTENER)
-    listener.listen(64)  # it did already, but now it is we whom others find at the other end
+    listener.listen(64)
+    if fit.is_memory_short():
+        _remove(folder)
+        os._exit(0)
+    restore_priority = priority.lower_priority() if aside else lambda: None
     unfit, sources = "", seed.Sources(())
     before = seed.begin()
     gc.disable()  # what is imported stays: looking for garbage takes a sixth of the time
@@ -256,7 +261,27 @@ def start(folder: str, framework: str, modules: Sequence[str]) -> fork.Script:
     sys.stderr.flush()
     gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
     fit.let_go_of_code()
+    restore_priority()
     return WarmProcess(folder, listener, framework, modules, unfit, _chatter(), sources).serve()
+
+
+def _lock_ready(folder: str) -> int | None:
+    """Show that this process serves, and return what shows it; None where that cannot be written."""
+    try:
+        ready = os.open(f"{folder}/ready", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(ready, fcntl.LOCK_EX)
+    except OSError:
+        return None
+    return ready
+
+
+def _remove(folder: str) -> None:
+    """Remove the folder of a warm process that ends."""
+    for name in ("socket", "ready", "log", "lock"):
+        with suppress(OSError):
+            os.unlink(f"{folder}/{name}")  # noqa: PTH108
+    with suppress(OSError):
+        os.rmdir(folder)  # noqa: PTH106
 
 
 def _read_order(sealed: int) -> tuple[keeper.Order, fork.Script]:
@@ -274,7 +299,7 @@ def _chatter() -> bytes:
 
 
 if __name__ == "__main__":
-    _script = start(sys.argv[1], sys.argv[2], sys.argv[3:])
+    _script = start(sys.argv[1], sys.argv[2], sys.argv[4:], aside=sys.argv[3] == "aside")
     _main = fork.main_module(_script, _NATIVE)
     for _name in [name for name, module in sys.modules.items() if module is sys.modules["__main__"]]:
         sys.modules[_name] = _main  # multiprocessing has a second name for it

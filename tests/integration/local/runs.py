@@ -98,6 +98,7 @@ class House:
         self.project = path / "project"
         self.project.mkdir(parents=True)
         self.before: tuple[str, ...] = ()  # words in front of every command
+        self.cores: int | None = 1 if WARMLY else None  # with one, the first launch waits for its warm process
         if owner is not None:
             for folder in (path, self.project):
                 os.chown(folder, owner, owner)
@@ -135,7 +136,7 @@ class House:
         """Start a command of drumline in the project."""
         ways = ("--no-warm",) if COLDLY and words[:1] == ("train",) else ()
         return subprocess.Popen(
-            (*self.before, *program, *words, *ways),
+            (*self._bound(), *self.before, *program, *words, *ways),
             cwd=self.project,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -145,6 +146,14 @@ class House:
             errors="surrogateescape",
             pass_fds=pass_fds,
         )
+
+    def _bound(self) -> tuple[str, ...]:
+        """Return the words that have a command use so many cores, others than tests beside this one where possible."""
+        if self.cores is None:
+            return ()
+        usable = sorted(os.sched_getaffinity(0))
+        chosen = {usable[(os.getpid() + number) % len(usable)] for number in range(self.cores)}
+        return ("taskset", "-c", ",".join(map(str, sorted(chosen))))
 
     def run(self, *words: str, env: Mapping[str, str] = {}, seconds: float = PATIENCE_SECONDS) -> Answer:
         """Run a command of drumline to its end."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import pytest
+
+from drumline.engine.local.warm import known as warm_known
 from drumline.engine.local.warm.client import warm_folder
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes
 from drumline.runtime.unix import receive_request
 
 
@@ -31,3 +36,33 @@ def test_one_that_an_older_drumline_began_is_known_as_well(tmp_path: Path) -> No
         (known,) = known_warm_processes(tmp_path)
         thread.join()
     assert (known.key, known.framework, known.modules, known.replicas) == (folder.name, "torch", (), 3)
+
+
+# Listens in a folder as a supervisor does that has just begun a warm process there.
+BEGINNER = """
+import os, socket, sys
+os.chdir(sys.stdin.readline().strip())
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("socket")
+listener.listen()
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_is_about_to_begin_a_warm_process_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_known, "_PATIENCE_SECONDS", 0.1)
+    folder = warm_folder(tmp_path) / "0123456789abcdef"
+    folder.mkdir(parents=True)
+    argv = [sys.executable, "-c", BEGINNER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as beginner:
+        assert beginner.stdin
+        assert beginner.stdout
+        beginner.stdin.write(f"{folder}\n")
+        beginner.stdin.flush()
+        assert beginner.stdout.readline() == "listens\n"
+        assert list(known_warm_processes(tmp_path)) == []
+        assert stop_warm_processes(tmp_path) == 0
+        assert beginner.poll() is None

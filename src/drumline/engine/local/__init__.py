@@ -188,7 +188,8 @@ class LocalEngine:
             own = (*self._room.descriptors, *(self._python.descriptors if self._python else ()))
             held = {launch.replica.id: (*own, *self._ports.descriptors(launch)) for launch in launches}
             network = self._open_network(launches) if self._private else None
-            self._running.start(launches, partial(complete, environ=self._environ), held, network, self._open_warm())
+            running, env_of = self._running, partial(complete, environ=self._environ)
+            running.start(launches, env_of, held, network, self._open_warm(), self._room)
             if self._plan and self._plan.replicas_of("ps"):  # such lines may have somebody return to its address
                 self._ports.keep()
         finally:

@@ -24,6 +24,7 @@ from drumline.runtime.lock import is_locked
 
 if TYPE_CHECKING:
     from drumline.engine.local.network import Network
+    from drumline.engine.local.room import Room
     from drumline.engine.local.warm.client import WarmProcesses
 
 _MOMENT_SECONDS = 0.005
@@ -78,12 +79,13 @@ class Processes:
         held: Mapping[ReplicaId, Sequence[int]],
         network: Network | None = None,
         warm: WarmProcesses | None = None,
+        room: Room | None = None,
     ) -> None:
         """Start every life that has not begun before, and watch all; what happens to them is told as events.
 
         Raise EngineError if one cannot be started; those before it have been. An environment is asked for only
         where it is needed: a supervisor that came back may lack the secrets of a line that runs. Those that can be
-        forked from a warm process are, as soon as there is one.
+        forked from a warm process are, where one is ready, or worth waiting for with the CPUs of this `room`.
         """
         self._warm = warm
 
@@ -98,7 +100,7 @@ class Processes:
                 yield Start(launch, env_of(launch), claims, door.enter if door else ())
 
         try:
-            self._starter.start(starts(), Follow(self._began, self._adopt_again, self._heard), warm)
+            self._starter.start(starts(), Follow(self._began, self._adopt_again, self._heard), warm, room)
         finally:
             self._conclude_adopted()
 

@@ -105,6 +105,11 @@ class Room:
 
         ledger.watch(loop, ask_again)
 
+    @property
+    def cpus(self) -> float:
+        """How many CPUs a run may use: those of its affinity, or less where a control group allows less."""
+        return self._capacity.cpus
+
     def release(self) -> None:
         """Give everything back."""
         if self._ledger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,8 @@ from drumline.runtime.lock import is_locked
 from drumline.runtime.private import make_folder, open_file
 
 if TYPE_CHECKING:
-    from drumline.engine.local.warm.client import WarmProcesses
+    from drumline.engine.local.room import Room
+    from drumline.engine.local.warm.client import WarmProcesses, Wish
 
 _LONGEST_NOTE = 160
 _MOMENT_SECONDS = 0.005
@@ -86,25 +87,31 @@ class Starter:
         self._waiting: dict[Life, Start] = {}
         self._ordered: dict[Life, tuple[Start, Follow]] = {}  # from a warm process; until a keeper has them
 
-    def start(self, starts: Iterable[Start], follow: Follow, warm: WarmProcesses | None) -> None:
-        """Begin these lives; raise EngineError if one cannot be, when those before it have been."""
+    def start(self, starts: Iterable[Start], follow: Follow, warm: WarmProcesses | None, room: Room | None) -> None:
+        """Begin these lives; raise EngineError if one cannot be, when those before it have been.
+
+        They share the CPUs of a room while they import. Warm processes that are not waited for are begun last.
+        """
         news = self._open_news(follow)
         ready: list[_Ready] = []
+        later: dict[str, Wish] = {}
         try:
-            for start in starts:
+            for cold in starts if warm is None else self._order_warm(starts, follow, warm, room, later):
                 try:
-                    cold = start if warm is None else self._begin(start, follow, warm)
-                    if cold and (each := self._get_ready(cold, follow, news)):
+                    if each := self._get_ready(cold, follow, news):
                         ready.append(each)
                     if len(ready) == _TOGETHER:
                         _fork_all(ready, follow)
                 except OSError as error:
-                    raise _refused(start.life, error) from None
+                    raise _refused(cold.life, error) from None
         finally:
             try:
                 _fork_all(ready, follow)
             finally:
                 os.close(news)
+        if warm:
+            for wish in later.values():
+                warm.prepare(wish)
 
     def cancel(self, life: Life) -> None:
         """If it waits for a warm process, it waits no more."""
@@ -126,17 +133,41 @@ class Starter:
             start.close()
         return True
 
-    def _begin(self, start: Start, follow: Follow, warm: WarmProcesses) -> Start | None:
-        """Have a replica forked from a warm process, once that is ready; return what cannot be, with the reason."""
-        from drumline.engine.local.warm.client import make_wish  # noqa: PLC0415 - only where there is one
+    def _order_warm(
+        self, starts: Iterable[Start], follow: Follow, warm: WarmProcesses, room: Room | None, later: dict[str, Wish]
+    ) -> Iterator[Start]:
+        """Have replicas forked from a warm process that is ready or worth waiting for; yield the others, and why.
+
+        What is to be made ready beside them is added to `later`.
+        """
+        from drumline.engine.local.warm.choice import is_worth_waiting  # noqa: PLC0415 - only where there is one
+        from drumline.engine.local.warm.client import PREPARING, make_wish  # noqa: PLC0415
         from drumline.engine.local.warm.command import NotWarm  # noqa: PLC0415
 
-        launch = start.launch
+        wishes: list[tuple[Start, Wish]] = []
+        others = 0
+        for start in starts:
+            launch = start.launch
+            try:
+                wishes.append((start, make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)))
+            except NotWarm as reason:
+                others += 1
+                yield start._replace(note=f"cold: {reason}")
+        waits = room is None or is_worth_waiting(warm.kind.framework, others + len(wishes), room.cpus)
+        ready = {wish.key: waits or warm.is_ready(wish) for _, wish in wishes}
+        for start, wish in wishes:
+            if ready[wish.key]:
+                self._order(start, wish, follow, warm, waits=waits)
+            else:
+                later[wish.key] = wish
+                yield start._replace(note=f"cold: {PREPARING}")
+
+    def _order(self, start: Start, wish: Wish, follow: Follow, warm: WarmProcesses, *, waits: bool) -> None:
+        """Have a replica forked from a warm process, once that answers, or start it cold."""
         try:
-            wish = make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)
-        except NotWarm as reason:
-            return start._replace(note=f"cold: {reason}")
-        self._waiting[start.life] = start.copy()  # whoever gave us the descriptors closes them when we return
+            self._waiting[start.life] = start.copy()  # whoever gave us the descriptors closes them when we return
+        except OSError as error:
+            raise _refused(start.life, error) from None
 
         def go_on(refused: str) -> None:
             waiting = self._waiting.pop(start.life, None)
@@ -148,8 +179,7 @@ class Starter:
                 self._start_late(waiting._replace(note="warm"), follow, partial(warm.start, wish))
             waiting.close()
 
-        warm.ask(wish, go_on)
-        return None
+        warm.ask(wish, go_on, waits=waits)
 
     def _start_late(self, start: Start, follow: Follow, order_from: _Forker | None = None) -> None:
         """Begin a life when nobody waits for an answer any more."""

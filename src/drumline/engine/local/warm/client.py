@@ -27,10 +27,15 @@ from drumline.runtime.unix import connect, listen, send_request
 
 WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
 _LISTENER = 3
+AWAITED, ASIDE = "awaited", "aside"  # whether a start waits for a warm process, or goes on beside it
 _MOST_UNDER_WAY = 32
 
+READY = "ready"  # in the folder of a warm process, which holds a lock on it while it serves
+PREPARING = "the warm process is being made ready"
 # Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
 PATIENCE_SECONDS = 120.0
+# A warm process that is ready answers in milliseconds. One that is stopped does not answer.
+HELLO_SECONDS = 5.0
 # A fork takes milliseconds. A warm process that has not answered by then is ended, so that nothing is started twice.
 FORK_SECONDS = 30.0
 _SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "QUIT", "PIPE", "XFSZ", "CHLD"))
@@ -95,12 +100,31 @@ class WarmProcesses:
         """Those that this process has begun."""
         return {each.pid for each in self._known.values() if each.pid is not None}
 
-    def ask(self, wish: Wish, ready: Callable[[str], None]) -> None:
-        """Call back when replicas can be forked, with nothing; or with why they cannot."""
+    def is_ready(self, wish: Wish) -> bool:
+        """Return whether an answer to `ask` does not wait for an import."""
         process = self._known.get(wish.key)
         if process is None or process.is_gone:
-            process = self._known[wish.key] = _WarmProcess(self._folder / wish.key, self.kind, wish, self._loop)
-        process.ask(wish, ready)
+            return serves(self._folder / wish.key)
+        return process.is_ready
+
+    def prepare(self, wish: Wish) -> None:
+        """Have a warm process made ready for later, at low priority; nothing waits for it."""
+        self._open(wish, waits=False)
+
+    def ask(self, wish: Wish, ready: Callable[[str], None], *, waits: bool) -> None:
+        """Call back when replicas can be forked, with nothing; or with why they cannot.
+
+        Unless it waits, a warm process that turns out not to be ready is a reason.
+        """
+        self._open(wish, waits=waits).ask(wish, ready)
+
+    def _open(self, wish: Wish, *, waits: bool) -> _WarmProcess:
+        process = self._known.get(wish.key)
+        if process is None or process.is_gone:
+            folder = self._folder / wish.key
+            process = self._known[wish.key] = _WarmProcess(folder, self.kind, wish, self._loop, waits=waits)
+        process.waits = waits
+        return process
 
     def start(self, wish: Wish, order: Order, hands: Hands, done: Callable[[int | None], None]) -> None:
         """Have a replica forked; call back with its keeper's pid, or with None if the warm process went away."""
@@ -115,7 +139,7 @@ class WarmProcesses:
 class _WarmProcess:
     """One warm process at the other end of a connection."""
 
-    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: Loop) -> None:
+    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: Loop, *, waits: bool) -> None:
         self._folder = folder
         self._kind = kind
         self._wish = wish
@@ -129,18 +153,25 @@ class _WarmProcess:
         self._tries = 0
         self._process: int | None = None  # a descriptor of the process, once it is ready
         self.pid: int | None = None  # if we began it
+        self.waits = waits  # whether a start waits for it while it imports
         self._connect()
-        loop.call_later(PATIENCE_SECONDS, partial(self._lose, "the warm process is not ready in time"))
 
     @property
     def is_gone(self) -> bool:
         return self._connection is None and not self._refused
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has answered, or is going to at once; what never comes has answered, too."""
+        return self._names is not None or bool(self._refused) or serves(self._folder)
+
     def ask(self, wish: Wish, ready: Callable[[str], None]) -> None:
         self._asking.append((wish, ready))
-        if self._names is not None or self._connection is None:
+        if self._names is not None or self._connection is None or not (self.waits or serves(self._folder)):
             # Later, as it would be for whoever asks first.
             self._loop.call_later(0.0, self._answer)
+        elif len(self._asking) == 1:
+            self._expect_hello()
 
     def start(self, wish: Wish, order: Order, hands: Hands, done: Callable[[int | None], None]) -> None:
         request = {
@@ -177,6 +208,16 @@ class _WarmProcess:
         """Lose a warm process that has not answered an order in time."""
         if self._starting.get(name) is done:
             self._lose("the warm process does not answer", gone=True)
+
+    def _expect_hello(self) -> None:
+        """Do without a warm process that does not answer in time; nothing is lost while no start waits for it."""
+        is_ready = serves(self._folder)
+
+        def check(tries: int) -> None:
+            if tries == self._tries and self._asking:
+                self._lose(f"the warm process {'does not answer' if is_ready else 'is not ready in time'}")
+
+        self._loop.call_later(HELLO_SECONDS if is_ready else PATIENCE_SECONDS, partial(check, self._tries))
 
     def _connect(self) -> None:
         self._tries += 1
@@ -219,12 +260,13 @@ class _WarmProcess:
     def _spawn(self, listener: socket.socket) -> int:
         """Begin it; by fork, since posix_spawn has the C library ignore its own signals, which a script could see."""
         command = self._wish.command
-        words = [str(self._folder), self._kind.framework, *self._wish.modules]
+        words = [str(self._folder), self._kind.framework, AWAITED if self.waits else ASIDE, *self._wish.modules]
         argv = [command.interpreter, *command.options, WARM_FILE, *words]
         if pid := os.fork():
             return pid
         try:
             os.setsid()
+            listener.listen()  # now it is this process that others find at the other end
             listening = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1)
             log = open_file(self._folder / "log", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
             for descriptor, number in (
@@ -287,6 +329,10 @@ class _WarmProcess:
         """It leaves; another takes its place."""
         self.close()
         self._connect()
+        if self.waits:
+            self._expect_hello()
+        else:
+            self._answer()
 
     def _answer(self) -> None:
         asking, self._asking = self._asking, []
@@ -294,8 +340,10 @@ class _WarmProcess:
             ready(self._refused or self._objection(wish))
 
     def _objection(self, wish: Wish) -> str:
-        if self._connection is None or self._names is None:
+        if self._connection is None:
             return "the warm process has ended"
+        if self._names is None:
+            return PREPARING
         try:
             check_shadows(wish.command, self._kind.framework, wish.workdir, self._names)
         except NotWarm as reason:
@@ -342,6 +390,13 @@ def seal_order(order: Order, wish: Wish) -> int:
         os.close(sealed)
         raise
     return sealed
+
+
+def serves(folder: Path) -> bool:
+    """Return whether the warm process of a folder has imported all and answers, unless it is stopped."""
+    with suppress(OSError):
+        return is_locked(folder / READY)
+    return False
 
 
 def _clear(folder: Path, but: Path) -> None:

@@ -7,16 +7,19 @@ import os
 import select
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drumline.engine.local.proc import proportional_bytes
-from drumline.engine.local.warm.client import warm_folder
+from drumline.engine.local.warm.client import serves, warm_folder
 from drumline.runtime.unix import connect, peer_of, send_request
 
 _PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.005
+_PREPARING_SECONDS = 0.2  # one that imports hears nothing; one of an older drumline does not say that it is ready
 
 
 class Known(NamedTuple):
@@ -33,13 +36,16 @@ class Known(NamedTuple):
     keep_seconds: float
     unfit: str  # why nobody is forked from it
     memory_bytes: int | None
+    ready: bool = True  # it has imported all
 
 
 def known_warm_processes(home: Path) -> Iterator[Known]:
-    """Everybody who answers; one that is still importing has nothing to say yet."""
+    """Yield the warm processes of a home, those too that are being made ready."""
     for folder in _folders(home):
         with _reach(folder) as connection:
-            said = connection and _ask(connection, "status")
+            said = connection and _ask(connection, "status", folder)
+            if connection and not said and (preparing := _read_preparing(folder, peer_of(connection).pid)):
+                yield preparing
             if said:
                 yield Known(
                     folder.name,
@@ -62,9 +68,7 @@ def stop_warm_processes(home: Path, *keys: str) -> int:
     for folder in _folders(home):
         if keys and folder.name not in keys:
             continue
-        with _reach(folder) as connection:
-            if connection:
-                ended += _end(connection)
+        ended += _end(folder)
         shutil.rmtree(folder, ignore_errors=True)
     return ended
 
@@ -90,24 +94,58 @@ class _reach:  # noqa: N801
             self._connection.close()
 
 
-def _ask(connection: socket.socket, what: str) -> dict[str, Any] | None:
+def _ask(connection: socket.socket, what: str, folder: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError):
-        connection.settimeout(_PATIENCE_SECONDS)
+        connection.settimeout(_PATIENCE_SECONDS if serves(folder) else _PREPARING_SECONDS)
         send_request(connection, {"do": what})
         answer: dict[str, Any] = json.loads(connection.makefile("rb").readline())
         return answer
     return None
 
 
-def _end(connection: socket.socket) -> bool:
-    """End whoever is at the other end: by asking, and by force if it does not hear."""
-    pid = peer_of(connection).pid
-    if pid == os.getpid():
-        return False  # we have just begun it, and it has not come so far
+def _read_preparing(folder: Path, pid: int) -> Known | None:
+    """Return what the command line of a warm process says that imports; None if it is not there yet."""
+    words = _words(pid)
+    if str(folder) not in words:
+        return None
+    framework, _, *modules = words[words.index(str(folder)) + 1 :]
+    began, memory = time.time(), proportional_bytes(pid)
+    with suppress(OSError):
+        began = Path(f"/proc/{pid}").stat().st_mtime
+    return Known(folder.name, pid, framework, tuple(modules), words[0], began, 0, 0, 0.0, "", memory, ready=False)
+
+
+def _words(pid: int) -> list[str]:
+    """Return the command line of a process; nothing if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="surrogateescape").split("\0")[:-1]
+    return []
+
+
+def _end(folder: Path) -> bool:
+    """End the warm process of a folder: by asking, and by force if it does not hear.
+
+    One that is being begun is waited for: until then the process that begins it is at the other end.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        with _reach(folder) as connection:
+            if connection is None:
+                return False
+            pid = peer_of(connection).pid
+            if str(folder) in _words(pid):
+                return _end_process(connection, pid, folder)
+            if pid == os.getpid():
+                return False
+        time.sleep(_PAUSE_SECONDS)
+    return False
+
+
+def _end_process(connection: socket.socket, pid: int, folder: Path) -> bool:
     with suppress(ProcessLookupError, PermissionError):
         gone = os.pidfd_open(pid)
         try:
-            if _ask(connection, "stop") is None:
+            if _ask(connection, "stop", folder) is None:
                 os.kill(pid, 9)
             select.select([gone], [], [], _PATIENCE_SECONDS)
             return True

@@ -1,0 +1,50 @@
+"""The priority of a process that prepares something while others work."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+_LOWEST = 19
+_TRIES = 5  # the kernel takes one change of a session's priority each tenth of a second, from all users together
+_PAUSE_SECONDS = 0.1
+
+
+def lower_priority() -> Callable[[], None]:
+    """Let other processes compute first, as far as that can be undone; return what undoes it.
+
+    The process must lead a session of its own.
+    Where the kernel divides the cores by session, any process can change the priority of its session. Elsewhere nice
+    counts, and only a privileged process can raise that again: without privileges it stays as it is.
+    """
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    _set_session_priority(_LOWEST)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, before - 1)  # a process that can do this can undo what follows
+    except OSError:
+        return lambda: _set_session_priority(0)
+    os.setpriority(os.PRIO_PROCESS, 0, _LOWEST)
+
+    def restore() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+        _set_session_priority(0)
+
+    return restore
+
+
+def _set_session_priority(nice: int) -> None:
+    if os.getsid(0) != os.getpid():
+        raise AssertionError("not in a session of its own")
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            try:
+                with open("/proc/self/autogroup", "w", encoding="ascii") as group:  # noqa: PTH123
+                    group.write(str(nice))
+            except BlockingIOError:
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            except OSError:
+                pass  # it stays as it is
+        return

@@ -1,0 +1,202 @@
+"""A first launch with cores to spare starts cold, while a warm process is made ready for what follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drumline.engine.local.warm.client import PREPARING, warm_folder
+from drumline.engine.local.warm.known import Known, known_warm_processes
+from drumline.run.event import ReplicaStarted
+from drumline.run.state import Phase
+from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+from warm.test_lives import make_environment
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="no core is to spare")
+
+# What a warm process imports: done when a file is there.
+GATED = "import os, time\nwhile not os.path.exists(os.environ['HERE'] + '/gate'): time.sleep(0.01)\n"
+# A replica says how urgent it is, and waits where a file says so.
+SCRIPT = """
+import os, time
+print(os.getpriority(os.PRIO_PROCESS, 0), flush=True)
+here = os.environ["HERE"]
+with open(here + "/up", "a") as file: file.write(f"{os.getpid()}\\n")
+while os.path.exists(here + "/wait"): time.sleep(0.01)
+"""
+
+
+class Place(NamedTuple):
+    """A house with two cores for one replica, and the environment that its warm process imports from."""
+
+    house: House
+    spec: str
+    module: Path
+
+    def train(self, more: str = "") -> Run:
+        return self.house.train(self.spec + more)
+
+    def train_to_the_end(self) -> tuple[Run, str]:
+        run = self.train()
+        run.wait_for(Phase.FINISHED)
+        (note,) = notes(run)
+        return run, note
+
+    def open_gate(self) -> None:
+        """Let the warm process finish its import, and wait until it has."""
+        self.house.write("gate", "")
+        wait_until(lambda: [known.ready for known in known_warm_processes(self.house.home)] == [True])
+
+    @property
+    def known(self) -> Known:
+        (found,) = known_warm_processes(self.house.home)
+        return found
+
+
+@pytest.fixture
+def place(house: House, tmp_path: Path, scarce_cores: None) -> Place:
+    del scarce_cores  # it comes first
+    house.cores = 2
+    python, module = make_environment(tmp_path, gated=GATED)
+    house.write("train.py", SCRIPT)
+    return Place(house, f"run: {python} train.py\nwarm: {{import: [gated]}}\n", module)
+
+
+def notes(run: Run) -> list[str]:
+    return [event.note for event in run.events if isinstance(event, ReplicaStarted)]
+
+
+def test_launches_are_cold_while_the_warm_process_is_made_ready_and_warm_then(place: Place) -> None:
+    first, note = place.train_to_the_end()
+    assert note == f"cold: {PREPARING}"
+    pid = place.known.pid
+    assert place.train_to_the_end()[1] == f"cold: {PREPARING}"
+    assert place.known.pid == pid
+    place.open_gate()
+    following, note = place.train_to_the_end()
+    assert (note, place.known.pid) == ("warm", pid)
+    assert following.log("worker.0") == first.log("worker.0")
+
+
+def test_a_warm_process_gives_way_while_it_is_made_ready_and_no_longer(place: Place) -> None:
+    place.train_to_the_end()
+    pid = place.known.pid
+    if os.geteuid() and not Path(f"/proc/{pid}/autogroup").exists():
+        pytest.skip("no priority can be raised again here")
+    wait_until(lambda: is_low(pid))
+    place.open_gate()
+    wait_until(lambda: not is_low(pid))
+    assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def is_low(pid: int) -> bool:
+    group = Path(f"/proc/{pid}/autogroup")
+    return os.getpriority(os.PRIO_PROCESS, pid) == 19 or (group.exists() and "nice 19" in group.read_text())
+
+
+def test_the_command_shows_and_ends_what_is_being_made_ready(place: Place) -> None:
+    house = place.house
+    house.write("wait", "")
+    run = place.train()
+    house.wait_numbers("up", 1)
+    wait_until(lambda: list(known_warm_processes(house.home)))
+    (shown,) = json.loads(house.run("warm", "-o", "json").out)
+    assert (shown["framework"], shown["modules"], shown["ready"]) == ("plain", ["gated"], False)
+    assert house.run("warm").out.splitlines()[1].endswith("is being made ready")
+    assert house.run("warm", "stop", shown["key"][:6]).out == "ended 1 warm process\n"
+    assert not lives(shown["pid"])
+    assert not list(warm_folder(house.home).iterdir())
+    (house.project / "wait").unlink()
+    run.wait_for(Phase.FINISHED)
+
+
+def test_a_restart_is_warm_once_the_warm_process_is_ready(place: Place) -> None:
+    place.house.write("wait", "")
+    run = place.train("restart: 1\n")
+    (first,) = place.house.wait_numbers("up", 1)
+    place.open_gate()
+    os.kill(first, signal.SIGKILL)
+    place.house.wait_numbers("up", 2)
+    (place.house.project / "wait").unlink()
+    run.wait_for(Phase.FINISHED)
+    assert notes(run) == [f"cold: {PREPARING}", "warm"]
+
+
+@pytest.mark.parametrize("end", ["finished", "killed", "supervisor killed"])
+def test_a_warm_process_whose_run_ends_while_it_imports_is_not_left_behind(place: Place, end: str) -> None:
+    house = place.house
+    house.write("wait", "")
+    run = house.train(place.spec.replace("[gated]", "[gated], keep: 0"))
+    house.wait_numbers("up", 1)
+    wait_until(lambda: list(known_warm_processes(house.home)))
+    if end == "killed":
+        assert house.run("kill", run.id).code == 0
+    elif end == "supervisor killed":
+        run.kill_supervisor()
+        (house.project / "wait").unlink()
+        assert house.run("supervise", run.id).code == 0
+        run.wait_for(Phase.FINISHED)
+    else:
+        (house.project / "wait").unlink()
+        run.wait_for(Phase.FINISHED)
+    assert not place.known.ready
+    house.write("gate", "")
+    wait_until(lambda: not list(warm_folder(house.home).iterdir()))
+
+
+def test_a_changed_environment_means_a_cold_start_and_another_warm_process(place: Place) -> None:
+    place.house.write("gate", "")
+    place.train_to_the_end()
+    place.open_gate()
+    before = place.known.pid
+    (place.house.project / "gate").unlink()
+    place.module.write_text(f"{GATED}# changed\n")
+    assert place.train_to_the_end()[1] == f"cold: {PREPARING}"
+    place.open_gate()
+    assert place.known.pid != before
+    assert place.train_to_the_end()[1] == "warm"
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_ready_warm_process_that_does_not_answer_means_a_cold_start(place: Place, cores: int) -> None:
+    place.house.write("gate", "")
+    place.house.cores = cores
+    place.train_to_the_end()
+    place.open_gate()
+    pid = place.known.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert place.train_to_the_end()[1] == "cold: the warm process does not answer"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert place.train_to_the_end()[1] == "warm"
+
+
+def test_a_warm_process_that_is_killed_leaves_no_sign_that_it_is_ready(place: Place) -> None:
+    place.house.write("gate", "")
+    place.train_to_the_end()
+    place.open_gate()
+    (place.house.project / "gate").unlink()
+    kill_and_wait(place.known.pid)
+    assert place.train_to_the_end()[1] == f"cold: {PREPARING}"
+    place.house.write("gate", "")
+
+
+def test_nothing_is_made_ready_when_memory_is_short(place: Place) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can hide memory")
+    total = Path("/proc/meminfo").read_text().splitlines()[0]
+    short = place.house.write("meminfo", f"{total}\nMemAvailable: 1 kB\n")
+    place.house.before = ("unshare", "-m", "sh", "-c", f'mount --bind {short} /proc/meminfo && exec "$@"', "sh")
+    place.house.write("wait", "")
+    run = place.train()
+    place.house.wait_numbers("up", 1)
+    wait_until(lambda: not list(warm_folder(place.house.home).iterdir()))
+    (place.house.project / "wait").unlink()
+    run.wait_for(Phase.FINISHED)
+    assert notes(run) == [f"cold: {PREPARING}"]
