@@ -8,8 +8,9 @@ nothing explains it. Down: from the end of the training, until the next attempt 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import fsum
 from typing import NamedTuple
 
@@ -92,7 +93,7 @@ class Steps(NamedTuple):
     is_known: bool = True  # whether that `regained` is None says that there was none
     stride: int = 1  # how many steps lie between two that are seen
     lapses: tuple[Lapse, ...] = ()  # between the first step and the last, in order
-    usual_seconds: float | None = None  # between two steps; None if too few were seen
+    usual_seconds: float | None = None  # between two steps that are seen; None if there were too few
     then: str = "idle"  # what follows the last step: a kind of lapse
 
 
@@ -232,19 +233,27 @@ def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
 
 
 def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tuple[Lapse, ...], float | None]:
-    """Return the lapses between steps, and what a step usually takes; `says` names the kind of the gap before a point.
+    """Return the lapses between points, and how long it usually takes to the next one.
 
-    A gap of usual length is one as long as nine in ten.
+    A gap is of usual length if its steps take no longer than nine in ten steps do. `says` names the kind of the gap
+    before a point.
     """
-    gaps = [max(0.0, after.at - before.at) for before, after in pairwise(points)]
+    gaps = [(max(0.0, after.at - before.at), _taken(before, after)) for before, after in pairwise(points)]
     if len(gaps) < _FEWEST_GAPS:
         return (), None
-    usual = sorted(gaps)[len(gaps) * 9 // 10 - 1]
+    paces = sorted((gap / taken, taken) for gap, taken in gaps)
+    counted = list(accumulate(taken for _, taken in paces))
+    usual = paces[bisect_left(counted, counted[-1] * 9 // 10)][0]
     return tuple(
-        Lapse(says(number), points[number].at - gap + usual, points[number].at)
-        for number, gap in enumerate(gaps, 1)
-        if _is_lapse(gap, usual)
-    ), usual
+        Lapse(says(number), points[number].at - gap + usual * taken, points[number].at)
+        for number, (gap, taken) in enumerate(gaps, 1)
+        if _is_lapse(gap, usual * taken)
+    ), usual * sorted(taken for _, taken in gaps)[len(gaps) // 2]
+
+
+def _taken(before: Point, after: Point) -> int:
+    """How many steps lie between two points, as far as that is known; one at least."""
+    return max(1, _distance(before, after) or 1)
 
 
 def _lapses(seen: Steps, end: float) -> Iterator[Lapse]:

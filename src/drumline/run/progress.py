@@ -141,7 +141,9 @@ def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
             return
         said = tail[start : min(end, start + LONGEST_BYTES)]
         if said and (text := _CONTROL.sub("", said.decode(errors="replace")).rstrip()):
-            yield Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole, end)
+            # A bar of Keras goes back to its beginning only when it is drawn again.
+            last = start + len(said.rstrip(b"\b ")) if end - start <= LONGEST_BYTES else end
+            yield Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole, last)
         end, is_whole = start - 1, True
         ends_line = tail[end : end + 1] == b"\n" or tail[end : end + 2] == b"\r\n"
 

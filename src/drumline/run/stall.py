@@ -27,11 +27,11 @@ def with_step(gaps: Gaps | None, at_seconds: float, step: int | None) -> Gaps:
     return Gaps(at_seconds, step, max(gaps.longest_seconds or 0.0, at_seconds - gaps.at_seconds))
 
 
-def is_stalled(gaps: Gaps, now: float) -> bool:
-    """Whether no step was taken for longer than the steps before explain."""
+def is_stalled(gaps: Gaps, now: float, lag_seconds: float = 0.0) -> bool:
+    """Whether no step was taken for longer than the steps before explain; they are seen up to `lag_seconds` late."""
     if gaps.longest_seconds is None:
         return False
-    return now - gaps.at_seconds >= max(SHORTEST_SECONDS, TIMES_LONGEST * gaps.longest_seconds)
+    return now - gaps.at_seconds >= max(SHORTEST_SECONDS + lag_seconds, TIMES_LONGEST * gaps.longest_seconds)
 
 
 def describe_stall(event: StepsStalled) -> str:

@@ -96,7 +96,14 @@ class Rounds:
             from drumline.supervise.stall import StallWatch  # noqa: PLC0415 - not before the first step
 
             supervisor = self._supervisor
-            self._stalls = StallWatch(self._folder.path, supervisor.plan, self._engine, supervisor.take, self._loop.now)
+            self._stalls = StallWatch(
+                self._folder.path,
+                supervisor.plan,
+                self._engine,
+                supervisor.take,
+                lambda: supervisor.output_dir,
+                self._loop.now,
+            )
         return self._stalls
 
     def _open_sampler(self) -> Sampler:

@@ -1,8 +1,15 @@
-"""The stall watch: notices that the steps of an attempt have stopped, and that they go on."""
+"""The stall watch: notices that the steps of an attempt have stopped, and that they go on.
+
+Steps are those that logs name, that scripts report, or that are only in TensorBoard's files. Logs have marks that date
+them; the others are dated here, in a file beside the log, for whoever asks where the time went.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,22 +21,42 @@ from drumline.run.event import LineHung, StepsResumed, StepsStalled
 from drumline.run.progress import Progress, read_progress
 from drumline.run.stall import Gaps, is_stalled, with_step
 from drumline.run.state import Phase, RunState
-from drumline.run.traces import LOG, REPORT, STACKS, trace_dir
+from drumline.run.traces import LOG, REPORT, STACKS, STEP_FORMAT, STEPS, TRACE, trace_dir
+from drumline.runtime.private import open_file
 from drumline.runtime.progress import read_report
 from drumline.store.logs import read_tail
 from drumline.supervise.hang import read_activities
+from drumline.view.life import Life
+from drumline.view.sight import leaders
 from drumline.words import span
+
+STEP = struct.Struct(STEP_FORMAT)
 
 _TAIL_BYTES = 1 << 14
 _PAUSE_SECONDS = 1.0
 _MOST_REPLICAS = 16  # are read; the first ones of a large run tell whether it takes steps
 
+# Writers of TensorBoard's files keep what they write for two minutes, unless they are told to flush it earlier.
+_FILES_LAG_SECONDS = 120.0
+_FILES_PAUSE_SECONDS, _FILES_PAUSES_PER_LOOK = 5.0, 200
+
 
 class StallWatch:
-    """Watches the steps of the attempt that a state is in: those that logs name or scripts report."""
+    """Watches the steps of the attempt that a state is in."""
 
-    def __init__(self, run_dir: Path, plan: Plan, engine: Engine, tell: Tell, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        plan: Plan,
+        engine: Engine,
+        tell: Tell,
+        output_dir: Callable[[], str],
+        clock: Callable[[], float],
+    ) -> None:
         self._run_dir = run_dir
+        self._output_dir = output_dir
+        self._chief = plan.chief
+        self._leaders = leaders(plan)
         self._engine = engine
         self._tell = tell
         self._clock = clock
@@ -44,6 +71,8 @@ class StallWatch:
         self._seen: dict[ReplicaId, tuple[int | None, int | None]] = {}  # epoch and step
         self._unread: set[str] = set()
         self._reporting: set[Path] = set()  # their scripts report steps, whatever their logs name
+        self._in_files_only = True  # neither a log nor a report has named a step
+        self._next_files = self._clock()
         self._is_done = False  # the log names the last step
         self._told = False
         self._next_look = self._clock()
@@ -68,11 +97,11 @@ class StallWatch:
             self._judge(state, self._gaps, now)
 
     def _judge(self, state: RunState, gaps: Gaps, now: float) -> None:
-        lasted = now - gaps.at_seconds
-        if self._steps_seconds is not None and lasted >= self._steps_seconds:
+        lasted, lag = now - gaps.at_seconds, _FILES_LAG_SECONDS if self._in_files_only else 0.0
+        if self._steps_seconds is not None and lasted >= self._steps_seconds + lag:
             since = "" if gaps.step is None else f", since step {gaps.step}"
             self._tell(LineHung(state.attempt, f"no step for {span(lasted)}{since}"))
-        elif is_stalled(gaps, now) and not self._told:
+        elif is_stalled(gaps, now, lag) and not self._told:
             self._told = True
             lives = {name: each.incarnation for name, each in state.replicas.items() if each.phase is Phase.RUNNING}
             stacks = TakeStacks(tuple(lives), state.attempt, lives)
@@ -99,22 +128,31 @@ class StallWatch:
 
     def _reads_step(self, state: RunState, now: float) -> bool:
         """Read what has grown; return whether a replica is at another step than before."""
-        stepped = False
-        for name in self._watched:
-            folder = self._run_dir / trace_dir(name, state.attempt, state.replicas[name].incarnation)
-            progress = self._progress(folder)
-            if progress is None or (progress.step is None and progress.loss is None):
-                continue
-            reached = progress.epoch, progress.step
-            if self._seen.get(name) != reached:
-                self._seen[name] = reached
-                self._gaps, stepped = with_step(self._gaps, now, progress.step), True
-                ends_epoch = progress.step is not None and progress.step == progress.steps
-                self._is_done = ends_epoch and progress.epoch == progress.epochs
+        folders = {
+            name: self._run_dir / trace_dir(name, state.attempt, state.replicas[name].incarnation)
+            for name in self._watched
+        }
+        found = {name: progress for name, folder in folders.items() if (progress := self._progress(folder))}
         self._unread.clear()
+        self._in_files_only = self._in_files_only and not found
+        if self._in_files_only and now >= self._next_files:
+            found = self._written(folders)
+            self._next_files = now + max(_FILES_PAUSE_SECONDS, _FILES_PAUSES_PER_LOOK * (self._clock() - now))
+        stepped = False
+        for name, progress in found.items():
+            reached = progress.epoch, progress.step
+            if self._seen.get(name) == reached:
+                continue
+            self._seen[name] = reached
+            self._gaps, stepped = with_step(self._gaps, now, progress.step), True
+            ends_epoch = progress.step is not None and progress.step == progress.steps
+            self._is_done = ends_epoch and progress.epoch == progress.epochs
+            if name in self._leaders and (self._in_files_only or folders[name] in self._reporting):
+                _note_step(folders[name], progress)
         return stepped
 
     def _progress(self, folder: Path) -> Progress | None:
+        """Return what a script reports, else what has grown of its log names, if that is a step."""
         report = read_report(folder / REPORT)
         if report is not None:
             self._reporting.add(folder)
@@ -122,4 +160,32 @@ class StallWatch:
         if folder in self._reporting or folder.name not in self._unread:
             return None
         tail, is_cut = read_tail(folder / LOG, _TAIL_BYTES)
-        return read_progress(tail, is_cut=is_cut)
+        progress = read_progress(tail, is_cut=is_cut)
+        return None if progress.step is None and progress.loss is None else progress
+
+    def _written(self, folders: Mapping[ReplicaId, Path]) -> dict[ReplicaId, Progress]:
+        """Return how far the replicas are by TensorBoard's files."""
+        from drumline.view.scalars import read_written  # noqa: PLC0415 - only where neither logs nor reports tell
+
+        lives = {name: Life(folder, made) for name, folder in folders.items() if (made := _made_at(folder)) is not None}
+        output = self._output_dir()
+        return {name: progress for name, (progress, _) in read_written(output, lives, self._chief).items()}
+
+
+def _made_at(folder: Path) -> float | None:
+    """Return when a life began (UTC, seconds): its trace is written to when it does, and when it ends."""
+    try:
+        return os.stat(folder / TRACE).st_mtime  # noqa: PTH116
+    except OSError:
+        return None
+
+
+def _note_step(folder: Path, progress: Progress) -> None:
+    """Append a step to the file that dates steps; where that cannot be written, only their time is not known."""
+    numbers = (-1 if each is None else each for each in (progress.epoch, progress.step))
+    with suppress(OSError):
+        file = open_file(folder / STEPS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file, STEP.pack(time.time(), *numbers))
+        finally:
+            os.close(file)

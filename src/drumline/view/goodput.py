@@ -1,8 +1,10 @@
-"""Where the time of a run went: its journal, and the steps that its logs and reports show, with their times."""
+"""Where the time of a run went: its journal, and the steps that its logs, reports and files show, with their times."""
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from drumline.run.goodput import (
 )
 from drumline.run.progress import read_progress
 from drumline.run.steps import Counted, StepReader, usual_stride
-from drumline.run.traces import LOG, MARKS, REPORT, trace_dir
+from drumline.run.traces import LOG, MARKS, REPORT, STEP_FORMAT, STEPS, trace_dir
 from drumline.runtime.private import open_regular
 from drumline.runtime.progress import RECENT_SECONDS, read_report
 from drumline.store.clock import Moment
@@ -40,6 +42,8 @@ _MOST_BYTES = 1 << 20  # of a log; what is regained later than that is not known
 _TAIL_BYTES = 1 << 14
 _LAPSES_BYTES = 1 << 18  # of a log, in which times without a step are looked for: reading more takes too long
 _FEW = 20  # steps that tell the stride
+_LATEST = 1e11  # a time beyond this is damage
+_STEP = struct.Struct(STEP_FORMAT)
 _EVALUATES = re.compile(rb"(?i)\b(?:val|valid|validat\w*|eval|evaluat\w*|test|testing)(?:\b|_)")
 _SAVES = re.compile(rb"(?i)\b(?:sav(?:e|ed|ing)|checkpoint\w*|ckpt\w*|export\w*)(?:\b|_)")
 
@@ -122,7 +126,9 @@ def _steps_of(
     for stretch in timeline.stretches:
         life = _life(folder, replica, stretch, records, happenings)
         first = noticed.get(stretch.key)
-        steps = life and (_read_log(life, reached, first) or _read_report(life, reached, first))
+        steps = life and (
+            _read_log(life, reached, first) or _read_noted(life, reached, first) or _read_report(life, reached, first)
+        )
         if steps:
             found[stretch.key] = steps
             reached = max((steps.last, reached or steps.last), key=lambda point: point.order)
@@ -165,14 +171,14 @@ def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Step
         return None
     lapses, usual = _read_lapses(life, seen, bytes(text))
     last = seen[-1] if is_whole else _last(life.folder, seen[-1])
-    first_at, regained_at = (each and written_by(life.folder, each.end) for each in (seen[0], regained))
+    first_at, regained_at = (each and written_by(life.folder, each.end - 1) for each in (seen[0], regained))
     if first_at is not None:
         first = life.point(seen[0], first_at)
     elif noticed:
         first = Point(noticed.at, seen[0].step, seen[0].epoch, seen[0].steps)
     else:
         return None  # nobody saw when
-    last_at = written_by(life.folder, last.end, exactly=False)
+    last_at = written_by(life.folder, last.end - 1, exactly=False)
     return Steps(
         first=first,
         last=life.point(last, life.began_at + first.at - life.began if last_at is None else last_at),
@@ -187,12 +193,11 @@ def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Step
 
 def _read_lapses(life: _Life, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
     """The times without a step in a log, by its marks and by what it says there, and the usual time of a step."""
-    data, start = read_end(life.folder / MARKS, _MOST_BYTES // MARK.size * MARK.size)
-    marks = list(MARK.iter_unpack(data[: len(data) - len(data) % MARK.size]))
+    marks, start = _read_marks(life.folder)
     sizes = [size for _, size in marks]
     dated: list[tuple[int, Point]] = []
     for each in seen:
-        place = bisect_right(sizes, each.end)
+        place = bisect_right(sizes, each.end - 1)  # a bar is there before what ends its line
         if place < len(marks) and (place > 0 or start == 0) and marks[place][0] > 0:
             dated.append((each.end, life.point(each, marks[place][0])))
 
@@ -200,6 +205,12 @@ def _read_lapses(life: _Life, seen: Sequence[Counted], text: bytes) -> tuple[tup
         return _kind_of(text[dated[number - 1][0] : dated[number][0]])
 
     return find_lapses([point for _, point in dated], says)
+
+
+def _read_marks(folder: Path) -> tuple[list[tuple[float, int]], int]:
+    """Return the last marks of a log, and at which byte of their file they begin."""
+    data, start = read_end(folder / MARKS, _MOST_BYTES // MARK.size * MARK.size)
+    return list(MARK.iter_unpack(data[: len(data) - len(data) % MARK.size])), start
 
 
 def _kind_of(text: bytes) -> str:
@@ -215,6 +226,56 @@ def _last(folder: Path, before: Counted) -> Counted:
         return before
     found = Counted(start + len(tail) - 1, progress.step, progress.epoch, progress.steps)
     return found if found.order > before.order else before
+
+
+def _read_noted(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:
+    """Return the steps that were reported or written for TensorBoard, as the supervisor dated them beside the log."""
+    points = _read_points(life)
+    if noticed and noticed.step is not None and points and noticed.at <= points[0].at:
+        points.insert(0, noticed)
+    if not points:
+        return None
+    marks = _read_marks(life.folder)[0]
+
+    def says(number: int) -> str:
+        return _kind_of(_written_between(life, marks, points[number - 1].at, points[number].at))
+
+    lapses, usual = find_lapses(points, says)
+    return Steps(
+        first=points[0],
+        last=points[-1],
+        regained=next((point for point in points if reached is None or point.order >= reached.order), None),
+        lapses=lapses,
+        usual_seconds=usual,
+        then=_kind_of(_written_between(life, marks, points[-1].at, math.inf)),
+    )
+
+
+def _read_points(life: _Life) -> list[Point]:
+    """Return the dated steps, as far as they never go back in time; the last ones, if there are very many."""
+    data, _ = read_end(life.folder / STEPS, _MOST_BYTES // _STEP.size * _STEP.size)
+    points: list[Point] = []
+    for at, epoch, step in _STEP.iter_unpack(data[: len(data) - len(data) % _STEP.size]):
+        if abs(at) < _LATEST and max(epoch, step) >= 0:
+            point = life.point(Counted(0, step if step >= 0 else None, epoch if epoch >= 0 else None), at)
+            if not points or point.at >= points[-1].at:
+                points.append(point)
+    return points
+
+
+def _written_between(life: _Life, marks: Sequence[tuple[float, int]], start: float, end: float) -> bytes:
+    """Return what a log says between two times of the run's life, by its marks; the end of it, if that is much."""
+    times = [life.began + max(0.0, abs(at) - life.began_at) for at, _ in marks]
+    first, last = bisect_right(times, start), bisect_right(times, end)
+    begin = marks[first - 1][1] if first else 0
+    if last <= first:
+        return b""
+    try:
+        with open(life.folder / LOG, "rb", opener=open_regular) as log:
+            log.seek(max(begin, marks[last - 1][1] - _PIECE_BYTES))
+            return log.read(marks[last - 1][1] - log.tell())
+    except OSError:
+        return b""
 
 
 def _read_report(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:

@@ -18,6 +18,12 @@ def test_a_run_is_stalled_after_a_minute_or_ten_times_its_longest_gap(longest: f
     assert is_stalled(gaps, 100.0 + limit)
 
 
+def test_steps_that_are_seen_late_are_waited_for_as_long() -> None:
+    gaps = with_step(with_step(None, 99.0, 29), 100.0, 30)
+    assert not is_stalled(gaps, 279.9, 120.0)
+    assert is_stalled(gaps, 280.0, 120.0)
+
+
 def test_one_step_says_nothing_about_how_long_the_next_may_take() -> None:
     assert not is_stalled(with_step(None, 100.0, 1), 1e6)
 

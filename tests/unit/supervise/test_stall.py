@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+
+import pytest
 
 from clockwork import Clockwork
 from drumline.engine.fake import FakeEngine
@@ -12,9 +16,13 @@ from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, FirstStepTaken, LineHung, RunAccepted, StepsResumed, StepsStalled
 from drumline.run.machine import fold, step
+from drumline.run.traces import STEPS, TRACE, trace_dir
+from drumline.runtime import TRACE_DIR
+from drumline.runtime.progress import write_report
 from drumline.supervise.marks import Marker
-from drumline.supervise.stall import StallWatch
+from drumline.supervise.stall import STEP, StallWatch
 from lines import line
+from summaries import write_scalars
 
 FIRST = ReplicaId("worker", 0)
 MAIN = 'Thread 1 (active): "MainThread"\n'
@@ -44,7 +52,8 @@ class Scene:
         addresses = tuple(place.address for place in placement.values())
         events = [RunAccepted(), AttemptPlaced(0, addresses), *self.told, FirstStepTaken(0, FIRST, 1, 0.0)]
         self.state = fold(self.plan, events)
-        self._watch = StallWatch(folder, self.plan, self.engine, self._tell, self.loop.now)
+        output = str(folder / "output")
+        self._watch = StallWatch(folder, self.plan, self.engine, self._tell, lambda: output, self.loop.now)
         self._marker = Marker()
         self.told.clear()
         self._tick()
@@ -97,3 +106,56 @@ def test_a_run_hangs_if_its_spec_limits_the_time_without_a_step(tmp_path: Path) 
     scene = Scene(tmp_path, Act(exit=None, lines=steps(*range(10))), steps_seconds=20.0)
     assert scene.passes(28) == []
     assert scene.passes(10)[0] == LineHung(0, "no step for 20s, since step 10")
+
+
+def write_trace(folder: Path) -> Path:
+    """Let the first worker be this process, since long ago; return the folder of its traces."""
+    life = folder / trace_dir(FIRST, 0)
+    life.mkdir(parents=True, exist_ok=True)
+    (life / TRACE).write_text(json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n")
+    os.utime(life / TRACE, (1.6e9, 1.6e9))
+    return life
+
+
+def noted_steps(life: Path) -> list[int]:
+    """Return the steps that were dated beside the log."""
+    return [step for _, _, step in STEP.iter_unpack((life / STEPS).read_bytes())]
+
+
+def test_steps_that_are_only_in_files_of_tensorboard_may_be_two_minutes_late(tmp_path: Path) -> None:
+    scene, life = Scene(tmp_path, Act(exit=None)), write_trace(tmp_path)
+    for number in range(1, 6):
+        write_scalars(tmp_path / "output", "loss", [0.5] * (number + 1))
+        assert scene.passes(10) == []
+    assert scene.passes(160) == []
+    (stalled,) = scene.passes(40)
+    assert isinstance(stalled, StepsStalled)
+    assert stalled.step == 5
+    assert 180 <= stalled.seconds < 186
+    assert noted_steps(life) == [1, 2, 3, 4, 5]
+    write_scalars(tmp_path / "output", "loss", [0.5] * 7)
+    assert [type(event) for event in scene.passes(10)] == [StepsResumed]
+
+
+def test_a_limit_of_the_spec_waits_for_what_tensorboards_writers_keep_back(tmp_path: Path) -> None:
+    scene, _ = Scene(tmp_path, Act(exit=None), steps_seconds=20.0), write_trace(tmp_path)
+    write_scalars(tmp_path / "output", "loss", [0.5] * 3)
+    assert scene.passes(130) == []
+    assert isinstance(scene.passes(20)[0], LineHung)
+
+
+def test_steps_that_a_script_reports_are_watched_and_dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, life = Scene(tmp_path, Act(exit=None)), write_trace(tmp_path)
+    monkeypatch.setenv(TRACE_DIR, str(life))
+    for number in range(1, 6):
+        write_report(number, {"loss": 0.5})
+        assert scene.passes(2) == []
+    (stalled,) = scene.passes(70)
+    assert isinstance(stalled, StepsStalled)
+    assert (stalled.step, noted_steps(life)) == (5, [1, 2, 3, 4, 5])
+
+
+def test_what_a_log_names_is_dated_by_its_marks_alone(tmp_path: Path) -> None:
+    scene, life = Scene(tmp_path, Act(exit=None, lines=steps(*range(10)))), write_trace(tmp_path)
+    scene.passes(20)
+    assert not (life / STEPS).exists()

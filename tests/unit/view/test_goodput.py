@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from drumline.run.event import (
     StepsStalled,
 )
 from drumline.run.goodput import Goodput
+from drumline.run.traces import STEP_FORMAT
 from drumline.runtime.progress import write_report
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
@@ -179,3 +182,65 @@ def test_a_first_step_that_was_noticed_dates_a_run_that_leaves_nothing_else_to_b
 
 def test_a_run_that_nobody_looks_after_has_no_life_yet(tmp_path: Path) -> None:
     assert run_details(write_run(tmp_path, 4), at(1)).goodput is None
+
+
+def note_steps(folder: RunFolder, attempt: int, noted: Sequence[tuple[float, int]]) -> None:
+    """Date steps beside a log, as a supervisor does for a script that reports or writes for TensorBoard."""
+    life = folder.path / f"attempts/{attempt}/worker.0"
+    life.mkdir(parents=True, exist_ok=True)
+    (life / "steps").write_bytes(b"".join(struct.pack(STEP_FORMAT, NOON + at, -1, step) for at, step in noted))
+
+
+def test_what_lies_between_reported_steps_is_evaluating_saving_or_idle_by_what_the_log_says(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
+    write_log(folder, 0, [(3, "training"), (16, "validation begins")])
+    note_steps(
+        folder,
+        0,
+        [(4 + number, 10 * number) for number in range(1, 11)] + [(24 + n, 100 + 10 * n) for n in range(1, 5)],
+    )
+    goodput = goodput_of(folder, 29.0)
+    assert (goodput.starting_seconds, goodput.evaluating_seconds, goodput.idle_seconds) == (5, 10, 0)
+    assert goodput.productive_seconds == 14
+    goodput = goodput_of(folder, 69.0)
+    assert (goodput.evaluating_seconds, goodput.idle_seconds, goodput.productive_seconds) == (10, 40, 14)
+
+
+def test_steps_that_are_seen_late_and_many_at_once_explain_the_time_between(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
+    note_steps(folder, 0, [(10, 10), (20, 20), (140, 140), (260, 260), (270, 270)])
+    goodput = goodput_of(folder, 275.0)
+    assert (goodput.idle_seconds, goodput.productive_seconds) == (0, 265)
+
+
+def test_what_a_restart_lost_of_reported_steps_is_regained_when_they_are_reported_again(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
+    note_steps(folder, 0, [(4 + number, number) for number in range(1, 16)])
+    note_steps(folder, 1, [(25 + number, 10 + number) for number in range(1, 15)])
+    goodput = goodput_of(folder)
+    assert goodput.restarts == ((1, 5, None, 0),)
+    assert (goodput.recomputed_seconds, goodput.recomputed_steps) == (4, 5)
+
+
+def test_the_validation_of_keras_counts_from_the_last_step_of_its_epoch(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
+    life = folder.path / "attempts/0/worker.0"
+    life.mkdir(parents=True)
+    text, marks = b"", b""
+
+    def draw(seconds: float, piece: str) -> None:
+        nonlocal text, marks
+        text += piece.encode()
+        marks += MARK.pack(NOON + seconds, len(text))
+
+    for epoch, begin in ((1, 4), (2, 24)):
+        draw(begin, f"Epoch {epoch}/2\n")
+        for step in range(1, 11):
+            # The bar of a step is there at once; what ends its line comes with the next.
+            draw(begin + step, "\b" * 40 + f"\n\x1b[1m{step}/10\x1b[0m ━━━━━━━━━━ 0s 1s/step - loss: 0.5")
+        draw(begin + 20, "\b" * 40 + "\n10/10 ━━━━━━━━━━ 20s 1s/step - loss: 0.5 - val_loss: 0.4\n")
+    (life / "log").write_bytes(text)
+    (life / "marks").write_bytes(marks)
+    goodput = goodput_of(folder, 44.0)
+    assert (goodput.starting_seconds, goodput.evaluating_seconds, goodput.idle_seconds) == (5, 19, 0)
+    assert goodput.productive_seconds == 44 - 5 - 19
