@@ -155,6 +155,27 @@ def test_a_warm_process_is_replaced_when_a_file_of_what_it_imported_changes(hous
     assert only(house).pid != before
 
 
+def test_variables_that_an_import_sets_or_removes_are_as_after_a_cold_start(house: House, tmp_path: Path) -> None:
+    python, _ = make_environment(
+        tmp_path,
+        setting="""
+import os
+os.environ["SET"] = "by an import"
+os.environ.setdefault("WISHED", "by an import")
+del os.environ["REMOVED"]
+""",
+    )
+    names = ["SET", "WISHED", "REMOVED"]
+    house.write("wait.py", f"import os, setting; print([os.environ.get(name) for name in {names}])")
+    spec = f"run: {python} wait.py\nwarm: {{import: [setting]}}"
+    env = {"WISHED": "before", "REMOVED": "before"}
+    warm, cold = (house.train(spec, *words, env=env) for words in ([], ["--no-warm"]))
+    for run in (warm, cold):
+        run.wait_for(Phase.FINISHED)
+    assert (notes(warm), notes(cold)) == ({"warm"}, {""})
+    assert warm.log("worker.0") == cold.log("worker.0") == b"['by an import', 'before', None]\n"
+
+
 def test_a_warm_process_that_is_not_kept_ends_with_its_run(house: House) -> None:
     house.write("wait.py", "print('done')")
     run = house.train(f"run: {sys.executable} wait.py\nwarm: {{keep: 0}}")

@@ -72,6 +72,7 @@ class WarmProcess:
         unfit: str,
         chatter: bytes,
         sources: seed.Sources,
+        variables: Mapping[str, tuple[str | None, str | None]],
     ) -> None:
         self._folder = folder
         self._listener = listener
@@ -80,6 +81,7 @@ class WarmProcess:
         self._unfit = unfit
         self._chatter = chatter
         self._sources = sources
+        self._variables = variables
         self._files = fit.Files()
         self._names = sorted({name.partition(".")[0] for name in sys.modules}.difference(sys.builtin_module_names))
         self._selector = selectors.DefaultSelector()
@@ -213,6 +215,13 @@ class WarmProcess:
 
     def _become(self, script: fork.Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
         fork.settle(script, argv, env)
+        for name, (before, after) in self._variables.items():
+            if env.get(name) != before:
+                continue  # importing would have found another value, and might have left it alone
+            if after is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = after
         seed.renew(self._sources)
 
     def _let_go(self) -> None:
@@ -249,7 +258,7 @@ def start(folder: str, framework: str, modules: Sequence[str], *, aside: bool) -
         os._exit(0)
     restore_priority = priority.lower_priority() if aside else lambda: None
     unfit, sources = "", seed.Sources(())
-    before = seed.begin()
+    before, variables = seed.begin(), dict(os.environ)
     gc.disable()  # what is imported stays: looking for garbage takes a sixth of the time
     try:
         fit.warm_up(framework, modules)
@@ -262,7 +271,7 @@ def start(folder: str, framework: str, modules: Sequence[str], *, aside: bool) -
     gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
     fit.let_go_of_code()
     restore_priority()
-    return WarmProcess(folder, listener, framework, modules, unfit, _chatter(), sources).serve()
+    return WarmProcess(folder, listener, framework, modules, unfit, _chatter(), sources, _changed(variables)).serve()
 
 
 def _lock_ready(folder: str) -> int | None:
@@ -290,6 +299,12 @@ def _read_order(sealed: int) -> tuple[keeper.Order, fork.Script]:
         file.seek(0)
         data = json.load(file)
     return keeper.Order(**data["order"]), fork.Script(**data["script"])
+
+
+def _changed(before: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """Return the variables that importing has set or removed, each with its value before and now."""
+    found = {name: (before.get(name), os.environ.get(name)) for name in {*before, *os.environ}}
+    return {name: values for name, values in found.items() if values[0] != values[1]}
 
 
 def _chatter() -> bytes:
