@@ -47,13 +47,15 @@ def test_a_line_that_starts_python_starts_warm(house: House, run: str) -> None:
 
 
 @needs_dash
-def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(house: House) -> None:
+@pytest.mark.parametrize("run", ["cd . && PYTHON dies.py", "[cd ., PYTHON dies.py]"])
+def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(house: House, run: str) -> None:
     house.write("dies.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    run = house.train(f"run: cd . && {sys.executable} dies.py\nwarm: true\nrestart: 0\n")
-    run.wait_for(Phase.FAILED)
-    assert notes(run) == {"warm"}
-    assert run.exit("worker.0") == Exit(code=137)
-    assert run.log("worker.0") == b"Killed\n"
+    for warm in ("false", "true"):
+        trained = house.train(f"run: {run.replace('PYTHON', sys.executable)}\nwarm: {warm}\nrestart: 0\n")
+        trained.wait_for(Phase.FAILED)
+        assert trained.exit("worker.0") == Exit(code=137)
+        assert trained.log("worker.0") == b"Killed\n"
+    assert notes(trained) == {"warm"}
 
 
 def test_stacks_are_those_of_the_script_and_not_of_the_shell_above_it(house: House) -> None:

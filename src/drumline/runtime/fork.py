@@ -54,26 +54,38 @@ def _begin_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
 
     A signal ends it, as it ends dash. The end of the child by a signal is an exit code, and named in the log.
     """
+    own_name = _rename(os.path.basename(words[0]))  # noqa: PTH119
+    _show_as(words, env)  # before the child can look at its parent
     pid = os.fork()
     if pid == 0:
+        _rename(own_name)
         return
     code = 2
     try:
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)  # the fault handler's among them
-        with suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as comm:  # noqa: PTH123
-            comm.write(os.path.basename(words[0]))  # noqa: PTH119
-        _show_as(words, env)
         status = os.waitpid(pid, 0)[1]
-        code = os.waitstatus_to_exitcode(status)
-        if code < 0:
-            if -code not in (signal.SIGINT, signal.SIGPIPE):
+        if os.WIFEXITED(status):
+            code = os.WEXITSTATUS(status)
+        else:
+            ended_by = os.WTERMSIG(status)
+            code = 128 + ended_by
+            if ended_by not in (signal.SIGINT, signal.SIGPIPE):
                 dumped = " (core dumped)" if os.WCOREDUMP(status) else ""
-                os.write(2, f"{signal.strsignal(-code)}{dumped}\n".encode())
-            code = 128 - code
+                os.write(2, f"{signal.strsignal(ended_by)}{dumped}\n".encode())
     finally:
         os._exit(code)
+
+
+def _rename(name: str) -> str:
+    """Give this process a name, and return the one that it had."""
+    with suppress(OSError), open("/proc/self/comm", "r+", encoding="utf-8", errors="surrogateescape") as comm:  # noqa: PTH123
+        before = comm.read().rstrip("\n")
+        comm.seek(0)
+        comm.write(name)
+        return before
+    return name
 
 
 def _forget_the_past() -> None:

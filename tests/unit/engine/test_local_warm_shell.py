@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from drumline.engine.local.warm.shell import GIVEN_LATER, resolve_shell
 from drumline.plan.command import make_argv
 from drumline.spec.types import Run
 
-SHELLS = ["sh", "dash", "bash"]
+SHELLS = ["sh", "bash"]
 TELL = """
 import json, os, sys
 variables = [(os.fsdecode(name), os.fsdecode(value)) for name, value in os.environb.items()]
@@ -66,8 +67,8 @@ def lines(draw: st.DrawFn) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a `python`, and with something to change to and to match."""
-    folder = tmp_path_factory.mktemp("shell")
-    for name in ("bin", "work/d", "work/d e", "far/away"):
+    folder = tmp_path_factory.mktemp("shell") / "deep" / "below"  # no line leaves it for where other tests write
+    for name in ("bin", "work/d", "work/d e", "far/away", "answers"):
         (folder / name).mkdir(parents=True)
     (folder / "work/link").symlink_to("../far/away")
     for name in ("a", "b.c", "abc"):
@@ -90,7 +91,7 @@ def environment(folder: Path) -> dict[str, str]:
         "_": "/bin/before",
         "not a name": "1",
         "TELL": f"{folder}/tell.py",
-        "ANSWER": f"{folder}/answer",
+        "ANSWER": f"{folder}/answers/last",
     }
 
 
@@ -133,13 +134,56 @@ def compare(folder: Path, argv: Sequence[str]) -> bool:
 def test_a_line_starts_what_the_shell_starts(folder: Path, shell: str) -> None:
     known = []
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(lines())
     def check(line: str) -> None:
         known.append(compare(folder, [shell, "-c", line, "zero", "d", "e f"]))
 
     check()
     assert known.count(True) > len(known) / 4
+
+
+_INSERTED = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(
+        [
+            *";&|({<>`! \n\\#",
+            "&&",
+            "||",
+            "$(",
+            "${",
+            "<(",
+            "\\\n",
+            "';",
+            '";',
+            "$'\\'';",
+            "eval ",
+            "time ",
+            "if ",
+            "exec ",
+        ]
+    ),
+    st.sampled_from(["program", "program", "$B", "$1"]),
+    st.sampled_from([*" ;&|)}`'\"\n#", "", "&&", "; then ", "() { "]),
+)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nothing_but_python_is_ever_run_to_learn_what_a_line_starts(folder: Path, shell: str) -> None:
+    program = folder / "bin/program"
+    program.write_text(f"#!/bin/sh\n: > {folder}/answers/run\n")
+    program.chmod(0o755)
+    env = {**environment(folder), "B": "program", "A": "d; program"}
+
+    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(lines(), _INSERTED, st.integers(0, 60))
+    def check(line: str, inserted: str, at: int) -> None:
+        with suppress(NotWarm):
+            argv = [shell, "-c", f"{line[:at]}{inserted}{line[at:]}", "zero", "program"]
+            resolve_shell(argv, env, str(folder / "work"))
+        assert not (folder / "answers/run").exists()
+
+    check()
 
 
 @pytest.mark.parametrize("options", [["-c"], ["-e", "-c"], ["-ec"], ["-ce"], ["-euc"], ["-eu", "-o", "errexit", "-c"]])
@@ -219,7 +263,8 @@ def test_a_line_that_does_anything_else_is_never_run(folder: Path, line: str, re
         (["bash", "-c", "python x.py"], {"SHELLOPTS": "xtrace"}, r"bash says '\+ .*'"),
         (["sh", "-c", "cd nothing && python x.py"], {}, "sh says .*nothing.*"),
         (["sh", "-c", "cd work && python x.py"], {"CDPATH": "{folder}"}, "sh says '{folder}/work'"),
-        (["sh", "-c", "python x.py"], {"PATH": "bin:/bin"}, "PATH names a folder by where one stands"),
+        (["bash", "-c", "python x.py"], {"PATH": "bin:/bin"}, "PATH names a folder by where one stands"),
+        (["sh", "-c", "PATH= python x.py"], {}, "PATH is not set"),
         (["bash", "-c", "PATH=/bin: python x.py"], {}, "PATH names a folder by where one stands"),
         (
             ["bash", "-c", "cd d && python x.py"],
@@ -254,7 +299,8 @@ def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> d
     """Return the variables that the warm process for this line would have."""
     (folder / "work/x.py").write_text("import torch\n")
     kind = Kind("torch", (), 600.0, frozenset({"RANK"}), secrets)
-    env = {**environment(folder), "RANK": "1", "MY_TOKEN": "secret", "OTHER": "secret"}
+    (folder / "work/link1").mkdir(exist_ok=True)
+    env = {**environment(folder), "LINK": "link", "RANK": "1", "MY_TOKEN": "secret", "OTHER": "secret"}
     return dict(make_wish(kind, ["sh", "-c", line], env, str(folder / "work")).env)
 
 
@@ -273,6 +319,8 @@ def test_a_value_of_one_replica_or_a_secret_under_another_name_is_in_no_warm_pro
 
 
 def test_a_value_of_one_replica_that_an_import_reads_starts_cold(folder: Path) -> None:
+    with pytest.raises(NotWarm, match=r"^PYTHONPATH comes from PWD, and may be read when torch is imported$"):
+        wish(folder, "cd $LINK$RANK/.. && PYTHONPATH=$PWD python x.py")
     with pytest.raises(NotWarm, match=r"^OMP_NUM_THREADS comes from RANK, and may be read when torch is imported$"):
         wish(folder, "OMP_NUM_THREADS=$RANK python x.py")
     assert "CUDA_VISIBLE_DEVICES" not in wish(folder, "CUDA_VISIBLE_DEVICES=$RANK python x.py")

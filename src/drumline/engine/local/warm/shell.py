@@ -104,8 +104,7 @@ def resolve_shell(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> 
     executed, stays_parent = _ask(file, [*argv[:at], asked, *argv[at + 1 :]], env, workdir)
     if stays_parent and kind != _STAYS_PARENT:
         raise NotWarm(f"{name} stays its parent")
-    if any(not os.path.isabs(folder) for folder in executed.env.get("PATH", "").split(os.pathsep)):  # noqa: PTH117
-        raise NotWarm("PATH names a folder by where one stands")
+    _check_path(executed.env.get("PATH", ""), kind)
     return executed._replace(
         env=_with_path_of_command(executed),
         parent=tuple(argv) if stays_parent else (),
@@ -119,6 +118,14 @@ def _check_environment(env: Mapping[str, str], kind: str) -> None:
             raise NotWarm(f"{variable} is set")
     if kind == "bash" and any(variable in env for variable in _SSH) and env.get("SHLVL", "0") == "0":
         raise NotWarm("bash may read ~/.bashrc")
+
+
+def _check_path(path: str, kind: str) -> None:
+    """Raise NotWarm where a shell may find another Python than `find_program`, or bash spells it in its own way."""
+    if not path:
+        raise NotWarm("PATH is not set")
+    if kind == "bash" and any(not os.path.isabs(folder) for folder in path.split(os.pathsep)):  # noqa: PTH117
+        raise NotWarm("PATH names a folder by where one stands")
 
 
 def _find_line(argv: Sequence[str], name: str) -> int:
@@ -150,11 +157,13 @@ def _read_line(line: str, name: str) -> _Line:
 
 def _read_preparation(commands: Sequence[_Command], name: str) -> list[tuple[str, frozenset[str]]]:
     """Return what these commands assign; raise NotWarm if one of them does anything else."""
-    assigned = []
+    assigned: list[tuple[str, frozenset[str]]] = []
     for command in commands:
         words = [text for text, _ in command]
         if not _is_preparation(words):
             raise NotWarm(f"its line for {name} has another command: {words[0]}")
+        if words[0] == "cd":
+            assigned += [("OLDPWD", frozenset({"PWD"})), ("PWD", frozenset(_USED.findall(words[1])) | {"PWD"})]
         assigned += [_sources(word) for word in words if _ASSIGNMENT.match(word)]
     return assigned
 
@@ -236,8 +245,10 @@ def _first_line(process: subprocess.Popen[bytes]) -> bytes:
     with suppress(BrokenPipeError):
         process.stdin.write(_TELL_PID)
     said, deadline = b"", time.monotonic() + _ANSWER_SECONDS
+    poll = select.poll()  # a supervisor may have more descriptors than `select` can wait for
+    poll.register(process.stdout, select.POLLIN)
     while not said.endswith(b"\n"):
-        if not select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise TimeoutError
         data = process.stdout.read(65536)
         if not data:
