@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 IN_ORDER = 'for command do eval "$command"; case $? in 0) ;; *) exit ;; esac; done'
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
+_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^ \t'\"]++)++")  # of a simple command
+_QUOTES = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _SIMPLE = re.compile(r"[A-Za-z0-9_@%+=:,./ \t-]*")
 _OUTER_BLANKS = re.compile(r"\A[ \t\n]+|(?<![\\ \t\n])[ \t\n]+\Z")
 # What a shell does itself, in one shell or the other.
@@ -74,7 +76,7 @@ def _plain_words(command: str) -> tuple[str, ...] | None:
     """The words of a command that means the same without a shell, else None."""
     if not _SIMPLE.fullmatch(_QUOTED.sub("", command)):
         return None
-    words = tuple(shlex.split(command))
+    words = tuple(_QUOTES.sub(r"\1\2", word) for word in _WORD.findall(command))
     return None if not words or not words[0] or "=" in words[0] or words[0] in _SHELL_WORDS else words
 
 

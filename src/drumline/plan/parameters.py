@@ -36,8 +36,10 @@ _REFUSED = {
     "${{": "${{…}}; leave out the `$`",
     _TANGLED: "a command that is too tangled to follow",
 }
-# What a shell expects at the end of each kind of quotes and brackets; how `${` ends, shells do not agree.
-_CLOSING = {"'": "'", '"': '"', "`": "`", "$'": "'", "(": ")", "$(": ")", "$((": "))"}
+# What a shell expects at the end of each kind of quotes and brackets. Shells do not agree which `}` ends a `${`.
+_CLOSING = {"'": "'", '"': '"', "`": "`", "$'": "'", "(": ")", "$(": ")", "$((": "))", "${": "}", '"${': "}"}
+_FOREIGN = re.compile(rf"\$(?!{_PLACEHOLDER.pattern})\{{\{{[^{{}}]*\}}\}}")
+_OPERATOR_AT_END = re.compile(r"(?<![\\&|])(?:&&|\|\|?)[ \t\n]*+\Z")
 
 
 class Placeholder(NamedTuple):
@@ -69,7 +71,7 @@ def unclosed_placeholders(text: str) -> Iterator[str]:
 
 
 def unfinished(command: str) -> Iterator[str]:
-    """Say of each `{{`, quote or bracket of a shell command that it is never closed; comments are left out."""
+    """Say of each `{{`, quote, bracket or operator of a shell command what it lacks; comments are left out."""
     scanner = _Scanner(command)
     while scanner.at < len(command):
         match = _PLACEHOLDER.match(command, scanner.at)
@@ -77,15 +79,25 @@ def unfinished(command: str) -> Iterator[str]:
             match = None
         elif unclosed := _UNCLOSED.match(command, scanner.at):
             yield describe_unclosed(unclosed[0])
+        elif scanner.expands and (foreign := _FOREIGN.match(command, scanner.at)):
+            yield f"`{foreign[0]}` is no placeholder, and no shell can read it: write `{{{{ name }}}}` for a parameter"
         if match:
             scanner.skip(match.end())
         else:
             scanner.step()
-    if opened := scanner.still_open:
+    if found := scanner.still_open:
+        opened, at = found
         yield (
-            f"`{opened}` is never closed, and no shell can read that: close it with `{_CLOSING[opened]}`, or write a"
-            " backslash before it if it stands for itself"
+            f"`{'${' if '{' in opened else opened}`{_line_of(command, at)} is never closed, and no shell can read that:"
+            f" close it with `{_CLOSING[opened]}`, or write a backslash before it if it stands for itself"
         )
+    elif scanner.is_plain and (operator := _OPERATOR_AT_END.search(command)):
+        yield f"nothing follows the `{operator[0].strip()}` at its end, and no shell can read that"
+
+
+def _line_of(command: str, at: int) -> str:
+    """Say in which line of a command a character is, if it has several."""
+    return f" in line {command.count(chr(10), 0, at) + 1} of the command" if "\n" in command.strip() else ""
 
 
 def describe_unclosed(text: str) -> str:
@@ -144,6 +156,7 @@ class _Scanner:
         self.command = command
         self.at = 0
         self._stack: list[str] = []
+        self._opened_at: list[int] = []  # by depth; longer than the stack
         self._heredoc = False
         self._fresh = True  # whether a new word could begin here
         self._handlers: Mapping[str, Callable[[str], None]] = {
@@ -172,10 +185,23 @@ class _Scanner:
         return next((opened for opened in self._stack if opened in _REFUSED), self.context)
 
     @property
-    def still_open(self) -> str | None:
-        """The innermost quotes or brackets that wait for their end; None also where only a shell could tell."""
-        opened = [each for each in self._stack if each != "#"]
-        return opened[-1] if opened and all(each in _CLOSING for each in opened) else None
+    def still_open(self) -> tuple[str, int] | None:
+        """The innermost quotes or brackets that are not closed, and where; None also where only a shell could tell."""
+        opened = [(each, self._opened_at[depth]) for depth, each in enumerate(self._stack) if each != "#"]
+        if not opened or not all(each in _CLOSING for each, _ in opened):
+            return None
+        is_ended_by_some = any("{" in each and "}" in self.command[at:] for each, at in opened)
+        return None if is_ended_by_some else opened[-1]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is outside of all quotes, brackets and documents, as far as can be told."""
+        return not self._stack and not self._heredoc
+
+    @property
+    def expands(self) -> bool:
+        """Whether a shell replaces `${…}` here."""
+        return all(each in ('"', "(", "$(") for each in self._stack)
 
     def step(self) -> str:
         """Take the next character, or the few that belong together."""
@@ -199,6 +225,7 @@ class _Scanner:
             self._stack.pop()
 
     def _push(self, opened: str) -> None:
+        self._opened_at[len(self._stack) :] = [self.at]
         self._stack.append(opened if len(self._stack) < _MAX_DEPTH else _TANGLED)
 
     def _next(self, text: str) -> bool:

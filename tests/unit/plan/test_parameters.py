@@ -274,7 +274,7 @@ def test_a_placeholder_without_an_end_is_found(text: str, unclosed: list[str]) -
 
 PIECES = [
     "'", '"', "`", "(", ")", "$(", "${x}", "${", "}", "$((", "))", "\\", "#", " ", "\n", ";", "a", "1", "<<E\n", "$'",
-    "case a in", "esac", "{{ p }}",
+    "case a in", "esac", "{{ p }}", "&&", "|", '"${x',
 ]  # fmt: skip
 
 
@@ -288,7 +288,7 @@ def test_a_command_that_a_shell_can_read_is_never_called_unfinished(command: str
             assert read.returncode or read.stderr, found
 
 
-@pytest.mark.parametrize("opened", ["'", '"', "`", "(", "$(", "$(("])
+@pytest.mark.parametrize("opened", ["'", '"', "`", "(", "$(", "$((", "${", '"${', "${{ "])
 def test_a_command_that_is_called_unfinished_is_refused_by_every_shell(opened: str) -> None:
     (message,) = unfinished(f"echo a; echo {opened}x")
     assert "is never closed" in message
@@ -296,6 +296,28 @@ def test_a_command_that_is_called_unfinished_is_refused_by_every_shell(opened: s
         assert subprocess.run(
             [shell, "-n", "-c", f"echo a; echo {opened}x"], capture_output=True, check=False
         ).returncode
+
+
+@pytest.mark.parametrize("operator", ["&&", "||", "|"])
+def test_an_operator_that_nothing_follows_is_found_and_is_refused_by_every_shell(operator: str) -> None:
+    (message,) = unfinished(f"echo a {operator} \n")
+    assert message == f"nothing follows the `{operator}` at its end, and no shell can read that"
+    for shell in SHELLS:
+        read = subprocess.run([shell, "-n", "-c", f"echo a {operator}"], capture_output=True, check=False)
+        assert read.returncode
+    assert not list(unfinished(f"echo \\{operator[0]}"))
+    assert not list(unfinished(f"echo '{operator}'"))
+
+
+def test_an_expression_of_another_system_is_refused_where_a_shell_would_read_it() -> None:
+    (message,) = unfinished('python t.py "${{ inputs.lr }}"')
+    assert message.startswith("`${{ inputs.lr }}` is no placeholder, and no shell can read it")
+    assert not list(unfinished("python t.py '${{ inputs.lr }}' # ${{ inputs.lr }}"))
+
+
+def test_of_a_command_with_several_lines_the_line_is_named() -> None:
+    (message,) = unfinished("set -e\npython a.py\npython b.py 'x\necho c\n")
+    assert message.startswith("`'` in line 3 of the command is never closed")
 
 
 @pytest.mark.timeout(20)

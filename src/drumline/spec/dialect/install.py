@@ -6,11 +6,14 @@ import re
 import shlex
 
 _PIP = re.compile(r"(\S*/)?(pip[0-9.]*|python[0-9.]*)")
+_MOST_CHARACTERS = 10_000  # of a command: `shlex` takes the square of its length
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w.,-]*\])?([=<>!~]=?=?[\w.*+,=<>!~-]+)?")
 
 
 def pip_lines(command: str) -> list[str] | None:
     """The lines of requirements that a `pip install` comes to; None for any other command."""
+    if len(command) > _MOST_CHARACTERS:
+        return None
     try:
         words = shlex.split(command)
     except ValueError:

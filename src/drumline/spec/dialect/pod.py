@@ -150,6 +150,8 @@ class _Container:
     def variable(self, each: Part, env: Json, elsewhere: list[object]) -> None:
         """Put a variable where it belongs: into the environment, or into what only a cluster has."""
         name, value = each.need("name"), each.take("value")
+        if name.text() in env:
+            self.draft.lose(each.spot, f"`{name.text()}` stands here a second time; as in a cluster, the last counts")
         if name.text() == "TF_CONFIG":
             self.draft.lose(each.spot, "is not carried over: drumline writes TF_CONFIG itself")
         elif each.take("valueFrom") or not _VARIABLE.fullmatch(name.text()):

@@ -16,8 +16,8 @@ from drumline.spec.struct import Meta
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
 # In the guide's own example, YAML keeps the line breaks of one command, since its further lines are indented.
-_GOES_ON = re.compile(r"[ \t]*\\?\n[ \t]*(?=-)")
-_VERSION = re.compile(r"(latest|(?P<version>(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)?))(?P<kind>([-.a-z]\w*)*)")
+_GOES_ON = re.compile(r"(?<![ \t])[ \t]*+\\?\n[ \t]*+(?=-)")
+_VERSION = re.compile(r"(latest|(?P<version>(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)?))(?P<kind>([-.a-z][-.\w]*)?)")
 _OLDEST = (2, 5)  # of the TensorFlows that run on a Python which can still be had
 
 

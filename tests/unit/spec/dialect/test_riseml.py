@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -345,3 +346,18 @@ def test_what_is_converted_has_the_same_plan(file: dict[str, Any]) -> None:
     except SpecError:
         return
     assert_same_plan_when_converted(text)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "train",
+    [
+        f"framework: tensorflow\ntensorflow: {{version: 2.15{'a' * 5_000}!}}\nrun: python train.py",
+        f"framework: tensorflow\nrun: 'python{' ' * 200_000}train.py'",
+        f"framework: tensorflow\nrun: python {'a' * 500_000}",
+        f"framework: tensorflow\ninstall: ['pip install {'a' * 500_000} b']\nrun: python train.py",
+    ],
+)
+def test_one_very_long_text_is_read_in_time_that_grows_with_its_length_only(train: str) -> None:
+    with suppress(SpecError):
+        plan_of(a_file(train))

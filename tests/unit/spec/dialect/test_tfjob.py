@@ -236,6 +236,13 @@ def test_what_was_decided_stands_where_it_counts() -> None:
     assert "  chief:\n    # `Master` there: TensorFlow 2 knows it by this name.\n    replicas: 1\n" in converted(TFJOB)
 
 
+def test_a_variable_that_stands_twice_has_its_last_value_and_is_said() -> None:
+    role = a_role(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}])
+    text = a_job({"Worker": role})
+    assert plan_of(text).replicas[0].env["A"] == "2"
+    assert any("`A` stands here a second time; as in a cluster, the last counts" in each for each in remarks_of(text))
+
+
 def test_a_key_that_stands_twice_is_refused_since_a_cluster_takes_the_last() -> None:
     text = a_job({"Worker": a_role(replicas=1)}).replace(
         "      replicas: 1\n", "      replicas: 1\n      replicas: 4\n"
