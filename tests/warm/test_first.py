@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
     @property
     def known(self) -> Known:
-        (found,) = known_warm_processes(self.house.home)
+        (found,) = wait_until(lambda: list(known_warm_processes(self.house.home)))
         return found
 
 
@@ -196,7 +196,7 @@ def test_nothing_is_made_ready_when_memory_is_short(place: Place) -> None:
     place.house.write("wait", "")
     run = place.train()
     place.house.wait_numbers("up", 1)
-    wait_until(lambda: not list(warm_folder(place.house.home).iterdir()))
     (place.house.project / "wait").unlink()
     run.wait_for(Phase.FINISHED)
+    wait_until(lambda: not list(warm_folder(place.house.home).iterdir()))
     assert notes(run) == [f"cold: {PREPARING}"]

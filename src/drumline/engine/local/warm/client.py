@@ -34,6 +34,9 @@ READY = "ready"  # in the folder of a warm process, which holds a lock on it whi
 PREPARING = "the warm process is being made ready"
 # Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
 PATIENCE_SECONDS = 120.0
+# So long replicas that start cold import without a warm process beside them: it slows them down at any priority where
+# two cores are threads of one.
+COME_UP_SECONDS = 5.0
 # A warm process that is ready answers in milliseconds. One that is stopped does not answer.
 HELLO_SECONDS = 5.0
 # A fork takes milliseconds. A warm process that has not answered by then is ended, so that nothing is started twice.
@@ -94,6 +97,7 @@ class WarmProcesses:
         self.kind = kind
         self._loop = loop
         self._known: dict[str, _WarmProcess] = {}
+        self._later: dict[str, Wish] = {}  # what is to be made ready
 
     @property
     def pids(self) -> set[int]:
@@ -108,8 +112,10 @@ class WarmProcesses:
         return process.is_ready
 
     def prepare(self, wish: Wish) -> None:
-        """Have a warm process made ready for later, at low priority; nothing waits for it."""
-        self._open(wish, waits=False)
+        """Have a warm process made ready at low priority, when the replicas that start now have come up."""
+        if wish.key not in self._later:
+            self._later[wish.key] = wish
+            self._loop.call_later(COME_UP_SECONDS, partial(self._begin, wish.key))
 
     def ask(self, wish: Wish, ready: Callable[[str], None], *, waits: bool) -> None:
         """Call back when replicas can be forked, with nothing; or with why they cannot.
@@ -117,6 +123,10 @@ class WarmProcesses:
         Unless it waits, a warm process that turns out not to be ready is a reason.
         """
         self._open(wish, waits=waits).ask(wish, ready)
+
+    def _begin(self, key: str) -> None:
+        if wish := self._later.pop(key, None):
+            self._open(wish, waits=False)
 
     def _open(self, wish: Wish, *, waits: bool) -> _WarmProcess:
         process = self._known.get(wish.key)
@@ -131,7 +141,11 @@ class WarmProcesses:
         self._known[wish.key].start(wish, order, hands, done)
 
     def close(self) -> None:
-        """Leave them all to the next run."""
+        """Leave them all to the next run, those too that are still to be made ready."""
+        if self.kind.keep_seconds > 0:
+            for key in list(self._later):
+                self._begin(key)
+        self._later.clear()
         for process in self._known.values():
             process.close()
 
