@@ -107,6 +107,26 @@ drawn["keras"] = digest(keras.random.normal((4,)))
 if seed is None: drawn["generator"] = digest(tf.random.Generator.from_non_deterministic_state().normal((4,)).numpy())
 {END}
 """
+# Objects that a package made while it was imported, beside one that the script makes as the package made the last one.
+LIVE_KERAS = """
+import keras
+INITIALIZER = keras.initializers.GlorotUniform()
+LAYER = keras.layers.Dense(8)
+def make(): return keras.initializers.GlorotUniform(seed=7)
+CONSTANT = make()
+"""
+KERAS = f"""
+{BEGIN}
+import keras
+import live
+modules = loaded()
+live.LAYER.build((None, 8))
+drawn["live initializer"] = digest(live.INITIALIZER((8, 8)))
+drawn["live layer"] = digest(live.LAYER.kernel.numpy())
+constant["initializer"] = digest(live.CONSTANT((8, 8)))
+assert constant["initializer"] == digest(live.make()((8, 8)))
+{END}
+"""
 JAX = f"""
 {BEGIN}
 import os, secrets, time
@@ -169,6 +189,27 @@ def test_torch_draws_anew_in_every_warm_replica(house: House, tmp_path: Path) ->
 
 def test_tensorflow_and_keras_draw_anew_in_every_warm_replica(house: House) -> None:
     compare(house, find_python("tensorflow"), "tensorflow", TENSORFLOW)
+
+
+def test_initializers_and_layers_that_a_package_made_are_renewed_unless_it_seeded_them(
+    house: House, tmp_path: Path
+) -> None:
+    python = copy_environment(find_python("tensorflow"), tmp_path / "environment", live=LIVE_KERAS)
+    house.write("train.py", KERAS)
+    spec = f"framework: tensorflow\nroles: {{worker: {REPLICAS}}}\nwarm: {{import: [live]}}\nrun: {python} train.py"
+    found = [*launch(house, spec), *launch(house, spec)]
+    for name in found[0].drawn:
+        assert len({str(each.drawn[name]) for each in found}) == 2 * REPLICAS, name
+    assert len({str(each.constant) for each in found}) == 1
+
+
+def test_generators_that_a_package_makes_in_tensorflow_start_replicas_cold(house: House, tmp_path: Path) -> None:
+    live = "import keras, tensorflow\nIT = keras.random.SeedGenerator()\n"
+    python = copy_environment(find_python("tensorflow"), tmp_path / "environment", live=live)
+    house.write("train.py", "import tensorflow, live")
+    run = house.train(f"framework: tensorflow\nroles: {{worker: 1}}\nwarm: {{import: [live]}}\nrun: {python} train.py")
+    run.wait_for(Phase.FINISHED, LINE_SECONDS)
+    assert notes(run) == {"cold: importing it starts a thread, which a fork would not have"}
 
 
 def test_jax_and_flax_draw_anew_in_every_warm_replica(house: House, tmp_path: Path) -> None:
