@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
-_ALIKE = re.compile(r"\{\{[^{}]*\}\}")
+_ALIKE = re.compile(r"\{\{[^{}]*\}\}|\{%-?\s*+(?:if|elif|else|endif|for|endfor|set|macro|endmacro)\b[^{}%]*+(?:%\})?")
 # `{{ name` with one brace behind it, or with none before the next placeholder. Brace expansions and programs in other
 # languages have double braces as well: `{{a,b},c}`, `awk '{{print $1} …}'`.
 _UNCLOSED = re.compile(
@@ -61,7 +61,7 @@ def placeholders(text: str) -> Iterator[str]:
 
 
 def lookalikes(text: str) -> Iterator[str]:
-    """What stands in double braces and is no placeholder; it is passed on as it is."""
+    """What stands in double braces and is no placeholder, and statements of Jinja; they are passed on as they are."""
     return (match[0] for match in _ALIKE.finditer(text) if not _PLACEHOLDER.fullmatch(match[0]))
 
 

@@ -31,6 +31,8 @@ Path = tuple[str | int, ...]
 # A parameter of such a name would take a variable away that every process needs.
 _PRECIOUS = r"PATH|HOME|SHELL|USER|IFS|PWD|TMPDIR|ENV|LANG|LC_.*|LD_.*|DYLD_.*|PYTHON.*"
 _EXPANDED = r"^~[^/]*|\$\{?[A-Za-z_]\w*\}?"
+_SHELL = re.compile(r"(?:/(?:usr/)?bin/)?(?:ba|da)?sh")
+_COMMAND_OPTION = re.compile(r"-[a-z]*c")
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
@@ -131,6 +133,10 @@ def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
         yield from ((place, message) for message in dict.fromkeys(unfinished(command)))
     for word in run.argv or ():
         yield from ((path, describe_unclosed(text)) for text in unclosed_placeholders(word))
+    match run.argv:
+        case (shell, option, command, *_) if _SHELL.fullmatch(shell) and _COMMAND_OPTION.fullmatch(option):
+            said = {describe_unclosed(text) for text in unclosed_placeholders(command)}
+            yield from ((path, message) for message in dict.fromkeys(unfinished(command)) if message not in said)
 
 
 def _about_parameters(spec: Spec) -> Iterator[Finding]:

@@ -253,6 +253,8 @@ def test_placeholders_have_names_of_parameters(text: str, names: list[str]) -> N
 
 def test_what_only_looks_like_a_placeholder_is_named() -> None:
     assert list(lookalikes("{{ a }} {{ a.b }} {{}} {{ a | lower }}")) == ["{{ a.b }}", "{{}}", "{{ a | lower }}"]
+    assert list(lookalikes("{% if a %}x{% endif %} {%- for b")) == ["{% if a %}", "{% endif %}", "{%- for b"]
+    assert not list(lookalikes("date +{%Y}"))
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,14 @@ def test_what_was_decided_stands_where_it_counts() -> None:
     assert "  chief:\n    # `Master` there: TensorFlow 2 knows it by this name.\n    replicas: 1\n" in converted(TFJOB)
 
 
+@pytest.mark.parametrize("shell", [["sh", "-c"], ["/bin/bash", "-ec"]])
+def test_a_line_for_a_shell_that_is_never_finished_is_refused(shell: list[str]) -> None:
+    (problem,) = refused(a_job({"Worker": a_role(command=[*shell, "python t.py 'x"])}))
+    assert "`'` is never closed, and no shell can read that" in problem
+    (problem,) = refused(a_job({"Worker": a_role(command=[*shell, "python t.py {{ lr"])}))
+    assert problem.endswith("`{{ lr` is never closed: write `{{ lr }}`")
+
+
 def test_a_variable_that_stands_twice_has_its_last_value_and_is_said() -> None:
     role = a_role(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}])
     text = a_job({"Worker": role})
