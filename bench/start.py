@@ -115,6 +115,7 @@ def measure(name: str, case: Case) -> None:
             found["one alone"].append(bench.by_hand(1))
             found["cold"].append(bench.drumline("--no-warm"))
             found["first"].append(bench.drumline())
+            bench.wait_ready()
             found["following"].append(bench.drumline())
             bench.close()
     hand = {field: median(found["by hand"], field) for field in Figures._fields}
@@ -171,6 +172,11 @@ class Bench:
         """With one command."""
         command = [str(self.python), "-m", "drumline", "train", *words]
         return self._measure(self.case.workers, lambda: [self._start(command, {})])
+
+    def wait_ready(self) -> None:
+        """Wait for the warm process, which is made ready after a first launch that does not wait for it."""
+        while not any(known.ready for known in known_warm_processes(self.folder / "home")):
+            time.sleep(0.01)
 
     def close(self) -> None:
         """Leave nothing warm."""

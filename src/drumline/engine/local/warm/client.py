@@ -34,8 +34,8 @@ READY = "ready"  # in the folder of a warm process, which holds a lock on it whi
 PREPARING = "the warm process is being made ready"
 # Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
 PATIENCE_SECONDS = 120.0
-# So long replicas that start cold import without a warm process beside them: it slows them down at any priority where
-# two cores are threads of one.
+# So long replicas that start cold import with no warm process beside them. At the lowest priority it slowed four
+# replicas of torch on eight cores down by 7 to 11 %.
 COME_UP_SECONDS = 5.0
 # A warm process that is ready answers in milliseconds. One that is stopped does not answer.
 HELLO_SECONDS = 5.0
