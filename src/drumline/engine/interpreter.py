@@ -59,12 +59,23 @@ def has_drumline(interpreter: Interpreter, environ: Mapping[str, str]) -> bool:
 
 def require_interpreter(interpreter: Interpreter, commands: Iterable[tuple[str, ...]]) -> None:
     """Raise InputError if this Python is gone, unless every command names its program by an absolute path."""
-    if os.access(interpreter.path, os.X_OK) or all(os.path.isabs(argv[0]) for argv in commands):  # noqa: PTH117
+    if not _is_gone(interpreter.path) or all(os.path.isabs(argv[0]) for argv in commands):  # noqa: PTH117
         return
     raise InputError(
         f"the Python of this run's launch is gone: {interpreter.path} ({interpreter.reason})",
         hint="create its environment again at that path, or start a new run with `drumline train`",
     )
+
+
+def _is_gone(path: str) -> bool:
+    """Return whether there is no such file; one that this user may not look at is no such case."""
+    try:
+        os.stat(path)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _search_path(environ: Mapping[str, str], own: str) -> str:
