@@ -32,6 +32,7 @@ def start(house: House, more: str) -> Run:
 
 
 def kill(run: Run, replica: str, incarnation: int = 0) -> None:
+    wait_until(lambda: run.trace(replica, 0, incarnation).pid)  # a replica may write before its keeper does
     pid = run.trace(replica, 0, incarnation).pid
     assert pid
     os.kill(pid, signal.SIGKILL)
