@@ -108,7 +108,10 @@ class Courier:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0)  # a generator that a task left open is closed by a task of its own, which begins now
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
         await self._close()
         # A connection that is given up while its TLS begins is closed by nobody else.
         for transport in [*getattr(self._there, "_transports", {}).values()]:

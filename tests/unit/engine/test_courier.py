@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -57,3 +59,37 @@ def test_a_delivery_that_fails_is_an_error_here_and_not_there() -> None:
     finally:
         courier.close()
         loop.close()
+
+
+def test_streams_that_are_open_when_it_is_closed_are_closed_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A task that is cancelled between two items leaves a generator open, and that one its stream."""
+    loop = EventLoop()
+    courier = Courier(loop, nothing, name="test")
+    closed: list[str] = []
+    has_begun = threading.Event()
+
+    @asynccontextmanager
+    async def stream() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            closed.append("stream")
+
+    async def watch() -> AsyncIterator[int]:
+        async with stream() as number:
+            while True:
+                yield number
+
+    async def follow() -> None:
+        async for _ in watch():
+            has_begun.set()
+            await asyncio.Event().wait()
+
+    courier.send(follow())
+    assert has_begun.wait(30)
+    courier.close()
+    loop.close()
+    assert closed == ["stream"]
+    assert not caplog.records
