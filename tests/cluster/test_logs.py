@@ -109,10 +109,9 @@ async def until(comes: Callable[[], bool]) -> None:
 
 def go_on(kubectl: Kubectl, name: str) -> None:
     """Let a pod go on that waits to be told; if that ends it, the command that tells it may be killed with it."""
-    signalled = partial(kubectl, "exec", name, "--", "python3", "-c", "import os, signal; os.kill(1, signal.SIGUSR1)")
     for is_last in (False, False, True):
         try:
-            signalled()
+            kubectl("exec", name, "--", "python3", "-c", "import os, signal; os.kill(1, signal.SIGUSR1)")
         except AssertionError as error:
             if "exit code 137" in str(error):
                 return
