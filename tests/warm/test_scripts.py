@@ -122,12 +122,8 @@ def test_a_signal_ends_a_replica_in_a_shell_the_same_warm_and_cold(
             signal.pause()
         """
     }
-    commands = {"signalled": _in_shell(shell, "see_signalled.py")}
-    cold, _ = _run_all(tmp_path, commands, warm=False, scripts=scripts)
-    warm, notes = _run_all(tmp_path, commands, warm=True, scripts=scripts)
-    assert notes == {"signalled": "warm"}
-    assert warm == cold
-    assert cold["signalled"].exit in (Exit(signal=number), Exit(code=128 + number))
+    outcome = _same_in_shell(tmp_path, shell, "signalled", scripts)
+    assert outcome.exit in (Exit(signal=number), Exit(code=128 + number))
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
@@ -145,12 +141,7 @@ def test_a_script_in_a_shell_that_saves_when_it_is_asked_to_end_does_so_warm_and
             signal.pause()
         """
     }
-    commands = {"saves": _in_shell(shell, "see_saves.py")}
-    cold, _ = _run_all(tmp_path, commands, warm=False, scripts=scripts)
-    warm, notes = _run_all(tmp_path, commands, warm=True, scripts=scripts)
-    assert notes == {"saves": "warm"}
-    assert warm == cold
-    assert warm["saves"].files == [("saved.txt", b"all")]
+    assert _same_in_shell(tmp_path, shell, "saves", scripts).files == [("saved.txt", b"all")]
 
 
 @pytest.mark.parametrize(
@@ -303,6 +294,16 @@ def _seat(
         watcher.engine.release()
     finally:
         site.close()
+
+
+def _same_in_shell(folder: Path, shell: tuple[str, ...], name: str, scripts: dict[str, str]) -> Outcome:
+    """Run a script in a shell, cold and warm; assert that what comes of it is the same, and return that."""
+    commands = {name: _in_shell(shell, f"{_stem(name)}.py")}
+    cold, _ = _run_all(folder, commands, warm=False, scripts=scripts)
+    warm, notes = _run_all(folder, commands, warm=True, scripts=scripts)
+    assert notes == {name: "warm"}
+    assert warm == cold
+    return warm[name]
 
 
 def _in_shell(shell: tuple[str, ...], *words: str) -> tuple[str, ...]:

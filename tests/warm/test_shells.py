@@ -59,7 +59,7 @@ def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(hou
 
 
 def test_stacks_are_those_of_the_script_and_not_of_the_shell_above_it(house: House) -> None:
-    house.write("rests.py", "import time\ndef rest():\n    open('up', 'w').close()\n    time.sleep(1000)\nrest()\n")
+    house.write("rests.py", "import signal\ndef rest():\n    open('up', 'w').close()\n    signal.pause()\nrest()\n")
     run = house.train(f"run: cd . && {sys.executable} rests.py\nwarm: true\ntimeouts: {{grace: 1}}\n")
     wait_until(lambda: house.exists("up"))
     assert notes(run) == {"warm"}

@@ -2,7 +2,7 @@
 
 Run as `python [OPTIONS] warm.py FOLDER FRAMEWORK awaited|aside MODULE…` by the interpreter of an environment, with a
 socket that listens in the folder as descriptor 3; aside, it imports at low priority. When it has imported all, it locks
-the file `ready` there. Whoever connects says hello, and then sends one order for each replica, with its open
+the file `ready` there. A supervisor connects, says hello, and then sends one order for each replica, with its open
 descriptors. A keeper is forked for each, as a supervisor forks it, and the replica from that: it becomes its script
 without starting an interpreter or importing anything. The warm process never runs what its user wrote.
 """

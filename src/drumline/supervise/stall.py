@@ -1,7 +1,7 @@
 """The stall watch: notices that the steps of an attempt have stopped, and that they go on.
 
 Steps are those that logs name, that scripts report, or that are only in TensorBoard's files. Logs have marks that date
-them; the others are dated here, in a file beside the log, for whoever asks where the time went.
+them; the others are dated here, in a file beside the log, from which goodput is computed.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ elif me == "0":
     if not peer.recv(1):
         raise ConnectionResetError(104, "Connection reset by peer")
 else:
-    time.sleep(1000)
+    signal.pause()
 """
 CARD = r"""┃ Run 1 failed. First to fall: 1.worker.1, exit code 1
 ┃ 20\S+Z, \S+ after its start, attempt 0, step 7/100, loss 0.143
@@ -121,7 +121,7 @@ if len(sys.argv) > 1:
         os._exit(0)
     signal.signal(signal.SIGTERM, stop_keeper)
     print("ready", flush=True)
-    time.sleep(1000)
+    signal.pause()
 elif os.environ["DRUMLINE_INDEX"] == "0":
     left = subprocess.Popen([sys.executable, __file__, "left"], stdout=subprocess.PIPE)
     left.stdout.readline()

@@ -75,7 +75,7 @@ def test_a_worker_returns_to_a_private_network(house: House) -> None:
     house.write(
         "net.py",
         """
-        import json, os, socket, time
+        import json, os, signal, socket, time
         cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
         role, index = os.environ["DRUMLINE_ROLE"], int(os.environ["DRUMLINE_INDEX"])
         if role == "ps":
@@ -90,7 +90,7 @@ def test_a_worker_returns_to_a_private_network(house: House) -> None:
                 break
             except OSError:
                 time.sleep(0.01)
-        time.sleep(1000)
+        signal.pause()
         """,
     )
     run = house.train(

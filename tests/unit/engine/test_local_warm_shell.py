@@ -307,7 +307,7 @@ def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> d
 def test_a_variable_that_a_line_sets_is_there_when_the_framework_is_imported(folder: Path) -> None:
     env = wish(folder, "export PYTHONPATH=$PWD/d:$HOME; OMP_NUM_THREADS=3 python x.py")
     assert env["OMP_NUM_THREADS"] == "3"
-    assert env["PYTHONPATH"] == f"{folder}/work/d:{folder}"
+    assert env["PYTHONPATH"].split(":") == [str(folder / "work" / "d"), str(folder)]
 
 
 def test_a_value_of_one_replica_or_a_secret_under_another_name_is_in_no_warm_process(folder: Path) -> None:

@@ -165,7 +165,7 @@ class Starter:
     def _order(self, start: Start, wish: Wish, follow: Follow, warm: WarmProcesses, *, waits: bool) -> None:
         """Have a replica forked from a warm process, once that answers, or start it cold."""
         try:
-            self._waiting[start.life] = start.copy()  # whoever gave us the descriptors closes them when we return
+            self._waiting[start.life] = start.copy()  # the caller closes its own descriptors
         except OSError as error:
             raise _refused(start.life, error) from None
 
