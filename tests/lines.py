@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from drumline.plan.types import ROLES, Environment, Plan, Preparation, Replica, ReplicaId, Resources, Restart, Timeouts
+from drumline.record import field_names
 
-BUDGETS = set(Restart._fields)
+BUDGETS = set(field_names(Restart))
 
 
 def line(text: str) -> Plan:

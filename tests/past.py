@@ -96,7 +96,7 @@ def summary_of(number: int, *, directory: str = "/project", **fields: object) ->
         journal_bytes=10,
         journal_changed_ns=20,
     )
-    return row._replace(**fields)  # type: ignore[arg-type]
+    return row.replace(**fields)
 
 
 def _open(folder: RunFolder, moment: Moment) -> Journal:

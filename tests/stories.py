@@ -153,7 +153,7 @@ class Telling:
         self._hours += 1
         number = int(match["number"] or 0)
         exit_ = {"exits": Exit(code=number), "signal": Exit(signal=number), "unseen": Exit()}[match["what"]]
-        exit_ = exit_._replace(out_of_memory=bool(match["hungry"]), reason=match["reason"] or "")
+        exit_ = exit_.replace(out_of_memory=bool(match["hungry"]), reason=match["reason"] or "")
         return ReplicaExited(replica, attempt, life, exit_, float(match["at"] or self._hours * 3600))
 
 

@@ -8,15 +8,15 @@ about to run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from drumline.load.load import Loaded, load
 from drumline.load.typed import read_typed
+from drumline.record import Record
 from drumline.supervise.detach import Begun, hold_interrupts, launch, release_interrupts
 from drumline.supervise.spare import Spare
 
 
-class Early(NamedTuple):
+class Early(Record):
     """How far a launch has come: a supervisor is there, its spec may have been read, and its run may have begun.
 
     From the moment that there is a run interrupts are held, until somebody is loaded who can say how to come back to

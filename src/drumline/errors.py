@@ -11,7 +11,8 @@ Exit code 1 is left to the training itself, 130 to an interrupted command.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from drumline.record import Record
 
 
 class DrumlineError(Exception):
@@ -52,7 +53,7 @@ class SeveralError(DrumlineError):
         self.exit_code = min(error.exit_code for error in errors)
 
 
-class Problem(NamedTuple):
+class Problem(Record):
     """One thing that is wrong, or only unwise, at one place of a file."""
 
     source: str

@@ -27,6 +27,7 @@ from typing import Any
 
 from cascades.catalogue import SIGNALS, STORIES, Story
 from drumline.engine.local.trace import read_trace
+from drumline.record import to_dict
 from drumline.run.event import ReplicaExited
 from drumline.store.journal import read_journal
 from training.line import ROOT, claimed_ports, find_python
@@ -169,7 +170,7 @@ def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
         for record in read_journal(path / "events.jsonl"):
             event = record.event
             if isinstance(event, ReplicaExited) and event.attempt == 0:
-                known = {name: value for name, value in event.exit._asdict().items() if value not in (None, "", False)}
+                known = {name: value for name, value in to_dict(event.exit).items() if value not in (None, "", False)}
                 ends.append({"replica": str(event.replica), "seconds": event.at_seconds, **known})
         ends.sort(key=lambda end: end["seconds"])
         for end in ends[1:]:

@@ -85,7 +85,7 @@ class _Engine(KubernetesEngine):
     def watch(self, run_dir: Path, loop: protocol.Loop, tell: protocol.Tell) -> None:
         def spell(event: Event) -> None:
             if isinstance(event, ReplicaExited) and (code := event.exit.code) and code > 128:
-                event = event._replace(exit=Exit(signal=code - 128))
+                event = event.replace(exit=Exit(signal=code - 128))
             tell(event)
 
         super().watch(run_dir, loop, spell)
@@ -130,7 +130,7 @@ class KubernetesSite:
             jobs=self._jobs,
             data={each.variable: volume for each in plan.preparations},
         )
-        self._plan = plan._replace(engine=self._kind, cluster=cluster)
+        self._plan = plan.replace(engine=self._kind, cluster=cluster)
         return self._plan
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def make_run(folder: Path, kubectl: Kubectl, output: str, image: str = "python:l
     run = create_folder(home)
     plan = loaded.plan_as(run.id)
     assert plan.cluster
-    plan = plan._replace(cluster=plan.cluster._replace(unique=kubectl.namespace[-5:]))
+    plan = plan.replace(cluster=plan.cluster.replace(unique=kubectl.namespace[-5:]))
     write_launch(run, plan, spec=loaded.data, directory=folder, at=time.time())
     for claim in claims(plan):
         kubectl("create", "-f", "-", given=json.dumps(claim))

@@ -121,7 +121,7 @@ def test_a_supervisor_that_was_killed_is_replaced_and_nothing_is_missed(
     wait_until(lambda: _over(kubectl) == 2 or kind != "kubernetes")  # nobody looks
     assert house.run("supervise", "1").code == 0
     run.wait_for(Phase.FAILED)
-    assert (run.cause.replica, run.cause.exit.code) == (("worker", 1), 1)
+    assert (run.cause.replica, run.cause.exit.code) == (ReplicaId("worker", 1), 1)
     assert run.log("worker.1") == b"one\ntwo\n"
     if kind == "kubernetes":
         assert (run.exit("worker.0").code, run.log("worker.0")) == (0, b"one\ntwo\n")

@@ -18,6 +18,7 @@ from cluster.builders import BUSYBOX, PYTHON, Store, make_store, registry
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
 from drumline.plan.cluster import Image
+from drumline.record import to_dict
 from integration.local.runs import kill_and_wait, lock_holder, wait_until
 from wheels import make_wheel
 
@@ -39,7 +40,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def build(store: Store, recipe: Recipe, lock: Path, name: str | None = None) -> tuple[int, str]:
     """Build as a run's helper does; return its exit code and its log."""
     words = [sys.executable, "-P", "-m", "drumline.engine.kubernetes.image.build", name or recipe.name("test")]
-    words += [str(lock / "lock"), recipe.directory, json.dumps(recipe.image._asdict())]
+    words += [str(lock / "lock"), recipe.directory, json.dumps(to_dict(recipe.image))]
     done = subprocess.run(
         words, env=store.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -139,7 +140,7 @@ def test_two_runs_that_want_the_same_image_build_it_once(store: Store, tmp_path:
     folder.mkdir()
     recipe = own(folder, f"FROM {BUSYBOX}\nRUN echo counted; sleep 1\n")
     words = [sys.executable, "-P", "-m", "drumline.engine.kubernetes.image.build", recipe.name("test")]
-    words += [str(tmp_path / "lock"), recipe.directory, json.dumps(recipe.image._asdict())]
+    words += [str(tmp_path / "lock"), recipe.directory, json.dumps(to_dict(recipe.image))]
     logs = [tmp_path / str(number) for number in range(2)]
     running = []
     for log in logs:

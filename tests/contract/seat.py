@@ -32,9 +32,9 @@ def cast(site: Site, text: str, deeds: Mapping[str, Deed | tuple[Deed, ...]]) ->
     """The plan of a line in which each does its deed, or one deed in each attempt; helpers too."""
     plan = line(text)
     commands = {name: site.command(*([each] if isinstance(each, Deed) else each)) for name, each in deeds.items()}
-    return site.of(plan)._replace(
-        replicas=tuple(replica._replace(argv=commands[str(replica.id)]) for replica in plan.replicas),
-        preparations=tuple(each._replace(argv=commands[each.name]) for each in plan.preparations),
+    return site.of(plan).replace(
+        replicas=tuple(replica.replace(argv=commands[str(replica.id)]) for replica in plan.replicas),
+        preparations=tuple(each.replace(argv=commands[each.name]) for each in plan.preparations),
         data=tuple(Data(each.variable, each.path) for each in plan.preparations),
     )
 
@@ -81,7 +81,7 @@ class Watcher:
         self.loop = site.make_loop()
         self.engine = site.make_engine()
         self.told: list[Event] = []
-        self._bystander = plan._replace(replicas=(plan.replicas[0]._replace(argv=site.command(Deed())),))
+        self._bystander = plan.replace(replicas=(plan.replicas[0].replace(argv=site.command(Deed())),))
         self._bystanders = 0
         run_dir.mkdir(exist_ok=True)
         (run_dir / "plan.json").write_text(plan_to_json(plan), "utf-8")

@@ -241,13 +241,13 @@ class WarmSite(LocalSite):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._site = self._site._replace(capacity=find_capacity(1, os.environ))  # with more, first replicas start cold
+        self._site = self._site.replace(capacity=find_capacity(1, os.environ))  # with more, first replicas start cold
         self._player = folder / "player.py"
         self._player.write_text(player(_PASS_GATE))
         (folder / "home").mkdir(exist_ok=True)
 
     def of(self, plan: Plan) -> Plan:
-        return plan._replace(framework="plain", warm=Warm(keep_seconds=PATIENCE_SECONDS))
+        return plan.replace(framework="plain", warm=Warm(keep_seconds=PATIENCE_SECONDS))
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         data = [{**deed._asdict(), "gate": deed.until and str(self._gate(deed.until))} for deed in deeds]

@@ -60,7 +60,7 @@ def test_what_an_engine_objects_to_it_does_not_start(site: Site, tmp_path: Path)
     launches = watcher.launches()
     assert list(watcher.engine.objections(launches)) == []
     first, second = launches
-    launches = (first, second._replace(replica=second.replica._replace(argv=site.refused)))
+    launches = (first, second.replace(replica=second.replica.replace(argv=site.refused)))
     (objection,) = watcher.engine.objections(launches)
     assert "worker.1" in objection
     with pytest.raises(EngineError, match=r"worker\.1"):

@@ -127,7 +127,7 @@ def test_a_run_that_is_killed_before_it_began_starts_nobody(site: Site, tmp_path
 def test_a_line_that_its_engine_refuses_has_failed(site: Site, tmp_path: Path) -> None:
     plan = workers(site, LASTING, LASTING)
     first, second = plan.replicas
-    plan = plan._replace(replicas=(first, second._replace(argv=site.refused)))
+    plan = plan.replace(replicas=(first, second.replace(argv=site.refused)))
     office = open_office(site, tmp_path, plan)
     state = office.until_over()
     assert state.phase is Phase.FAILED

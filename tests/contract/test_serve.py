@@ -48,10 +48,10 @@ def test_one_that_was_never_started_has_ended_when_it_is_stopped(site: Site, tmp
 
 
 def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(site: Site, tmp_path: Path) -> None:
-    plan = workers(site, Deed(until=1, code=1))._replace(tensorboard=True)
-    plan = plan._replace(
-        replicas=(plan.replicas[0]._replace(argv=site.command(Deed(until=1, code=1), LASTING)),),
-        restart=plan.restart._replace(crash=1, early=1),
+    plan = workers(site, Deed(until=1, code=1)).replace(tensorboard=True)
+    plan = plan.replace(
+        replicas=(plan.replicas[0].replace(argv=site.command(Deed(until=1, code=1), LASTING)),),
+        restart=plan.restart.replace(crash=1, early=1),
     )
     office = Office(site, tmp_path / "home", plan)
     office.supervisor.begin()

@@ -13,7 +13,7 @@ from contract.sites import LASTING, Deed, Site
 from contract.test_runs import CHIEF, PS, open_office, return_to, until_running
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, FirstStepTaken, ReplicaExited, ReplicaStarted
-from drumline.run.state import Phase
+from drumline.run.state import Phase, ReplicaState
 from drumline.runtime.keeper import boot_id
 from drumline.store.clock import Moment
 from drumline.view.feed import Feed, Lines
@@ -88,8 +88,12 @@ def step(office: Office) -> None:
     office.supervisor.settle()
 
 
+def _is_up_again(state: ReplicaState) -> bool:
+    return (state.phase, state.incarnation) == (Phase.RUNNING, 1)
+
+
 def until_returned(office: Office, *replicas: ReplicaId) -> None:
-    office.until(lambda: all(office.state.replicas[each][:2] == (Phase.RUNNING, 1) for each in replicas))
+    office.until(lambda: all(_is_up_again(office.state.replicas[each]) for each in replicas))
 
 
 @pytest.mark.parametrize("site", ["local", "fake"], indirect=True)

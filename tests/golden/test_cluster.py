@@ -37,7 +37,7 @@ def rendered(case: str, engine: str) -> str:
     assert not [finding for finding in findings(reading.spec) if finding.fatal]
     plan = make_plan(reading.spec, run="4", engine=engine)
     assert plan.cluster
-    plan = plan._replace(cluster=plan.cluster._replace(user="me"))
+    plan = plan.replace(cluster=plan.cluster.replace(user="me"))
     launches = bind(plan, place(plan))
     assert not list(objections(plan, launches))
     return render(objects(plan, launches, Carried()), "yaml")

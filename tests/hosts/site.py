@@ -54,7 +54,7 @@ class SshSite:
         # What is prepared is for all runs of a project, and a helper has as many logs as there are hosts.
         names = self._names[:1] if plan.preparations else self._names
         hosts = Hosts(tuple(map(Host, names)), self._unique, "tester", str(self._world.config))
-        return plan._replace(engine="ssh", hosts=hosts, project=f"digits-{self._unique}")
+        return plan.replace(engine="ssh", hosts=hosts, project=f"digits-{self._unique}")
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         return LocalSite.command(self, *deeds)  # type: ignore[arg-type]

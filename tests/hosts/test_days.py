@@ -233,7 +233,7 @@ def test_kill_lists_the_hosts_that_could_not_be_reached(house: House, world: Wor
     assert doubt.until is not None
     assert doubt.until > unreached.stat().st_mtime + 16  # the lease
     assert f"ends by itself, at the latest at {utc(doubt.until)}" in answer.err
-    unreached.write_text(doubts_to_text([doubt._replace(until=time.time() - 1)]))  # as if it were that late
+    unreached.write_text(doubts_to_text([doubt.replace(until=time.time() - 1)]))  # as if it were that late
     answer = house.run("kill", run.id)
     assert answer.code == 0, answer
     assert "h3 could not be reached, and whatever ran there has ended by its lease, at the latest at 20" in answer.out

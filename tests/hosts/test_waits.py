@@ -108,11 +108,11 @@ def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_use
     deeds = {"prepare": Deed(("making",)), "worker.0": Deed(("works",)), "worker.1": Deed(("works",))}
     plan = cast(site, "prepare worker*2", deeds)
     assert plan.hosts
-    hosts = plan.hosts._replace(all=tuple(Host(name, cpus=1.0) for name in ("h1", "h2")))
-    replicas = tuple(each._replace(resources=each.resources._replace(cpus=1.0)) for each in plan.replicas)
+    hosts = plan.hosts.replace(all=tuple(Host(name, cpus=1.0) for name in ("h1", "h2")))
+    replicas = tuple(each.replace(resources=each.resources.replace(cpus=1.0)) for each in plan.replicas)
     world.kill_sshd("h2")
     try:
-        office = Office(site, tmp_path / "office", plan._replace(hosts=hosts, replicas=replicas))
+        office = Office(site, tmp_path / "office", plan.replace(hosts=hosts, replicas=replicas))
         office.supervisor.begin()
         office.until(lambda: office.state.waits)  # prepared is what there is, and the line needs both
         assert office.state.waits.startswith("waits for h2 to answer")

@@ -34,14 +34,14 @@ def house(tmp_path: Path) -> Iterator[House]:
 def play(house: House, *acts: Act) -> Run:
     """Begin a run of two workers that play these."""
     folder = create_folder(house.home)
-    plan = plan_of(SPEC, run=folder.id)._replace(engine="fake")
+    plan = plan_of(SPEC, run=folder.id).replace(engine="fake")
     write_launch(folder, _with_command(plan, command_of(*acts)), spec=b"", directory=house.project, at=time.time())
     assert house.run("supervise", folder.id).code == 0
     return Run(house, folder.id)
 
 
 def _with_command(plan: Plan, argv: tuple[str, ...]) -> Plan:
-    return plan._replace(replicas=tuple(replica._replace(argv=argv) for replica in plan.replicas))
+    return plan.replace(replicas=tuple(replica.replace(argv=argv) for replica in plan.replicas))
 
 
 def test_a_run_is_played_to_its_end_and_shown_like_any_other(house: House) -> None:

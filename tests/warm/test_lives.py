@@ -285,6 +285,6 @@ def test_a_warm_process_outlives_whoever_talks_nonsense_to_it(house: House) -> N
         assert connection
         with connection:
             connection.sendall(HEADER.pack(length) + body)
-    assert only(house)._replace(memory_bytes=None) == before._replace(memory_bytes=None)
+    assert only(house).replace(memory_bytes=None) == before.replace(memory_bytes=None)
     go(house)
     run.wait_for(Phase.FINISHED)

@@ -285,7 +285,7 @@ def _seat(
 
         def each_at_home(attempt: int = 0):  # type: ignore[no-untyped-def]
             return tuple(
-                launch._replace(place=launch.place._replace(workdir=str(_project(folder, launch.replica.id.index))))
+                launch.replace(place=launch.place.replace(workdir=str(_project(folder, launch.replica.id.index))))
                 for launch in launches(attempt)
             )
 
@@ -322,9 +322,9 @@ def _project(folder: Path, index: int) -> Path:
 
 def _plan(commands: Mapping[str, tuple[str, ...]], env: Mapping[str, str]) -> Plan:
     plan = line(f"worker*{len(commands)} framework=plain")
-    return plan._replace(
+    return plan.replace(
         replicas=tuple(
-            replica._replace(argv=words if words[0] in ("sh", "bash") else (sys.executable, *words), env=env)
+            replica.replace(argv=words if words[0] in ("sh", "bash") else (sys.executable, *words), env=env)
             for replica, words in zip(plan.replicas, commands.values(), strict=True)
         )
     )

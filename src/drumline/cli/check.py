@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import click
 
 from drumline.cli.options import (
@@ -22,6 +20,7 @@ from drumline.errors import EngineError, SpecError
 from drumline.load.load import Loaded, load
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
+from drumline.record import Record, to_dict
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.supervise.site import site_of
 from drumline.view.line import LineRow, headcount, line_rows
@@ -53,7 +52,7 @@ def command(
         loaded = load(file, given=given, on=on, context=context, namespace=namespace, hosts=hosts)
     except SpecError as error:
         if form == "json":
-            print_json({"ok": False, "problems": [problem._asdict() for problem in error.problems]})
+            print_json({"ok": False, "problems": [to_dict(problem) for problem in error.problems]})
         raise
     if form == "json":
         opinion = _ask_engine(loaded)
@@ -83,7 +82,7 @@ def show_plan(loaded: Loaded) -> None:
         raise EngineError("; ".join(opinion.objections))
 
 
-class _Opinion(NamedTuple):
+class _Opinion(Record):
     """What an engine would refuse anywhere, what it has not enough of, and what it would do otherwise than expected."""
 
     objections: tuple[str, ...] = ()
@@ -115,10 +114,10 @@ def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
         "framework": plan.framework,
         "engine": plan.engine,
         "parameters": dict(plan.parameters),
-        "environment": plan.environment and plan.environment._asdict(),
-        "python": opinion.python and opinion.python._asdict(),
-        "replicas": [row._asdict() for row in line_rows(plan)],
-        "warnings": [warning._asdict() for warning in loaded.warnings],
+        "environment": plan.environment and to_dict(plan.environment),
+        "python": opinion.python and to_dict(opinion.python),
+        "replicas": [to_dict(row) for row in line_rows(plan)],
+        "warnings": [to_dict(warning) for warning in loaded.warnings],
         "objections": list(opinion.objections),
         "shortages": list(opinion.shortages),
         "remarks": list(opinion.remarks),

@@ -135,4 +135,4 @@ def _value_and_command(text: str) -> tuple[str, str]:
         assignment = read_assignment(text)
     except ValueError as error:
         raise InputError(f"TF_CONFIG: {error}", hint="give the JSON alone") from None
-    return assignment or (text, "")
+    return (assignment.value, assignment.command) if assignment else (text, "")

@@ -13,6 +13,7 @@ from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_los
 from drumline.cli.row import note, run_data
 from drumline.cli.terminal import json_lines
 from drumline.cli.text import rounded, span, table, utc
+from drumline.record import to_dict
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
 from drumline.run.stall import describe_stall
@@ -34,7 +35,7 @@ def look_at_run(home: str, text: str, form: str) -> Frame:
     details = run_details(folder, now)
     meant = set(target.replicas(details.plan))
     if target.role is not None:
-        details = details._replace(replicas=tuple(row for row in details.replicas if row.id in meant))
+        details = details.replace(replicas=tuple(row for row in details.replicas if row.id in meant))
     is_last = details.run.summary.is_final
     if form == "json":
         return Frame(json_lines(_data(details)), is_last=is_last, is_data=True)
@@ -174,7 +175,7 @@ def _data(details: RunDetails) -> dict[str, object]:
     return {
         "cause": card_data(run, details.card),
         **run_data(details.run, details.chief_standing),
-        "environment": details.plan.environment and details.plan.environment._asdict(),
+        "environment": details.plan.environment and to_dict(details.plan.environment),
         "python": details.python and {"path": details.python[0], "reason": details.python[1]},
         "output_dir": details.output_dir,
         "folder": details.folder,

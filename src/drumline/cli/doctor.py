@@ -21,6 +21,7 @@ from drumline.cli.text import FORM_OPTION, table
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import find_doctor
 from drumline.load.load import DEFAULT_FILES, load
+from drumline.record import to_dict
 from drumline.supervise.site import site_of
 from drumline.words import listed
 
@@ -49,11 +50,11 @@ def command(
     Without a spec, look at the place alone: this machine, unless `--on` names another. The exit code is 1 if something
     that is needed is missing.
     """
-    patient = _patient(file, given, on, hosts)._replace(context=context, namespace=namespace)
+    patient = _patient(file, given, on, hosts).replace(context=context, namespace=namespace)
     with told_after_a_moment(f"looking at {_place(patient)}..."):
         found = list(find_doctor(patient.engine)(patient))
     if form == "json":
-        print_json([each._asdict() for each in found])
+        print_json([to_dict(each) for each in found])
     else:
         print_lines(table(("WHAT", "STATE", "FOUND"), [_cells(each) for each in found]))
         for each in found:

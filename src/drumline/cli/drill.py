@@ -17,6 +17,7 @@ from drumline.engine.registry import open_engine
 from drumline.errors import InputError
 from drumline.load.load import Loaded, load
 from drumline.plan.types import Plan, ReplicaId, Restart
+from drumline.record import to_dict
 from drumline.run.drill import Harm, default_victim
 from drumline.run.id import Target, parse_target
 from drumline.runtime.lock import is_locked
@@ -163,7 +164,7 @@ def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, Repl
     reached = engine.reach(loaded.plan)
     with held_interrupts():
         folder, plan = make_run(
-            lambda run: _restarting(loaded.plan_as(run)._replace(cluster=reached.cluster, hosts=reached.hosts)),
+            lambda run: _restarting(loaded.plan_as(run).replace(cluster=reached.cluster, hosts=reached.hosts)),
             site,
             spec=loaded.data,
         )
@@ -207,4 +208,4 @@ def _restarting(plan: Plan) -> Plan:
     own = plan.restart
     if any(getattr(own, name) for name in _CLASSES):
         return plan
-    return plan._replace(restart=Restart(**{**own._asdict(), **dict.fromkeys(_CLASSES, 1)}))
+    return plan.replace(restart=Restart(**{**to_dict(own), **dict.fromkeys(_CLASSES, 1)}))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from drumline.cli.rehearsal import Report
 from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import rounded, span
+from drumline.record import Record
 from drumline.store.folder import RunFolder
 from drumline.store.summary import describe_cause
 from drumline.words import count
 
 
-class Bounds(NamedTuple):
+class Bounds(Record):
     """What the user expects of a recovery."""
 
     within_seconds: float | None = None  # to the first new step

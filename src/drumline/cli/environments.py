@@ -9,6 +9,7 @@ import click
 
 from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, span, table, utc
+from drumline.record import to_dict
 from drumline.runtime.environment import remove_unused
 from drumline.store.home import cache_of
 from drumline.view.environments import EnvironmentRow, environment_rows
@@ -50,4 +51,4 @@ def _cells(row: EnvironmentRow, now: float) -> tuple[str, ...]:
 
 
 def _data(row: EnvironmentRow) -> dict[str, object]:
-    return {**row._asdict(), "used_at": utc(row.used_at)}
+    return {**to_dict(row), "used_at": utc(row.used_at)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 import click
 
@@ -12,6 +12,7 @@ from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import FORM_OPTION, span, utc
 from drumline.errors import EngineError
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
+from drumline.record import Record
 from drumline.run.codec import event_to_data
 from drumline.run.event import (
     AttemptDelayed,
@@ -48,7 +49,7 @@ from drumline.run.state import RunState
 from drumline.run.unit import describe_revival
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
-from drumline.store.journal import Record, read_journal
+from drumline.store.journal import Entry, read_journal
 from drumline.words import bulk, count
 
 
@@ -73,21 +74,22 @@ def command(target: str, form: str) -> None:
     if form == "json":
         print_json([_data(folder.id, each.record, each.follows) for each in told])
         return
-    for (at, _, _, event), follows, some in told:
-        print_line(f"[{utc(at)}] {_subject(folder.id, event)} {_words(event, some=some)}")
-        for sentence in follows:
-            print_line(f"[{utc(at)}] {folder.id}: {sentence}")
+    for each in told:
+        at, event = utc(each.record.at), each.record.event
+        print_line(f"[{at}] {_subject(folder.id, event)} {_words(event, some=each.some)}")
+        for sentence in each.follows:
+            print_line(f"[{at}] {folder.id}: {sentence}")
 
 
-class _Told(NamedTuple):
+class _Told(Record):
     """A record, what was decided upon it where that is no event of its own, and whether only some of the line wait."""
 
-    record: Record
+    record: Entry
     follows: tuple[str, ...]
     some: bool
 
 
-def _with_what_follows(plan: Plan, records: Iterable[Record]) -> Iterator[_Told]:
+def _with_what_follows(plan: Plan, records: Iterable[Entry]) -> Iterator[_Told]:
     """Every record, with who of the line returns because of it, or does not."""
     state = RunState()
     for record in records:
@@ -171,7 +173,7 @@ def _words(event: Event, *, some: bool) -> str:
             assert_never(event)
 
 
-def _data(run: str, record: Record, follows: tuple[str, ...]) -> dict[str, object]:
+def _data(run: str, record: Entry, follows: tuple[str, ...]) -> dict[str, object]:
     data = {"at": utc(record.at), "id": _subject(run, record.event), **event_to_data(record.event)}
     return {**data, "follows": list(follows)} if follows else data
 

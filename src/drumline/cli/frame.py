@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from drumline.cli.terminal import (
     Escaped,
@@ -18,6 +17,7 @@ from drumline.cli.terminal import (
     terminal_size,
     write,
 )
+from drumline.record import Record
 
 PAUSE_SECONDS = 1.0
 BAR = "┃"  # in front of each line of a card
@@ -27,7 +27,7 @@ _EXCEPTION = re.compile(r" [A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iter
 _STATE = r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FAILED|KILLED)\b"
 
 
-class Frame(NamedTuple):
+class Frame(Record):
     """A picture of how things stand: the result, words beside it, and whether it will change no more."""
 
     lines: Sequence[str] = ()

@@ -83,7 +83,7 @@ def _lines(run: RunUse, width: int) -> list[str]:
 
 
 def _numbers(found: Extent, form: str) -> tuple[str, ...]:
-    return tuple(f"{number:{form}}" for number in found)
+    return tuple(f"{number:{form}}" for number in (found.least, found.mean, found.most))
 
 
 def _bars(values: Sequence[float | None], most: float) -> str:

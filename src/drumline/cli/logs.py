@@ -83,7 +83,7 @@ def _last(batches: Iterable[list[Item]], number: int) -> list[Item]:
     found = [item for item, _ in kept]
     if found and isinstance(found[0], Lines) and lines > number:
         cut = found[0].data.split(b"\n", lines - number)[-1]
-        found[0] = found[0]._replace(data=cut)
+        found[0] = found[0].replace(data=cut)
     return found
 
 

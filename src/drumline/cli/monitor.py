@@ -73,7 +73,7 @@ def _look(home: Path, targets: Sequence[Target], directory: str | None, form: st
         return Frame(json_lines([run_usage(run) for run in runs]), is_last=not going, is_data=True)
     if not runs:
         return Frame(talk=[_nothing(everywhere=directory is None)], is_last=True)
-    return _with_words(picture(runs, terminal_columns()), runs)._replace(is_last=not going)
+    return _with_words(picture(runs, terminal_columns()), runs).replace(is_last=not going)
 
 
 def _running(home: Path, directory: str | None) -> list[Target]:
@@ -96,7 +96,7 @@ def _with_words(frame: Frame, runs: Sequence[MonitoredRun]) -> Frame:
             words.append(f"run {name} is over: {phase}; `drumline monitor {name} --history` shows what it used")
         elif run.run.supervisor_gone:
             words.append(f"run {name}: supervisor gone; drumline supervise {name}")
-    return frame._replace(talk=words)
+    return frame.replace(talk=words)
 
 
 def _pause(watcher: Watch) -> None:

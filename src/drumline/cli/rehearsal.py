@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.protocol import Saboteur
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 from drumline.run.drill import Harm, Outcome, Seen, follow, verdict
 from drumline.run.event import Event
 from drumline.run.goodput import Loss, Steps, loss_of
@@ -25,7 +25,7 @@ from drumline.view.sight import Sight
 _MOMENT_SECONDS = 0.01
 
 
-class Moment(NamedTuple):
+class Moment(Record):
     """When somebody is to be hurt: at a step, as soon as its process runs, or so long after everybody does.
 
     Otherwise as soon as the training is seen to have got somewhere.
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
     after_seconds: float | None = None
 
 
-class Report(NamedTuple):
+class Report(Record):
     """What a drill has shown; seconds are counted from the harm unless it says otherwise, None is not known."""
 
     replica: ReplicaId

@@ -134,9 +134,10 @@ def _value_of(text: str, source: str) -> str:
 
 def show_all(findings: Sequence[Finding], source: str = "") -> None:
     """Say findings on stderr, each with where it stands; nobody reads more than a screenful or two."""
-    for level, path, message, _ in findings[:_MAX_SHOWN]:
+    for finding in findings[:_MAX_SHOWN]:
+        path, message = finding.path, finding.message
         place = f"{source}: {path}" if source and path else source or path
-        match level:
+        match finding.level:
             case "problem":
                 print_line(f"{place}: {message}", err=True)
             case "warning":
@@ -175,8 +176,8 @@ def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
 def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Finding]:
     """What `check` would say to the node that knows of everyone; its problems are ours."""
     config = tf_config(cluster, next((node for node in nodes if node.role == "evaluator"), nodes[0]))
-    findings = [finding._replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).findings]
-    problems = [Problem(path, None, "", message) for level, path, message, _ in findings if level == "problem"]
+    findings = [finding.replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).findings]
+    problems = [Problem(each.path, None, "", each.message) for each in findings if each.level == "problem"]
     if problems:
         raise SpecError(problems)
     return findings

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,6 +31,7 @@ from drumline.errors import InputError
 from drumline.load.load import Loaded, load
 from drumline.load.typed import Typed
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.store.folder import RunFolder
 from drumline.supervise.detach import Begun, held_interrupts, release_interrupts, take_up
 from drumline.supervise.launch import check_launchable, make_run
@@ -112,15 +113,16 @@ def command(
     else:
         wanted = Typed(no_warm=no_warm, oversubscribe=oversubscribe).applied(loaded.plan)
         begin = _prepare(loaded, wanted, early.spare if early else None)
-    folder = None
+    folder: RunFolder | None = None
     try:
         with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
-            folder, plan, notes = begin()
+            begun = begin()
+            folder = begun.folder
             gc.freeze()
             gc.enable()
-            _say_who(plan)
+            _say_who(begun.plan)
             if in_background:
-                warn(*notes)  # who watches is told by the run itself
+                warn(*begun.notes)  # who watches is told by the run itself
                 print_line(folder.id)
                 return
         if early and early.begun:
@@ -133,7 +135,7 @@ def command(
         ctx.exit(130)
 
 
-class _Begun(NamedTuple):
+class _Begun(Record):
     folder: RunFolder
     plan: Plan
     notes: Sequence[str]
@@ -156,7 +158,7 @@ def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None) -> Callable[[], 
 
     def plan_as(run: str) -> Plan:
         own = loaded.plan_as(run)
-        return own._replace(
+        return own.replace(
             oversubscribe=wanted.oversubscribe, warm=wanted.warm, cluster=wanted.cluster, hosts=wanted.hosts
         )
 

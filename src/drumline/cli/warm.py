@@ -11,6 +11,7 @@ import click
 from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, span, table
 from drumline.errors import NotFoundError
+from drumline.record import to_dict
 from drumline.store.home import home_of
 from drumline.words import count, size
 
@@ -33,7 +34,7 @@ def command(ctx: click.Context, form: str) -> None:
 
     found = list(known_warm_processes(home_of(os.environ)))
     if form == "json":
-        print_json([each._asdict() for each in found])
+        print_json([to_dict(each) for each in found])
         return
     if not found:
         print_line("there is no warm process; `drumline train` starts one where it helps")

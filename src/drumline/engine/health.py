@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from drumline.engine.protocol import Site
 from drumline.plan.types import Plan
+from drumline.record import Record
 
 if TYPE_CHECKING:
     from drumline.plan.hosts import Hosts
@@ -22,7 +23,7 @@ PACKAGES = {
 }
 
 
-class Health(NamedTuple):
+class Health(Record):
     """One thing that was looked at: fine, only worth a note, or missing; and what to do about it."""
 
     subject: str
@@ -31,7 +32,7 @@ class Health(NamedTuple):
     hint: str = ""
 
 
-class Patient(NamedTuple):
+class Patient(Record):
     """What is to run there: a plan, if there is a spec; and where to look, as far as somebody said."""
 
     engine: str

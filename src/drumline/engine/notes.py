@@ -12,15 +12,16 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from drumline.plan.codec import from_data, to_data
+from drumline.record import Record
 from drumline.run.event import Exit
 from drumline.run.traces import TRACE
 from drumline.runtime.keeper import boot_id, now
 
 
-class End(NamedTuple):
+class End(Record):
     """How a life ended, and when, by the clock that never goes back."""
 
     exit: Exit
@@ -64,6 +65,6 @@ def read_end(folder: Path) -> End | None:
         at = float(known["at"])
         if known["boot"] != boot_id():  # the clock began anew
             at = now() - (time.time() - float(known["utc"]))
-        return End(cast("Exit", from_data(Exit, known["exit"])), at, bool(known["started"]))
+        return End(from_data(Exit, known["exit"]), at, bool(known["started"]))
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
         return None

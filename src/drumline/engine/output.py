@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from drumline.plan.types import Plan
+from drumline.record import Record
 
 
-class Volume(NamedTuple):
+class Volume(Record):
     """Something that stays when a run is forgotten, and can be removed: its name, and what it is in words."""
 
     name: str
@@ -40,7 +41,7 @@ class Output(Protocol):
         ...
 
 
-class Written(NamedTuple):
+class Written(Record):
     """Whose output it is, and where this machine would have it."""
 
     plan: Plan

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
+from drumline.record import Record
 from drumline.run.event import Event
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from drumline.run.usage import Usage  # nobody waits for it who only starts a line
 
 
-class Capacity(NamedTuple):
+class Capacity(Record):
     """What a machine has to give; a GPU is named as CUDA_VISIBLE_DEVICES names it."""
 
     cpus: float
@@ -29,7 +30,7 @@ class MustWait(Exception):  # noqa: N818
     """There is no room for a line yet; says for what it waits, and behind whom."""
 
 
-class Interpreter(NamedTuple):
+class Interpreter(Record):
     """A Python, and why it was chosen."""
 
     path: str
@@ -44,7 +45,7 @@ class Interpreter(NamedTuple):
         return self.path.rpartition("/")[0]
 
 
-class Site(NamedTuple):
+class Site(Record):
     """The world as an engine may see it: whose folder, which machine."""
 
     directory: Path  # of the spec; relative paths in it start here
@@ -56,7 +57,7 @@ class Site(NamedTuple):
     python: Interpreter | None = None  # what `python` means there; None is drumline's own
 
 
-class Capabilities(NamedTuple):
+class Capabilities(Record):
     """What differs between engines, as data."""
 
     forms: tuple[str, ...]  # in which `render` can write, the usual one first

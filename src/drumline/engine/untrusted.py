@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 from drumline.plan.codec import from_data
 
@@ -44,7 +44,7 @@ def load_json(data: bytes, *, most_values: int = MOST_VALUES, signed: bool = Fal
 def load_record(kind: type[T], data: Any) -> T:
     """Build a record from what `load_json` returned; raise ValueError for anything that is not exactly one."""
     try:
-        return cast("T", from_data(kind, data))
+        return from_data(kind, data)
     except (TypeError, ValueError) as error:
         raise ValueError(clean_text(str(error), 200)) from None
 

@@ -31,7 +31,7 @@ def settled(hosts: Hosts, directory: Path, *, unique: str, user: str) -> Hosts:
     """The same, so that it means the same from any folder and in any shell; raise InputError if there are none."""
     require_hosts(hosts)
     config = os.environ.get(CONFIG) or hosts.config
-    return hosts._replace(
+    return hosts.replace(
         config=None if config is None else str((directory / config).absolute()), unique=unique, user=user
     )
 

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.script import remarks
@@ -14,6 +13,7 @@ from drumline.plan.make import make_plan
 from drumline.plan.renumber import renumbered
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
 from drumline.spec.document import MAX_BYTES
 from drumline.spec.foreign import is_template, may_be_foreign
@@ -27,7 +27,7 @@ DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
 _ANY = "1"  # any number but that of the plan itself
 
 
-class Loaded(NamedTuple):
+class Loaded(Record):
     """A plan, the folder that its spec is in, and what is unwise about it."""
 
     plan: Plan
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
     def plan_as(self, run: str) -> Plan:
         """The same plan as the run of this number."""
         plan = make_plan(self.spec, run=run, engine=self.plan.engine)
-        return plan._replace(cluster=self.plan.cluster, hosts=self.plan.hosts)
+        return plan.replace(cluster=self.plan.cluster, hosts=self.plan.hosts)
 
     @property
     def is_same_for_any_run(self) -> bool:
@@ -89,13 +89,13 @@ def load(
         from drumline.load.hosts import settled  # noqa: PLC0415
 
         letters = _random_letters() if unique else ""
-        plan = plan._replace(hosts=settled(plan.hosts, Path(directory), unique=letters, user=_user(os.environ)))
+        plan = plan.replace(hosts=settled(plan.hosts, Path(directory), unique=letters, user=_user(os.environ)))
     if plan.cluster:
         from drumline.plan.cluster import located  # noqa: PLC0415 - only where a line runs in one
 
         letters = _random_letters() if unique else ""
         cluster = located(plan.cluster, context, namespace, unique=letters, user=_user(os.environ))
-        plan = plan._replace(cluster=cluster)
+        plan = plan.replace(cluster=cluster)
     elif context or namespace:
         given_option = "--context" if context else "--namespace"
         raise InputError(
@@ -114,9 +114,9 @@ def check_spec(
     reading = read(data, source, given)
     problems = list(reading.problems)
     warnings = list(reading.remarks)
-    for path, message, fatal, follows_from in findings(reading.spec):
-        if not any(map(reading.is_bad, (path, *follows_from))):
-            (problems if fatal else warnings).append(reading.problem(path, message))
+    for finding in findings(reading.spec):
+        if not any(map(reading.is_bad, (finding.path, *finding.follows_from))):
+            (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
         if len(problems) >= MAX_PROBLEMS:
             break
     spec = reading.spec

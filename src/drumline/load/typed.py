@@ -7,15 +7,15 @@ it, or is wrong, is left to that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from drumline.plan.types import Plan
+from drumline.record import Record
 
 _FLAGS = ("-d", "--detach", "--kill-on-interrupt", "--no-warm", "--oversubscribe")
 _VALUES = {"-f": "file", "--file": "file", "-p": "given", "--parameter": "given", "--name": "name"}
 
 
-class Typed(NamedTuple):
+class Typed(Record):
     """What `drumline train` was given, as far as it has a part in the plan."""
 
     file: str | None = None
@@ -26,7 +26,7 @@ class Typed(NamedTuple):
 
     def applied(self, plan: Plan) -> Plan:
         """The plan of the spec, as it is asked for here."""
-        return plan._replace(oversubscribe=self.oversubscribe, warm=None if self.no_warm else plan.warm)
+        return plan.replace(oversubscribe=self.oversubscribe, warm=None if self.no_warm else plan.warm)
 
 
 def read_typed(words: Sequence[str]) -> Typed | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import NamedTuple
 
 from drumline.plan.parse import quote
+from drumline.record import Record
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _NUMBERS = re.compile(r"[0-9.]+")
 _IP = re.compile(r"[0-9A-Fa-f.:]+(%[A-Za-z0-9_.-]+)?")
 
 
-class Address(NamedTuple):
+class Address(Record):
     """A host and the port on it."""
 
     host: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
 
 from drumline.errors import InputError
 from drumline.plan.hosts import Host
 from drumline.plan.types import COMPUTING, Plan, Replica, ReplicaId, Resources
+from drumline.record import Record
 from drumline.words import count, listed, size
 
 _MOST_NAMED = 5  # hosts, where people read of them
@@ -16,7 +16,7 @@ _MOST_PACKED = 500  # replicas, and how often one is tried on a host, before a l
 _MOST_TRIED = 20_000
 
 
-class Room(NamedTuple):
+class Room(Record):
     """What a host has to give; None is as much as anybody asks for."""
 
     cpus: float | None = None
@@ -52,7 +52,7 @@ def assign(plan: Plan, rooms: Mapping[str, Room]) -> dict[ReplicaId, str]:
     if found is None and plan.oversubscribe:
         found = _spread(others, [(inf, inf, inf)] * len(left)).found
     if found is None:
-        rest = plan._replace(replicas=tuple(others))
+        rest = plan.replace(replicas=tuple(others))
         raise InputError(_missing(rest, names, left, spread), hint=_HINT)
     dealt = {**_in_blocks(others, found), **pinned}
     return {replica.id: names[dealt[replica.id]] for replica in plan.replicas}
@@ -62,8 +62,8 @@ def part_of(plan: Plan, host: Host, assigned: Mapping[ReplicaId, str]) -> Plan:
     """The plan of one host alone: those who run there, with ports counted up from the host's where it has one."""
     there = [replica for replica in plan.replicas if assigned[replica.id] == host.name]
     if host.port is not None:
-        there = [each if each.port_fixed else each._replace(port=host.port) for each in there]
-    return plan._replace(replicas=tuple(there))
+        there = [each if each.port_fixed else each.replace(port=host.port) for each in there]
+    return plan.replace(replicas=tuple(there))
 
 
 _HINT = "ask for less, name more hosts, or insist with `--oversubscribe`"
@@ -71,7 +71,7 @@ _Amount = tuple[float, float, float]  # of gpus, memory and cpus: what is deares
 _Hosts = dict[ReplicaId, int]
 
 
-class _Spread(NamedTuple):
+class _Spread(Record):
     """Who found a host, who was the first that did not, and what the others leave."""
 
     found: _Hosts

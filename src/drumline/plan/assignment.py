@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+
+from drumline.record import Record
 
 _NAME = re.compile(r"(?:\A|(?<=[\s;&|(]))TF_CONFIG=")
 # What may stand before it: other variables, and the words that set one. Each word ends at a separator, so that a line
@@ -13,7 +14,7 @@ _BEFORE = re.compile(r"[\s;&|(]*(?:(?:export|declare|typeset|set|env|local|-\w+|
 _SETS_ONLY = re.compile(r"\b(?:export|declare|typeset|set|local)\b")
 
 
-class Assignment(NamedTuple):
+class Assignment(Record):
     """The value that a line gives to TF_CONFIG, and the command that stands behind it; empty if none does."""
 
     value: str

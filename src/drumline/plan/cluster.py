@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from drumline.plan.engines import ON_CLUSTERS
 from drumline.plan.name import variable_name
+from drumline.record import Record
 from drumline.spec import cluster as blocks
 from drumline.spec import types
 from drumline.spec.types import Spec
@@ -17,7 +17,7 @@ Path = tuple[str | int, ...]
 _OPERATED = ("jobset", "tfjob")
 
 
-class Image(NamedTuple):
+class Image(Record):
     """A container image by name; or, without one yet, what it is built from: a file of the user's, or a base."""
 
     name: str | None = None
@@ -33,7 +33,7 @@ class Image(NamedTuple):
         return self.dockerfile is not None or self.base is not None
 
 
-class Volume(NamedTuple):
+class Volume(Record):
     """A claim that is there, or the size of one that is made for the run and outlives it."""
 
     claim: str | None = None
@@ -47,7 +47,7 @@ class Volume(NamedTuple):
         return self.access == "ReadWriteMany"
 
 
-class Toleration(NamedTuple):
+class Toleration(Record):
     """A taint that the pods put up with."""
 
     key: str | None = None
@@ -57,7 +57,7 @@ class Toleration(NamedTuple):
     seconds: int | None = None
 
 
-class Cluster(NamedTuple):
+class Cluster(Record):
     """The cluster and what it is told.
 
     `unique` and `user` are chosen by the command that launches, and so are the same for every supervisor of a run.
@@ -125,7 +125,7 @@ def cluster_of(spec: Spec, engine: str) -> Cluster:
 
 def located(cluster: Cluster, context: str | None, namespace: str | None, *, unique: str, user: str) -> Cluster:
     """The same, in this context and namespace, if they are given; for this user, with these letters in its names."""
-    return cluster._replace(
+    return cluster.replace(
         context=context or cluster.context, namespace=namespace or cluster.namespace, unique=unique, user=user
     )
 

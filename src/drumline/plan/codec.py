@@ -1,39 +1,53 @@
-"""A plan as JSON and back, equal: the first line of what a run leaves behind. Versioned from the first day."""
+"""Records as JSON and back, equal; and the plan of a run, as it is written into the run's folder.
+
+A plan is written with every field, so that it means the same when a default changes. In other records a field is left
+out if it and its default are None, False, zero or empty: such a default never changes. Another default may.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from drumline.plan.types import Plan, ReplicaId, Secret
+from drumline.plan.version1 import ABSENT
+from drumline.record import Record, field_defaults, to_dict
 
 if TYPE_CHECKING:
     from drumline.plan.cluster import Cluster
     from drumline.plan.hosts import Hosts
 
-VERSION = 1
+VERSION = 2
+_ABSENT_IN = {1: ABSENT, VERSION: {}}  # of each version that is read
 _MOST = 1 << 63  # no size in bytes and no time in seconds is as large
+
+T = TypeVar("T")
+
+
+Absent = Mapping[str, Mapping[str, object]]  # what absent fields mean, by record and field
+_Read = Callable[[Any, Absent | None, bool], Any]
 
 
 def plan_to_json(plan: Plan) -> str:
     """Write a plan down. Secrets are named, never written."""
-    return json.dumps({"v": VERSION, **cast("dict[str, Any]", to_data(plan))}, ensure_ascii=False)
+    return json.dumps({"v": VERSION, **cast("dict[str, Any]", to_data(plan, whole=True))}, ensure_ascii=False)
 
 
 def plan_from_json(text: str) -> Plan:
-    """Read a plan back; raise ValueError for what this version cannot read."""
+    """Read a plan back, of this version or an older one; raise ValueError for what this version cannot read."""
     try:
         data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("v", None) != VERSION:
-            raise ValueError(f"not a plan of version {VERSION}")
+        absent = _ABSENT_IN.get(data.pop("v", None)) if isinstance(data, dict) else None
+        if absent is None:
+            raise ValueError(f"not a plan of version {VERSION} or older")
         _check_values(data)
         cluster, hosts = data.pop("cluster", None), data.pop("hosts", None)
-        plan = cast("Plan", from_data(Plan, data))
-        plan = plan if cluster is None else plan._replace(cluster=_cluster(cluster))
-        return plan if hosts is None else plan._replace(hosts=_hosts(hosts))
+        plan = from_data(Plan, {**data, "cluster": None, "hosts": None}, absent=absent)
+        plan = plan if cluster is None else plan.replace(cluster=_cluster(cluster, absent))
+        return plan if hosts is None else plan.replace(hosts=_hosts(hosts, absent))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not a plan: {error}") from error
 
@@ -55,53 +69,88 @@ def _check_values(data: object) -> None:
         raise ValueError("a number beyond all bounds")
 
 
-def to_data(value: object) -> object:
-    """Turn frozen values into what JSON knows; fields at their default are left out."""
+def to_data(value: object, *, whole: bool = False) -> object:
+    """Turn records into what JSON knows: with all fields, or without those that are at a default that never changes."""
     if isinstance(value, Secret):
         return {"from": value.variable}
     if isinstance(value, ReplicaId):
         return str(value)
+    if isinstance(value, Record):
+        defaults = {} if whole else field_defaults(type(value))
+        items = to_dict(value).items()
+        return {
+            name: to_data(item, whole=whole)
+            for name, item in items
+            if item or name not in defaults or item != defaults[name]
+        }
     if isinstance(value, Mapping):
-        return {key: to_data(item) for key, item in value.items()}
-    if _is_record(type(value)):
-        defaults = type(value)._field_defaults  # type: ignore[attr-defined]
-        items = zip(type(value)._fields, cast("tuple[object, ...]", value), strict=True)  # type: ignore[attr-defined]
-        return {name: to_data(item) for name, item in items if name not in defaults or item != defaults[name]}
+        return {key: to_data(item, whole=whole) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [to_data(item) for item in value]
+        return [to_data(item, whole=whole) for item in value]
     return value
 
 
-def from_data(kind: Any, data: Any) -> object:
-    """Build a value of this type from what `to_data` made of one; raise TypeError for anything else."""
+def from_data(kind: type[T], data: Any, *, absent: Absent | None = None, tolerant: bool = False) -> T:
+    """Build a value of this type from what `to_data` made of one; raise TypeError for anything else.
+
+    An absent field has its default, or what `absent` says, and has to be there if that is silent. A `tolerant` reader
+    leaves out fields that it does not know.
+    """
+    return cast("T", _reader(cast("Any", kind))(data, absent, tolerant))
+
+
+@cache
+def _reader(kind: Any) -> _Read:
+    """Return what reads values of this type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        if data is None and NoneType in arguments:
-            return None
-        if Secret in arguments and isinstance(data, dict):
-            return from_data(Secret, {"variable": data.get("from")})
-        return from_data(arguments[0], data)
+        return _union_reader(arguments)
     if kind is ReplicaId:
-        return ReplicaId.parse(_checked(str, data))
+        return lambda data, *_: ReplicaId.parse(_checked(str, data))
     if origin is tuple:
-        return tuple(from_data(arguments[0], item) for item in _checked(list, data))
+        item = _reader(arguments[0])
+        return lambda data, *how: tuple([item(each, *how) for each in _checked(list, data)])
     if origin is Mapping:
-        return {key: from_data(arguments[1], item) for key, item in _checked(dict, data).items()}
-    if _is_record(kind):
-        hints = _hints(cast("type", kind))
-        unknown = _checked(dict, data).keys() - hints.keys()
-        if unknown:
-            raise TypeError(f"{min(unknown)} is no field of a {cast('type', kind).__name__}")
-        return cast("type", kind)(**{name: from_data(hints[name], item) for name, item in data.items()})
+        value = _reader(arguments[1])
+        return lambda data, *how: {key: value(each, *how) for key, each in _checked(dict, data).items()}
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return _record_reader(kind)
     if kind is object:
-        return data
-    if kind is float and type(data) is int and abs(data) < 1 << 63:
-        return float(data)
-    return _checked(kind, data)
+        return lambda data, *_: data
+    if kind is float:
+        return lambda data, *_: float(data) if type(data) is int and abs(data) < _MOST else _checked(float, data)
+    return lambda data, *_: _checked(kind, data)
 
 
-def _is_record(kind: type) -> bool:
-    return hasattr(kind, "_fields")
+def _union_reader(kinds: tuple[Any, ...]) -> _Read:
+    first, optional, secret = _reader(kinds[0]), NoneType in kinds, Secret in kinds
+
+    def read(data: Any, *how: Any) -> object:
+        if data is None and optional:
+            return None
+        if secret and isinstance(data, dict):
+            return Secret(_checked(str, data.get("from")))
+        return first(data, *how)
+
+    return read
+
+
+def _record_reader(kind: type[Record]) -> _Read:
+    hints = get_type_hints(kind, localns={"Cluster": object, "Hosts": object})
+    fields = {name: _reader(hint) for name, hint in hints.items()}
+
+    def read(data: Any, absent: Absent | None, tolerant: bool) -> Record:
+        data = _checked(dict, data)
+        if absent is not None:
+            data = {**absent.get(kind.__name__, {}), **data}
+            if missing := fields.keys() - data.keys():
+                raise TypeError(f"a {kind.__name__} without {min(missing)}")
+        unknown = data.keys() - fields.keys()
+        if unknown and not tolerant:
+            raise TypeError(f"{min(unknown)} is no field of a {kind.__name__}")
+        return kind(**{name: fields[name](item, absent, tolerant) for name, item in data.items() if name in fields})
+
+    return read
 
 
 def _checked(kind: type, data: Any) -> Any:
@@ -110,18 +159,13 @@ def _checked(kind: type, data: Any) -> Any:
     return data
 
 
-def _cluster(data: Any) -> Cluster:
+def _cluster(data: Any, absent: Absent) -> Cluster:
     from drumline.plan import cluster  # noqa: PLC0415 - only where a plan has one
 
-    return cast("Cluster", from_data(cluster.Cluster, data))
+    return from_data(cluster.Cluster, data, absent=absent)
 
 
-def _hosts(data: Any) -> Hosts:
+def _hosts(data: Any, absent: Absent) -> Hosts:
     from drumline.plan import hosts  # noqa: PLC0415 - only where a plan has them
 
-    return cast("Hosts", from_data(hosts.Hosts, data))
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, localns={"Cluster": object, "Hosts": object})
+    return from_data(hosts.Hosts, data, absent=absent)

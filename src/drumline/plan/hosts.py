@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from drumline.errors import InputError
+from drumline.record import Record
 
 
-class Host(NamedTuple):
+class Host(Record):
     """A machine, as ssh knows it; what nobody said of it is None until it is asked."""
 
     name: str
@@ -28,7 +28,7 @@ class Host(NamedTuple):
         return self.address or self.name.rpartition("@")[2]
 
 
-class Hosts(NamedTuple):
+class Hosts(Record):
     """The machines of a line and what they are told.
 
     `unique`, `user` and `config` are chosen by the command that launches, and so are the same for every supervisor of a

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+
+from drumline.record import Record
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
 _ALIKE = re.compile(r"\{\{[^{}]*\}\}|\{%-?\s*+(?:if|elif|else|endif|for|endfor|set|macro|endmacro)\b[^{}%]*+(?:%\})?")
@@ -42,7 +43,7 @@ _FOREIGN = re.compile(rf"\$(?!{_PLACEHOLDER.pattern})\{{\{{[^{{}}]*\}}\}}")
 _OPERATOR_AT_END = re.compile(r"(?<![\\&|])(?:&&|\|\|?)[ \t\n]*+\Z")
 
 
-class Placeholder(NamedTuple):
+class Placeholder(Record):
     """`{{ name }}` in a command, the kind of quotes around it, and whether text touches it."""
 
     name: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from drumline.plan.bind import CONTRACT, reserved
 from drumline.plan.command import commands, mistaken_words, texts
@@ -23,6 +22,7 @@ from drumline.plan.parameters import (
     unclosed_placeholders,
     unfinished,
 )
+from drumline.record import Record
 from drumline.spec.types import Data, Network, Role, Run, Spec, Value
 from drumline.words import count, nearest
 
@@ -36,7 +36,7 @@ _COMMAND_OPTION = re.compile(r"-[a-z]*c")
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
-class Finding(NamedTuple):
+class Finding(Record):
     """Something about the value at a path: a problem if fatal, else a warning.
 
     It follows from what stands at the other paths, and says nothing where one of these could not be read.

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from drumline.plan.address import Address, parse_address
 from drumline.plan.parse import Object, kind_of, parse_json, quote, spell_path, suggest
 from drumline.plan.types import COMPUTING, ROLES, ReplicaId
+from drumline.record import Record
 from drumline.words import count, listed
 
 # Linux gives one variable 32 pages, for its name, the `=`, the value and a zero.
@@ -35,7 +36,7 @@ _MASTER = "tf.distribute refuses `master`; write `chief`"
 Level = Literal["problem", "warning", "note"]
 
 
-class Finding(NamedTuple):
+class Finding(Record):
     """Something about the value at a path: a problem, something unwise, or only good to know."""
 
     level: Level
@@ -68,7 +69,7 @@ _warning = partial(Finding, "warning")
 _note = partial(Finding, "note")
 
 
-class Node(NamedTuple):
+class Node(Record):
     """One entry of the cluster, as it is written."""
 
     id: ReplicaId

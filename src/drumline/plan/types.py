@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
+
+from drumline.record import Record
 
 if TYPE_CHECKING:
     from drumline.plan.cluster import Cluster  # who starts a line on this machine has no use for these
@@ -21,11 +23,14 @@ def is_helper_name(text: str) -> bool:
     return re.fullmatch(_HELPER, text) is not None
 
 
-class ReplicaId(NamedTuple):
+class ReplicaId(Record):
     """A replica's place in the line; exactly its TF_CONFIG task. A helper has only its name, as its role."""
 
     role: str
-    index: int  # type: ignore[assignment]  # nobody looks for anything in an id
+    index: int
+
+    def __lt__(self, other: Self) -> bool:
+        return (self.role, self.index) < (other.role, other.index)
 
     def __str__(self) -> str:
         return self.role if self.is_helper else f"{self.role}.{self.index}"
@@ -50,7 +55,7 @@ TENSORBOARD = ReplicaId("tensorboard", 0)
 BUILD = ReplicaId("build", 0)
 
 
-class Secret(NamedTuple):
+class Secret(Record):
     """A value taken from the environment of whoever launches, when a replica starts; never kept."""
 
     variable: str
@@ -59,7 +64,7 @@ class Secret(NamedTuple):
         return f"${{{self.variable}:?}}"
 
 
-class Shared(NamedTuple):
+class Shared(Record):
     """A value with a long part that every replica's has in common.
 
     Ten thousand replicas repeat one cluster ten thousand times; the text is one object here, and whoever
@@ -80,7 +85,7 @@ class Shared(NamedTuple):
         return f"{self.before}{self.text}{self.after}"
 
 
-class Extended(NamedTuple):
+class Extended(Record):
     """A value in front of what these variables of whoever launches already have."""
 
     text: str
@@ -100,7 +105,7 @@ Value = str | Secret
 LaunchValue = str | Secret | Shared | Extended
 
 
-class Resources(NamedTuple):
+class Resources(Record):
     """What a replica claims; None is nothing claimed."""
 
     cpus: float | None = None
@@ -108,7 +113,7 @@ class Resources(NamedTuple):
     gpus: int | None = None
 
 
-class Replica(NamedTuple):
+class Replica(Record):
     """One process of the line, before anybody knows where."""
 
     id: ReplicaId
@@ -123,7 +128,7 @@ class Replica(NamedTuple):
 _MOST_SHOWN = 5  # requirements, where people read of them
 
 
-class Environment(NamedTuple):
+class Environment(Record):
     """What replicas run in: what is installed, and the Pythons that would do, best first.
 
     None of these is the Python that launches; a path is that interpreter.
@@ -144,7 +149,7 @@ class Environment(NamedTuple):
         return BUILD
 
 
-class Preparation(NamedTuple):
+class Preparation(Record):
     """A command that makes a data folder once, before any replica starts; the variable names the folder."""
 
     name: str
@@ -159,7 +164,7 @@ class Preparation(NamedTuple):
         return ReplicaId(self.name, 0)
 
 
-class Data(NamedTuple):
+class Data(Record):
     """A folder given to every replica, and the variable that names it."""
 
     variable: str
@@ -167,7 +172,7 @@ class Data(NamedTuple):
     volume: str | None = None  # in older plans; volumes are the cluster's
 
 
-class Restart(NamedTuple):
+class Restart(Record):
     """How often the line may start again, by class of failure, and how long it waits in between."""
 
     crash: int = 0
@@ -182,8 +187,13 @@ class Restart(NamedTuple):
     backoff_maximum_seconds: float = 300.0
     permanent_codes: tuple[str, ...] = ()  # `2`, `1-127`: after these nothing starts again
 
+    @property
+    def is_allowed(self) -> bool:
+        """Whether a failure of any class may be followed by a restart."""
+        return any((self.crash, self.lost, self.preempted, self.hang, self.rendezvous, self.out_of_memory, self.early))
 
-class Timeouts(NamedTuple):
+
+class Timeouts(Record):
     """How long to wait, and for what; None is for ever."""
 
     start_seconds: float = 600.0
@@ -195,14 +205,14 @@ class Timeouts(NamedTuple):
     is_grace_set: bool = False  # in the spec; then it also applies where replicas could not use it
 
 
-class Warm(NamedTuple):
+class Warm(Record):
     """What a warm process imports beside the framework, and how long it stays for the next run."""
 
     modules: tuple[str, ...] = ()
     keep_seconds: float = 600.0
 
 
-class Plan(NamedTuple):
+class Plan(Record):
     """Who will run: every replica with its command, variables and resources; no addresses yet."""
 
     run: str
@@ -254,7 +264,7 @@ class Plan(NamedTuple):
         return next((replica.id for replica in self.replicas if replica.id.role in COMPUTING), None)
 
 
-class Place(NamedTuple):
+class Place(Record):
     """Where one replica runs: how it is reached, where it works and writes, the cores and GPUs it may count on."""
 
     host: str
@@ -282,7 +292,7 @@ class Place(NamedTuple):
 Placement = Mapping[ReplicaId, Place]
 
 
-class Launch(NamedTuple):
+class Launch(Record):
     """A replica that can be started: its environment is complete, but for secrets."""
 
     replica: Replica
@@ -292,7 +302,7 @@ class Launch(NamedTuple):
     incarnation: int = 0  # which life of it in this attempt
 
 
-class PreparationLaunch(NamedTuple):
+class PreparationLaunch(Record):
     """A preparation that can be started: it fills `partial`, which becomes `path` once it is whole."""
 
     preparation: Preparation

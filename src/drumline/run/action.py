@@ -2,27 +2,27 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 from drumline.run.state import Ending
 
 
-class Prepare(NamedTuple):
+class Prepare(Record):
     """Start the helper that builds the environment, or makes this data."""
 
     helper: ReplicaId
     incarnation: int = 0
 
 
-class Start(NamedTuple):
+class Start(Record):
     """Place and start the whole line as this attempt; who is not in its first life there is named with its number."""
 
     attempt: int
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
-class Stop(NamedTuple):
+class Stop(Record):
     """Stop these replicas: TERM, the grace, KILL, the whole tree of each."""
 
     replicas: tuple[ReplicaId, ...]
@@ -31,7 +31,7 @@ class Stop(NamedTuple):
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
-class TakeStacks(NamedTuple):
+class TakeStacks(Record):
     """Save the stacks of these before they are stopped, whatever that does to them, and say StacksTaken."""
 
     replicas: tuple[ReplicaId, ...]
@@ -39,13 +39,13 @@ class TakeStacks(NamedTuple):
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
-class Serve(NamedTuple):
+class Serve(Record):
     """Start TensorBoard beside the line."""
 
     incarnation: int = 0
 
 
-class SetTimer(NamedTuple):
+class SetTimer(Record):
     """Say TimerFired after so long, unless the attempt is over by then; `run` counts from the run's first event."""
 
     timer: str
@@ -53,14 +53,14 @@ class SetTimer(NamedTuple):
     seconds: float
 
 
-class ChooseDelay(NamedTuple):
+class ChooseDelay(Record):
     """Choose how long the next attempt waits, about so long, and say DelayChosen."""
 
     attempt: int
     about_seconds: float
 
 
-class Finish(NamedTuple):
+class Finish(Record):
     """The run is over; nothing of it is alive."""
 
     ending: Ending

@@ -11,15 +11,19 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def event_to_data(event: Event) -> dict[str, object]:
-    """Write an event as what JSON knows, its kind first; fields at their default are left out."""
+    """Write an event as what JSON knows, its kind first; fields at a default that never changes are left out."""
     return {"event": type(event).__name__, **cast("dict[str, object]", to_data(event))}
 
 
-def event_from_data(data: dict[str, Any]) -> Event:
-    """Read an event back; raise ValueError for what this version does not know."""
+def event_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Event:
+    """Read an event back; raise ValueError for what this version does not know.
+
+    A `tolerant` reader leaves out unknown fields: a newer version may add some, and what must not be overlooked is a
+    new kind of event there.
+    """
     try:
         fields = {**data}
-        event = cast("Event", from_data(_KINDS[fields.pop("event")], fields))
+        event: Event = from_data(_KINDS[fields.pop("event")], fields, tolerant=tolerant)
         if isinstance(event, AttemptPlaced) and not event.addresses:
             raise ValueError("an attempt that is placed nowhere")
         return event

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 from drumline.run.stacks import Frame, Thread, main_thread
 from drumline.words import listed
 
@@ -57,7 +57,7 @@ class Doing(Enum):
     UNKNOWN = auto()
 
 
-class Activity(NamedTuple):
+class Activity(Record):
     """What a replica does, in which function, and where in its user's code; `surely` if it cannot be at work."""
 
     doing: Doing
@@ -66,7 +66,7 @@ class Activity(NamedTuple):
     surely: bool = False
 
 
-class Blame(NamedTuple):
+class Blame(Record):
     """Who is the likely culprit, if it is one, and a sentence about everybody."""
 
     replica: ReplicaId | None

@@ -21,7 +21,7 @@ def decide(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: boo
         if not has_succeeded(plan, state):
             return state
         last = max(state.replicas[each].at_seconds for each in deciders(plan))
-        return state._replace(ending=Ending(Phase.FINISHED, at_seconds=last), lingering=True)
+        return state.replace(ending=Ending(Phase.FINISHED, at_seconds=last), lingering=True)
     if not counts(name):
         state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
         return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
@@ -30,7 +30,7 @@ def decide(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: boo
     cause = find_cause(plan, state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
     state = state.with_replica(name, ended(event, Phase.FAILED, reason))
-    return state._replace(ending=Ending(Phase.FAILED, cause.reason, cause, event.at_seconds))
+    return state.replace(ending=Ending(Phase.FAILED, cause.reason, cause, event.at_seconds))
 
 
 def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
@@ -47,17 +47,17 @@ def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
             end = ReplicaExited(name, before.attempt, each.incarnation, each.exit, each.at_seconds, each.evidence)
             ends.append(end)
             replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
-    state = before._replace(ending=None, lingering=False).with_replicas(replicas)
+    state = before.replace(ending=None, lingering=False).with_replicas(replicas)
     ends.sort(key=lambda end: end.at_seconds, reverse=True)
     while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds <= asked_at):
         state = decide(plan, state, ends.pop(), may_return=False)
     if before.ending and asked_at is not None:
         ending = ending_when_asked(state.ending or before.ending, asked_at, before.ending.reason)
-        state = state._replace(ending=ending)
+        state = state.replace(ending=ending)
     if state.ending is None:  # what was decided stays so
-        state = state._replace(ending=before.ending)
+        state = state.replace(ending=before.ending)
     if state.ending is None:
         raise AssertionError("an end is told late only after it was decided what the run comes to")
     judged = {end.replica: judge(state.ending, end) for end in ends}
     # Who was told to stop is not let linger.
-    return state.with_replicas({**state.replicas, **judged})._replace(lingering=state.lingering and before.lingering)
+    return state.with_replicas({**state.replicas, **judged}).replace(lingering=state.lingering and before.lingering)

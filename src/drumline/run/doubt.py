@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from drumline.record import Record
 
 
-class Doubt(NamedTuple):
+class Doubt(Record):
     """A host that could not be asked; by the time of `until`, whatever lived there has ended by its lease."""
 
     host: str
@@ -21,4 +22,5 @@ def doubts_from_text(text: str) -> list[Doubt]:
 
 def doubts_to_text(doubts: Iterable[Doubt]) -> str:
     """Write them down."""
-    return "".join(f"{host}\n" if until is None else f"{host} {until:.0f}\n" for host, until in sorted(doubts))
+    lines = (each.host if each.until is None else f"{each.host} {each.until:.0f}" for each in doubts)
+    return "".join(f"{line}\n" for line in sorted(lines))

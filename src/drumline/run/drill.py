@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from signal import Signals
-from typing import NamedTuple
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Restart
+from drumline.record import Record
 from drumline.run.event import Cause, Event, ReplicaExited
 from drumline.run.failure import failure_class, reason_of
 from drumline.run.machine import step
@@ -24,14 +24,14 @@ class Harm(StrEnum):
     CUT = "net-cut"  # it computes, and reaches nobody
 
 
-class Seen(NamedTuple):
+class Seen(Record):
     """An event and when it was written down, by the clock that events go by."""
 
     at_seconds: float
     event: Event
 
 
-class Outcome(NamedTuple):
+class Outcome(Record):
     """What became of a run after somebody of it was hurt, as far as it is known; times by the clock of events."""
 
     noticed_at: float | None = None  # somebody knew that something is wrong
@@ -55,9 +55,10 @@ def default_victim(plan: Plan) -> ReplicaId:
 
 def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[Seen]) -> Outcome:
     """What these events make of a run that stood like this when the victim was hurt."""
-    without_restart = plan._replace(restart=Restart())
+    without_restart = plan.replace(restart=Restart())
     state, found = before, Outcome(attempt=before.attempt, phase=before.phase)
-    for at_seconds, event in events:
+    for seen in events:
+        at_seconds, event = seen.at_seconds, seen.event
         earlier = state
         state, _ = step(plan, earlier, event)
         restarted = state.attempt != earlier.attempt
@@ -65,15 +66,15 @@ def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[See
         own = step(without_restart, earlier, event)[0] if restarted else state
         is_victims = isinstance(event, ReplicaExited) and event.replica == victim and event.attempt == before.attempt
         if found.noticed_at is None and (own.ending or is_victims):
-            found = found._replace(noticed_at=at_seconds)
+            found = found.replace(noticed_at=at_seconds)
         returned = len(state.revivals) > len(before.revivals) and not state.reviving
         if found.cleared_at is None and (restarted or returned or state.phase.is_final):
-            found = found._replace(cleared_at=at_seconds)
+            found = found.replace(cleared_at=at_seconds)
         if found.cause is None or not restarted:
-            found = found._replace(cause=_cause(state, before) or found.cause)
+            found = found.replace(cause=_cause(state, before) or found.cause)
         if isinstance(event, ReplicaExited) and is_victims and not counts(victim):
-            found = found._replace(cause=_said(plan, event))
-    return found._replace(
+            found = found.replace(cause=_said(plan, event))
+    return found.replace(
         attempt=state.attempt,
         phase=state.phase,
         is_running=found.noticed_at is not None and _is_up(state),

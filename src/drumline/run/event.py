@@ -3,12 +3,11 @@
 Times in events are seconds of one clock that never goes back; when something is shown, the journal's own time is.
 """
 
-from typing import NamedTuple
-
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 
 
-class Exit(NamedTuple):
+class Exit(Record):
     """How a process ended: its exit code, or the signal that ended it, or neither if nobody saw it end."""
 
     code: int | None = None
@@ -28,7 +27,7 @@ class Exit(NamedTuple):
         return self.code is not None or self.signal is not None
 
 
-class Evidence(NamedTuple):
+class Evidence(Record):
     """What the end of a replica's log says about its end."""
 
     said: str  # `ValueError: bad row`, or what it reports of a peer
@@ -36,7 +35,7 @@ class Evidence(NamedTuple):
     blames: tuple[ReplicaId, ...] = ()  # the peers that it names
 
 
-class Cause(NamedTuple):
+class Cause(Record):
     """The first failure of an attempt, which explains the others: which replica, how it ended, and of which class."""
 
     replica: ReplicaId | None
@@ -47,31 +46,31 @@ class Cause(NamedTuple):
     said: str = ""  # the exception that ended it, in a line
 
 
-class RunAccepted(NamedTuple):
+class RunAccepted(Record):
     """The run has a number, a plan and a supervisor."""
 
 
-class AttemptPlaced(NamedTuple):
+class AttemptPlaced(Record):
     """Every replica of this attempt has its address."""
 
     attempt: int
     addresses: tuple[str, ...]
 
 
-class AttemptDelayed(NamedTuple):
+class AttemptDelayed(Record):
     """There is no room for this attempt yet; the message says for what it waits, and behind whom."""
 
     attempt: int
     message: str
 
 
-class RoomFound(NamedTuple):
+class RoomFound(Record):
     """There is room now for an attempt that was delayed."""
 
     attempt: int
 
 
-class ReplicaStarted(NamedTuple):
+class ReplicaStarted(Record):
     """A replica's process runs."""
 
     replica: ReplicaId
@@ -81,7 +80,7 @@ class ReplicaStarted(NamedTuple):
     note: str = ""  # how it was started, where there is something to say about it
 
 
-class ReplicaWaits(NamedTuple):
+class ReplicaWaits(Record):
     """A replica that was told to start cannot yet; for what it waits. Told once per change; no message: no more."""
 
     replica: ReplicaId
@@ -92,7 +91,7 @@ class ReplicaWaits(NamedTuple):
     is_fatal: bool = False  # however long it waits, it will not start
 
 
-class ReplicaExited(NamedTuple):
+class ReplicaExited(Record):
     """A replica has ended, and nothing of it is left."""
 
     replica: ReplicaId
@@ -103,7 +102,7 @@ class ReplicaExited(NamedTuple):
     evidence: Evidence | None = None
 
 
-class FirstStepTaken(NamedTuple):
+class FirstStepTaken(Record):
     """An attempt has taken a step, by what one of its replicas said; which, if it said that, and when it was there."""
 
     attempt: int
@@ -112,14 +111,14 @@ class FirstStepTaken(NamedTuple):
     at_seconds: float
 
 
-class LineHung(NamedTuple):
+class LineHung(Record):
     """Nobody has made progress for so long that nobody will; the message says for how long."""
 
     attempt: int
     message: str
 
 
-class StepsStalled(NamedTuple):
+class StepsStalled(Record):
     """No step was taken for longer than the steps before explain; the last one, when it was, and what stacks say."""
 
     attempt: int
@@ -130,7 +129,7 @@ class StepsStalled(NamedTuple):
     message: str = ""
 
 
-class StepsResumed(NamedTuple):
+class StepsResumed(Record):
     """A run that was stalled has taken a step."""
 
     attempt: int
@@ -138,7 +137,7 @@ class StepsResumed(NamedTuple):
     at_seconds: float
 
 
-class RendezvousFailed(NamedTuple):
+class RendezvousFailed(Record):
     """The replicas have not found each other; who is missing, and where it should be."""
 
     attempt: int
@@ -146,7 +145,7 @@ class RendezvousFailed(NamedTuple):
     message: str
 
 
-class StacksTaken(NamedTuple):
+class StacksTaken(Record):
     """The stacks of everybody are saved; whom they blame, and for what."""
 
     attempt: int
@@ -154,7 +153,7 @@ class StacksTaken(NamedTuple):
     message: str = ""
 
 
-class CauseNamed(NamedTuple):
+class CauseNamed(Record):
     """The cause of a run that fails for good is known; recorded once, and once more if later evidence corrects it."""
 
     attempt: int
@@ -163,7 +162,7 @@ class CauseNamed(NamedTuple):
     is_correction: bool = False
 
 
-class StopRequested(NamedTuple):
+class StopRequested(Record):
     """The run is to end; what came before that is decided before it, whenever it is told."""
 
     force: bool = False
@@ -171,39 +170,39 @@ class StopRequested(NamedTuple):
     preempted: bool = False  # by whoever wants its place, and not by its user
 
 
-class ResumeRequested(NamedTuple):
+class ResumeRequested(Record):
     """The user wants a run that is over to go on, as its next attempt."""
 
 
-class TimerFired(NamedTuple):
+class TimerFired(Record):
     """A time that the machine asked for is over."""
 
     timer: str
     attempt: int
 
 
-class DelayChosen(NamedTuple):
+class DelayChosen(Record):
     """How long the next attempt waits; chosen by chance, so recorded."""
 
     attempt: int
     seconds: float
 
 
-class EngineFailed(NamedTuple):
+class EngineFailed(Record):
     """The engine could not do what was asked of it."""
 
     attempt: int
     message: str
 
 
-class EngineWarned(NamedTuple):
+class EngineWarned(Record):
     """The engine does what was asked, but not all of it, or not as one would think."""
 
     attempt: int
     message: str
 
 
-class ProjectCarried(NamedTuple):
+class ProjectCarried(Record):
     """The project's folder is where the line runs, as far as replicas need it."""
 
     files: int
@@ -212,17 +211,17 @@ class ProjectCarried(NamedTuple):
     sent_bytes: int | None = None  # to all of them, where they had most of it
 
 
-class SummariesFound(NamedTuple):
+class SummariesFound(Record):
     """The line has written something that TensorBoard can show."""
 
 
-class TensorBoardServed(NamedTuple):
+class TensorBoardServed(Record):
     """TensorBoard answers at this address."""
 
     address: str
 
 
-class SupervisorReturned(NamedTuple):
+class SupervisorReturned(Record):
     """A new supervisor took the run up again."""
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from drumline.plan.types import ROLES, ReplicaId
+from drumline.record import Record
 from drumline.run.event import Evidence
 from drumline.run.exception import Chain, find_raised, lines_of
 from drumline.run.progress import Piece, read_piece
@@ -60,7 +60,7 @@ _LEADER = re.compile(r"RPC: /\S*CoordinationService/Heartbeat|Failed to send RPC
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:]+\]|(?<![\w.-])[\w.-]++)(?::|, )(?P<port>\d{2,5})")
 
 
-class Peers(NamedTuple):
+class Peers(Record):
     """Who is meant by a rank, an address, or the leader."""
 
     me: ReplicaId

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+
+from drumline.record import Record
 
 _MOST_FRAMES = 8  # of the author's own, in one traceback
 _MOST_LINES = 6  # of a message
@@ -38,7 +39,7 @@ _NOISE = re.compile(
 _TAILS = re.compile(r"(?<!\s)\s*+(?:\[Op:\w+\](?: name:.*)?$|\[\[\{\{node .*$|\[type\.googleapis\.com/.*$)")
 
 
-class Frame(NamedTuple):
+class Frame(Record):
     """A call in a traceback, with the source that was printed below it."""
 
     path: str
@@ -53,7 +54,7 @@ class Frame(NamedTuple):
         return None if found is None else (found["package"] or "Python").removesuffix(".py")
 
 
-class Raised(NamedTuple):
+class Raised(Record):
     """One exception as it was printed: where, and what it said, the type in front."""
 
     frames: tuple[Frame, ...]
@@ -72,7 +73,7 @@ class Raised(NamedTuple):
         return f"{kind.rpartition('.')[2]}{colon}{said}"
 
 
-class Chain(NamedTuple):
+class Chain(Record):
     """An exception behind those that led to it, and on which lines the first and the last of them began."""
 
     raised: tuple[Raised, ...]
@@ -140,7 +141,7 @@ def _frames(lines: Sequence[str], *, first_only: bool = False) -> Iterator[Frame
         elif first_only and frame and not line.startswith(" "):
             break
         elif frame and not first_only and len(frame.source) < _MOST_SOURCE and not _UNDERLINE.fullmatch(line):
-            frame = frame._replace(source=(*frame.source, line.strip()))
+            frame = frame.replace(source=(*frame.source, line.strip()))
     if frame:
         yield frame
 

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import fsum
-from typing import NamedTuple
 
 from drumline.plan.types import Plan, Restart
+from drumline.record import Record
 from drumline.run.event import Event
 from drumline.run.machine import step
 from drumline.run.state import Phase, RunState
@@ -24,7 +24,7 @@ _FEWEST_GAPS = 2
 _SHORTEST_LAPSE_SECONDS, _TIMES_USUAL = 1.0, 3.0  # what is shorter is noise: steps are dated to a quarter of a second
 
 
-class Happening(NamedTuple):
+class Happening(Record):
     """An event, when in the run's life it was written down (seconds), and when by the clock that events go by."""
 
     at: float
@@ -32,7 +32,7 @@ class Happening(NamedTuple):
     event: Event
 
 
-class Stretch(NamedTuple):
+class Stretch(Record):
     """A time in which a line was up: from its placement to its fall, or to where it is now.
 
     In a line whose chief may return alone, each of the chief's lives is one.
@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
 Key = tuple[int, int]
 
 
-class Timeline(NamedTuple):
+class Timeline(Record):
     """A run's life in pieces; what a stretch was good for only its steps can tell."""
 
     seconds: float
@@ -62,7 +62,7 @@ class Timeline(NamedTuple):
     stretches: tuple[Stretch, ...]
 
 
-class Point(NamedTuple):
+class Point(Record):
     """A step that was seen, and when in the run's life; steps may begin anew with each epoch."""
 
     at: float
@@ -76,7 +76,7 @@ class Point(NamedTuple):
         return self.epoch or 0, self.step or 0
 
 
-class Lapse(NamedTuple):
+class Lapse(Record):
     """A time without a step, beyond what a step usually takes: `evaluating`, `saving` or `idle`."""
 
     kind: str
@@ -84,7 +84,7 @@ class Lapse(NamedTuple):
     end: float
 
 
-class Steps(NamedTuple):
+class Steps(Record):
     """The steps of one stretch, as far as they were seen."""
 
     first: Point
@@ -97,7 +97,7 @@ class Steps(NamedTuple):
     then: str = "idle"  # what follows the last step: a kind of lapse
 
 
-class Loss(NamedTuple):
+class Loss(Record):
     """What a restart cost: how many steps its attempt has to take again; None if nobody can tell, or not yet.
 
     Of a script that names no steps, how many epochs.
@@ -109,7 +109,7 @@ class Loss(NamedTuple):
     incarnation: int = 0  # of the chief, if it returned alone
 
 
-class Goodput(NamedTuple):
+class Goodput(Record):
     """Where the time went, in seconds; None is what cannot be told, since no steps can be read."""
 
     seconds: float
@@ -136,7 +136,7 @@ class _Kind:
 
 def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
     """Cut a run's life, up to its end or to now, where it was placed, where it fell and where it could go on."""
-    without_restart = plan._replace(restart=Restart())
+    without_restart = plan.replace(restart=Restart())
     state, kind, since, life = RunState(), _Kind.WAITING, 0.0, 0
     spent = {_Kind.WAITING: [0.0], _Kind.UP: [0.0], _Kind.DOWN: [0.0]}
     stretches: list[Stretch] = []
@@ -223,7 +223,7 @@ def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
         down_seconds=fsum(down),
         recomputed_steps=repeated if counted and (steps or not timeline.stretches) else None,
         restarts=tuple(
-            loss_of(again.attempt, steps.get(before.key), steps.get(again.key))._replace(incarnation=again.incarnation)
+            loss_of(again.attempt, steps.get(before.key), steps.get(again.key)).replace(incarnation=again.incarnation)
             for before, again in pairwise(timeline.stretches)
         ),
         evaluating_seconds=fsum(without["evaluating"]),

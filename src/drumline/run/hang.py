@@ -19,7 +19,7 @@ def give_up(state: RunState, event: LineHung | RendezvousFailed) -> tuple[RunSta
     else:
         exit_ = Exit(message=event.message)
         cause = Cause(event.replica, state.attempt, exit_, "rendezvous", "RendezvousTimeout")
-    state = state._replace(ending=Ending(Phase.FAILED, cause.reason, cause), stacks_due=True)
+    state = state.replace(ending=Ending(Phase.FAILED, cause.reason, cause), stacks_due=True)
     return state, (take_stacks(state),)
 
 
@@ -35,18 +35,18 @@ def blame(plan: Plan, state: RunState, event: StacksTaken) -> RunState:
     If they blame nobody of those who are left, it is who left before the others were done.
     """
     ending = state.ending
-    state = state._replace(stacks_due=False)
+    state = state.replace(stacks_due=False)
     if ending is None or ending.cause is None or not event.message:
         return state
     cause = ending.cause
     gone = None if cause.replica or event.replica else _first_gone(plan, state)
     replica = cause.replica or event.replica or gone
     words = f"{event.message}, and {gone} has left" if gone else event.message
-    exit_ = cause.exit._replace(message=f"{cause.exit.message}: {words}")
-    state = state._replace(ending=ending._replace(cause=cause._replace(replica=replica, exit=exit_)))
+    exit_ = cause.exit.replace(message=f"{cause.exit.message}: {words}")
+    state = state.replace(ending=ending.replace(cause=cause.replace(replica=replica, exit=exit_)))
     standing = state.replicas.get(replica) if replica else None
     if replica and standing and standing.phase is Phase.KILLED:  # it was ended by what showed its stacks
-        state = state.with_replica(replica, standing._replace(phase=Phase.FAILED, reason=cause.reason))
+        state = state.with_replica(replica, standing.replace(phase=Phase.FAILED, reason=cause.reason))
     return state
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from drumline.errors import InputError, NotFoundError
 from drumline.plan.types import ROLES, TENSORBOARD, Plan, ReplicaId, is_helper_name
+from drumline.record import Record
 
 _ID = re.compile(
     r"(?P<run>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\.(?P<role>[a-z]+|prepare-[\w-]+)(?:\.(?P<index>[0-9]{1,9}))?)?"
 )
 
 
-class Target(NamedTuple):
+class Target(Record):
     """A run, or with a role (and a number) a part of it."""
 
     run: str

@@ -60,7 +60,7 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
     if isinstance(event, ResumeRequested) and may_resume(state):
         return _accepted(plan, resumed(state))
     if isinstance(event, CauseNamed):  # also of a run that is over: its last end may be what names another cause
-        return state._replace(named=(*state.named, event.cause)) if event.attempt == state.attempt else state, ()
+        return state.replace(named=(*state.named, event.cause)) if event.attempt == state.attempt else state, ()
     if state.phase.is_final or is_past(state, event):
         return state, ()
     match event:
@@ -86,15 +86,15 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
         case ReplicaExited():
             return _exited(plan, state, event)
         case FirstStepTaken():
-            return state if state.ending else state._replace(stepped=True), ()  # what is decided stays so
+            return state if state.ending else state.replace(stepped=True), ()  # what is decided stays so
         case LineHung() | RendezvousFailed():
             return give_up(state, event)
         case StacksTaken():
             return _wind_up(plan, blame(plan, state, event)) if state.stacks_due else (state, ())
         case StepsStalled():
-            return state if state.ending else state._replace(stalled=event), ()
+            return state if state.ending else state.replace(stalled=event), ()
         case StepsResumed():
-            return state._replace(stalled=None), ()
+            return state.replace(stalled=None), ()
         case StopRequested():
             return _asked_to_stop(plan, state, event)
         case TimerFired():
@@ -110,7 +110,7 @@ def step(plan: Plan, state: RunState, event: Event) -> Step:
         case SummariesFound():
             return show(state) if plan.tensorboard is None else (state, ())
         case TensorBoardServed():
-            return state._replace(tensorboard_address=event.address), ()
+            return state.replace(tensorboard_address=event.address), ()
         case ResumeRequested():
             return state, ()  # it goes on already
         case _:
@@ -130,7 +130,7 @@ def _accepted(plan: Plan, state: RunState) -> Step:
         return state, ()
     if plan.helpers:
         helpers = dict.fromkeys(plan.helpers, ReplicaState(incarnation=state.resumes))
-        state = _all(plan, state._replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
+        state = _all(plan, state.replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
         actions = prepare(state)
     else:
         state, actions = _begin(plan, state)
@@ -150,7 +150,7 @@ def _helper_exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
 
 
 def _begin(plan: Plan, state: RunState) -> Step:
-    return _all(plan, state._replace(phase=Phase.PENDING), ReplicaState()), (Start(state.attempt),)
+    return _all(plan, state.replace(phase=Phase.PENDING), ReplicaState()), (Start(state.attempt),)
 
 
 def _placed(plan: Plan, state: RunState) -> Step:
@@ -158,7 +158,7 @@ def _placed(plan: Plan, state: RunState) -> Step:
         return state, ()
     starting = ReplicaState(Phase.STARTING)
     replicas = {name: starting if each.phase is Phase.PENDING else each for name, each in state.replicas.items()}
-    state = state._replace(phase=Phase.STARTING, replicas=replicas, waits="")
+    state = state.replace(phase=Phase.STARTING, replicas=replicas, waits="")
     return state, () if state.ending else (expect_start(plan, state),)
 
 
@@ -166,7 +166,7 @@ def _delayed(plan: Plan, state: RunState, event: AttemptDelayed) -> RunState:
     """Wait; also after a placement that nobody came to use before its supervisor was killed."""
     if state.ending or state.phase not in (Phase.PENDING, Phase.STARTING):
         return state
-    return _all(plan, state._replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
+    return _all(plan, state.replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
 
 
 def _started(plan: Plan, state: RunState, event: ReplicaStarted) -> Step:
@@ -180,7 +180,7 @@ def _go_on(plan: Plan, state: RunState) -> Step:
         return state, ()
     if state.phase is Phase.RUNNING:
         return state, ()
-    state = state._replace(phase=Phase.RUNNING)
+    state = state.replace(phase=Phase.RUNNING)
     old = grow_old(plan, state)
     state, orders = show(state) if plan.tensorboard else (state, ())
     return state, (*orders, *old)
@@ -197,7 +197,7 @@ def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
         state, returning = carry_on(plan, before, state)
         state, orders = _go_on(plan, state)
         return state, (*returning, *orders)
-    state = state._replace(lingering=state.lingering and _anyone_lingers(plan, state))
+    state = state.replace(lingering=state.lingering and _anyone_lingers(plan, state))
     unchanged = (state.ending, state.lingering, ps_wait(state)) == (before.ending, before.lingering, ps_wait(before))
     if state.anyone_left and unchanged:
         return state, ()
@@ -209,7 +209,7 @@ def _anyone_lingers(plan: Plan, state: RunState) -> bool:
 
 
 def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
-    state = state._replace(forced=state.forced or event.force, stacks_due=False)
+    state = state.replace(forced=state.forced or event.force, stacks_due=False)
     reason = PREEMPTED if event.preempted else "Asked"
     return _end(plan, state, ending_when_asked(state.ending, event.at_seconds, reason))
 
@@ -225,11 +225,11 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
         case timer if state.ending is None and timer == f"return {len(state.revivals)}" and state.waiting:
             return _not_started(plan, state, *missed(plan, state))
         case timer if state.ending is None and timer == f"hold {len(state.revivals)}" and state.holding:
-            return carry_on(plan, state, state._replace(holding=False))
+            return carry_on(plan, state, state.replace(holding=False))
         case "old":
-            return state._replace(is_old=True), ()
+            return state.replace(is_old=True), ()
         case "run" if plan.timeouts.run_seconds is not None:
-            state = state._replace(out_of_time=True)  # even if it comes while an attempt is being stopped
+            state = state.replace(out_of_time=True)  # even if it comes while an attempt is being stopped
             if state.ending is None:
                 exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")
                 return _fail(plan, state, Cause(None, state.attempt, exit_, "time", "TimeLimit"))
@@ -239,13 +239,13 @@ def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
 def _not_started(plan: Plan, state: RunState, late: tuple[ReplicaId, ...], cause: Cause | None) -> Step:
     if cause:
         return _fail(plan, state, cause)
-    return state, (stop(plan, state)._replace(replicas=late),) if late else ()
+    return state, (stop(plan, state).replace(replicas=late),) if late else ()
 
 
 def _delay_chosen(plan: Plan, state: RunState, event: DelayChosen) -> Step:
     if state.ending or state.delay_seconds is not None or not (state.holding or state.phase is Phase.RESTARTING):
         return state, ()
-    state = state._replace(delay_seconds=event.seconds)
+    state = state.replace(delay_seconds=event.seconds)
     return state, (hold(plan, state) if state.holding else wait(plan, state),)
 
 
@@ -265,12 +265,12 @@ def _end(plan: Plan, state: RunState, ending: Ending) -> Step:
     # Nobody has begun; of a line that is PENDING only the engine knows.
     if state.phase in (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING):
         state = _all(plan, state, ReplicaState(Phase.KILLED, reason=ending.reason))
-    return _wind_up(plan, state._replace(ending=ending))
+    return _wind_up(plan, state.replace(ending=ending))
 
 
 def _wind_up(plan: Plan, state: RunState) -> Step:
     """Stop whoever is left; when nobody is, the attempt is over, and perhaps the run."""
-    state = state._replace(lingering=False)
+    state = state.replace(lingering=False)
     if state.anyone_left or state.stacks_due:
         return state, () if state.stacks_due else (stop(plan, state),)
     state = with_class(plan, weigh(plan, state))
@@ -282,12 +282,12 @@ def _wind_up(plan: Plan, state: RunState) -> Step:
         return _restart(plan, state, cause)
     if state.shows:
         return state, (stop(plan, state),)
-    return state._replace(phase=ending.phase), (Finish(ending),)
+    return state.replace(phase=ending.phase), (Finish(ending),)
 
 
 def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
     about_seconds = delay_before(plan.restart, sum(state.restarts.values()))
-    state = _all(plan, state, ReplicaState())._replace(
+    state = _all(plan, state, ReplicaState()).replace(
         phase=Phase.RESTARTING,
         attempt=state.attempt + 1,
         ending=None,

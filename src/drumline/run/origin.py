@@ -6,14 +6,15 @@ import json
 import posixpath
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from drumline.plan.codec import from_data, to_data
+from drumline.record import Record
 
 ORIGIN = "origin.json"
 
 
-class Origin(NamedTuple):
+class Origin(Record):
     """Whose output it is, and how much of it is here."""
 
     host: str  # of the chief of the last attempt
@@ -47,6 +48,6 @@ def fetched_folder(directory: str, path: str | None) -> str | None:
 def origin_from_json(text: str) -> Origin | None:
     """The note again; None for what this version cannot read."""
     try:
-        return cast("Origin", from_data(Origin, cast("Any", json.loads(text))))
+        return from_data(Origin, cast("Any", json.loads(text)))
     except (TypeError, ValueError):
         return None

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.progress import Progress, newest_first, read_piece
 
 _MOST = 200  # points; a tail of short lines has more, and the last are enough
 _SHORTEST_SECONDS = 2.0  # marks are up to a quarter of a second late
 
 
-class Point(NamedTuple):
+class Point(Record):
     """A count that a log had reached by one of its bytes."""
 
     end: int
     reached: int
 
 
-class Pace(NamedTuple):
+class Pace(Record):
     """Counts in a second, over how many seconds and counts that was measured, and how often it said something."""
 
     rate: float

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from drumline.record import Record
 
 _LONGEST = 2000  # characters; no known shape is longer
 LONGEST_BYTES = 4 * _LONGEST
 _SLOWEST, _FASTEST = 1e-9, 1e9  # steps in a second; a rate beyond these is no measurement
 
 
-class Progress(NamedTuple):
+class Progress(Record):
     """Where a training stands, in its own words; `rate` is steps in a second, as its bar has it."""
 
     epoch: int | None = None
@@ -45,7 +46,7 @@ class Progress(NamedTuple):
 UNKNOWN = Progress()
 
 
-class Piece(NamedTuple):
+class Piece(Record):
     """What stood on a line at one time: up to its end, or until it was overwritten."""
 
     text: str
@@ -102,7 +103,7 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
             if last is None:
                 last = opened
             elif not knows_epoch:
-                last = last._replace(epoch=opened.epoch, epochs=opened.epochs)
+                last = last.replace(epoch=opened.epoch, epochs=opened.epochs)
             knows_epoch = True
         else:
             # Once there are a step and a loss, only their epoch is looked for: most pieces need not be read.
@@ -113,13 +114,13 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
                 is_latest = False
                 continue
             if last is None:
-                last, knows_epoch = found._replace(is_latest=is_latest), found.epoch is not None
+                last, knows_epoch = found.replace(is_latest=is_latest), found.epoch is not None
             elif found.epoch is not None or (bar and piece.ends_line and bar.step == bar.steps):
                 knows_epoch = True  # an epoch ended here: what comes after may be an evaluation, or of the next
             loss = found.loss if loss is None else loss
         if knows_epoch and loss is not None:
             break
-    return (last or UNKNOWN)._replace(loss=loss)
+    return (last or UNKNOWN).replace(loss=loss)
 
 
 def read_piece(piece: Piece) -> Progress | None:
@@ -182,7 +183,7 @@ def _read_keras(piece: Piece) -> Progress | None:
         rate = _sane(1 / (float(per["per"]) * _UNITS[per["unit"]]))
     elif bar["eta"] and counted.steps and counted.step is not None and (eta := _seconds(bar["eta"])):
         rate = _sane((counted.steps - counted.step) / eta)
-    return counted._replace(loss=_loss_in(complete), rate=rate)
+    return counted.replace(loss=_loss_in(complete), rate=rate)
 
 
 def _sane(rate: float) -> float | None:
@@ -216,7 +217,7 @@ def _read_tqdm(text: str) -> Progress | None:
         rate = _sane(1 / float(per) if per else float(said)) if per or said != "?" else None
     except (ValueError, ZeroDivisionError):
         rate = None
-    return counted._replace(loss=loss, rate=rate)
+    return counted.replace(loss=loss, rate=rate)
 
 
 def _read_line(text: str) -> Progress | None:
@@ -242,4 +243,4 @@ def _read_line(text: str) -> Progress | None:
     if not counts or (value is None and epochs is None):
         return None
     counted = _counted(epoch, epochs, step, steps)
-    return counted and counted._replace(loss=value)
+    return counted and counted.replace(loss=value)

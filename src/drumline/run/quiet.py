@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 
 # Threads that only wait still wake up now and then: one of torch's a hundred times a second, which takes 1 %.
 _WORK_SHARE, _LEAST_WORK_SECONDS = 0.03, 0.1
@@ -18,7 +18,7 @@ _MOVED_BYTES = 4096  # to or from a disk
 _MOVED_BYTES_PER_SECOND = 1 << 16  # from or to anybody: who waits passes a few to himself
 
 
-class Pulse(NamedTuple):
+class Pulse(Record):
     """What one life has done up to a moment, children included."""
 
     replica: ReplicaId
@@ -31,7 +31,7 @@ class Pulse(NamedTuple):
     gpu_share: float = 0.0  # how busy it keeps its GPUs, as they were measured last
 
 
-class Look(NamedTuple):
+class Look(Record):
     """Everybody at one moment; `said` is any value that changes when somebody says something."""
 
     at_seconds: float
@@ -39,7 +39,7 @@ class Look(NamedTuple):
     said: object = None
 
 
-class Quiet(NamedTuple):
+class Quiet(Record):
     """How long each has done nothing: the last look at which it had done something, and when anybody last spoke."""
 
     since: Mapping[ReplicaId, tuple[float, Pulse]]

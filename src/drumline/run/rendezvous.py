@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
+from drumline.record import Record
 from drumline.words import listed
 
 _MOST_NAMED = 4
 
 
-class Sockets(NamedTuple):
+class Sockets(Record):
     """On which ports a life listens, and to which `host:port` it is connected."""
 
     replica: ReplicaId
@@ -19,7 +19,7 @@ class Sockets(NamedTuple):
     connected: frozenset[str] = frozenset()
 
 
-class Missing(NamedTuple):
+class Missing(Record):
     """A replica that is not where the others expect it, and where that is."""
 
     replica: ReplicaId

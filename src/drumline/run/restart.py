@@ -56,7 +56,7 @@ def with_class(plan: Plan, state: RunState) -> RunState:
     ending = state.ending
     cause = ending.cause if ending and ending.phase is Phase.FAILED else None
     if ending and cause and is_permanent(plan.restart, cause.exit):
-        return state._replace(ending=ending._replace(cause=cause._replace(failure="permanent")))
+        return state.replace(ending=ending.replace(cause=cause.replace(failure="permanent")))
     if not (ending and cause and cause.replica) or cause.failure != "crash" or plan.framework == "plain":
         return state
     if state.stepped or state.is_old or not (gave_up(cause.exit, plan.framework) or cause.said):
@@ -66,7 +66,7 @@ def with_class(plan: Plan, state: RunState) -> RunState:
             f"not started again, since {cause.replica} fell before its first step;"
             f" `restart: {{early: {plan.restart.crash}}}` would"
         )
-    return state._replace(ending=ending._replace(cause=cause._replace(failure="early")))
+    return state.replace(ending=ending.replace(cause=cause.replace(failure="early")))
 
 
 def delay_before(budgets: Restart, restarts: int) -> float:

@@ -10,8 +10,8 @@ import re
 import struct
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.progress import Progress
 
 _HEAD, _FOOT = 12, 4
@@ -24,7 +24,7 @@ _LOSS = re.compile(r"(?i)(?:train(?:ing)?[_/ .-])?(?:loss|total_loss)(?:[_/ .-](
 _EPOCH_LOSS = "epoch_loss"  # of Keras' callback, whose steps are epochs, counted from 0
 
 
-class Scalar(NamedTuple):
+class Scalar(Record):
     """A number that was written under a name, at a step."""
 
     tag: str

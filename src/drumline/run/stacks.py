@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from drumline.record import Record
 
 _SPY_THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \([^)]*\)(?:: "(?P<name>.*)")?')
 _OWN_THREAD = re.compile(r"(?:Current t|T)hread 0x[0-9a-f]+ .*\(most recent call first\):")
@@ -12,7 +13,7 @@ _OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<n
 _LONGEST = 4000  # characters of a line; a longer one is of no known shape
 
 
-class Frame(NamedTuple):
+class Frame(Record):
     """A function that is being executed, and where it is; one of native code has no line."""
 
     name: str
@@ -25,7 +26,7 @@ class Frame(NamedTuple):
         return self.line is None
 
 
-class Thread(NamedTuple):
+class Thread(Record):
     """What a thread is doing: the innermost frame first."""
 
     frames: tuple[Frame, ...]

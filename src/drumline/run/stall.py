@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from drumline.record import Record
 from drumline.run.event import StepsStalled
 from drumline.words import span
 
@@ -12,7 +11,7 @@ SHORTEST_SECONDS = 60.0
 TIMES_LONGEST = 10
 
 
-class Gaps(NamedTuple):
+class Gaps(Record):
     """The last step that was seen, when, and the longest time between two steps; clock of the events."""
 
     at_seconds: float

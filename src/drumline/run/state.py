@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Self
 
 from drumline.plan.types import TENSORBOARD, ReplicaId
+from drumline.record import Record
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -54,7 +55,7 @@ _FINAL = frozenset((Phase.FINISHED, Phase.FAILED, Phase.KILLED))
 _WAITING = frozenset((Phase.PENDING, Phase.STARTING))
 
 
-class ReplicaState(NamedTuple):
+class ReplicaState(Record):
     """Where a replica stands in the current attempt."""
 
     phase: Phase = Phase.PENDING
@@ -66,7 +67,7 @@ class ReplicaState(NamedTuple):
     waits: str = ""  # for what, until it starts, where its engine knows
 
 
-class Ending(NamedTuple):
+class Ending(Record):
     """What the run, or this attempt of it, is coming to, and why."""
 
     phase: Phase
@@ -75,7 +76,7 @@ class Ending(NamedTuple):
     at_seconds: float | None = None  # when what decided it happened; None if it stands whatever else is told
 
 
-class Revival(NamedTuple):
+class Revival(Record):
     """Some of the line that start again while the others live on: who, why, and which restart of its class it is."""
 
     replicas: tuple[ReplicaId, ...]
@@ -85,7 +86,7 @@ class Revival(NamedTuple):
     at_seconds: float  # when the cause fell
 
 
-class RunState(NamedTuple):
+class RunState(Record):
     """A run as the fold of its events."""
 
     phase: Phase = Phase.CREATED
@@ -150,20 +151,20 @@ class RunState(NamedTuple):
 
     def with_warning(self, warning: str) -> Self:
         """The same run with something to tell its user; told twice, it is one thing."""
-        return self._replace(warnings=tuple(dict.fromkeys((*self.warnings, warning))))
+        return self.replace(warnings=tuple(dict.fromkeys((*self.warnings, warning))))
 
     def with_helper(self, name: ReplicaId, now: ReplicaState) -> Self:
         """The same run with one helper changed."""
         if name == TENSORBOARD:
-            return self._replace(tensorboard=now)
-        return self._replace(helpers={**self.helpers, name: now})
+            return self.replace(tensorboard=now)
+        return self.replace(helpers={**self.helpers, name: now})
 
     def with_replica(self, name: ReplicaId, now: ReplicaState) -> Self:
         """The same run with one replica changed; the counts are kept, for thousands ask at every event."""
         before = self.replicas[name]
         ended = now.phase.is_final - before.phase.is_final
         waiting = (now.phase in _WAITING) - (before.phase in _WAITING)
-        return self._replace(
+        return self.replace(
             replicas={**self.replicas, name: now},
             left={**self.left, name.role: self.left[name.role] - ended} if ended else self.left,
             waiting=self.waiting + waiting,
@@ -175,7 +176,7 @@ class RunState(NamedTuple):
         for name, replica in replicas.items():
             left[name.role] += not replica.phase.is_final
         waiting = sum(replica.phase in _WAITING for replica in replicas.values())
-        return self._replace(replicas=replicas, left=left, waiting=waiting)
+        return self.replace(replicas=replicas, left=left, waiting=waiting)
 
 
 def is_past(state: RunState, event: Event) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.progress import LONGEST_BYTES, newest_first, read_piece
 
 
-class Counted(NamedTuple):
+class Counted(Record):
     """A step that a log says to have been taken, by one of its bytes; or an epoch, of one that knows no steps."""
 
     end: int

@@ -24,7 +24,7 @@ def show(state: RunState) -> tuple[RunState, tuple[Action, ...]]:
 
 def show_no_more(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
     """What the end of TensorBoard makes of a run: nothing, or a warning if nobody asked for that end."""
-    state = state._replace(tensorboard_address="")
+    state = state.replace(tensorboard_address="")
     if state.ending and not state.anyone_left:
         return state.with_helper(TENSORBOARD, judge(state.ending, event))
     if event.exit.ok:

@@ -52,7 +52,7 @@ def forgive(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bo
     workers = "one worker" if left == 1 else f"{left} workers"
     spent = f"its budget of restarts ({failure}: {budget_of(plan.restart, failure)}) has nothing left"
     warning = f"{name} fell ({describe_exit(exit_)}), and {spent}; the training goes on with {workers}"
-    return state._replace(forgiven=(*state.forgiven, name)).with_warning(warning)
+    return state.replace(forgiven=(*state.forgiven, name)).with_warning(warning)
 
 
 def follow(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None:
@@ -65,7 +65,7 @@ def follow(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None
         return None
     by_itself = gave_up(event.exit, plan.framework)
     how = (Phase.FAILED, "Consequence") if by_itself else (Phase.KILLED, "PeerFailed")
-    return state.with_replica(name, ended(event, *how))._replace(forgiven=(*state.forgiven, name))
+    return state.with_replica(name, ended(event, *how)).replace(forgiven=(*state.forgiven, name))
 
 
 def carry_on(plan: Plan, before: RunState, state: RunState) -> tuple[RunState, tuple[Action, ...]]:
@@ -82,7 +82,7 @@ def carry_on(plan: Plan, before: RunState, state: RunState) -> tuple[RunState, t
         for name, each in state.replicas.items()
     }
     forgiven = tuple(name for name in state.forgiven if name not in state.reviving)
-    state = state.with_replicas(begun)._replace(reviving=(), forgiven=forgiven, delay_seconds=None)
+    state = state.with_replicas(begun).replace(reviving=(), forgiven=forgiven, delay_seconds=None)
     return state, (*orders, Start(state.attempt, state.incarnations), _expect_return(plan, state))
 
 
@@ -124,7 +124,7 @@ def _bring_back(plan: Plan, state: RunState, event: ReplicaExited, failure: str)
     number = state.restarts.get(failure, 0) + 1
     cause = Cause(name, state.attempt, event.exit, failure, reason)
     revival = Revival(unit_of(plan, name), cause, number, budget_of(plan.restart, failure), event.at_seconds)
-    return state.with_replica(name, ended(event, Phase.FAILED, reason))._replace(
+    return state.with_replica(name, ended(event, Phase.FAILED, reason)).replace(
         reviving=tuple(dict.fromkeys((*state.reviving, *revival.replicas))),
         revivals=(*state.revivals, revival),
         forgiven=(*state.forgiven, name),

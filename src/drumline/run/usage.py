@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 
 
-class GpuUsage(NamedTuple):
+class GpuUsage(Record):
     """What it uses of the GPUs that it can see; None is not known."""
 
     share: float | None  # how busy it keeps them: 1.0 is all of the time, the mean over its devices
@@ -17,7 +16,7 @@ class GpuUsage(NamedTuple):
     is_whole: bool = False  # said of whole devices, since nobody can tell what is its own
 
 
-class Usage(NamedTuple):
+class Usage(Record):
     """One life up to a moment; seconds are those of the clock that never goes back, None is not known."""
 
     replica: ReplicaId

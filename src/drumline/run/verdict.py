@@ -56,7 +56,7 @@ def own_words(evidence: Evidence | None) -> str:
 def ending_when_asked(ending: Ending | None, at_seconds: float, reason: str = "Asked") -> Ending:
     """A run that has already succeeded stays a success; one that is failing or waiting is killed, not restarted."""
     if ending and ending.phase is Phase.FINISHED:
-        return ending._replace(at_seconds=None)
+        return ending.replace(at_seconds=None)
     if ending and ending.phase is Phase.KILLED:
         return ending
     if ending:

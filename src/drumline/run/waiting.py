@@ -21,7 +21,7 @@ def wait_for(state: RunState, event: ReplicaWaits) -> tuple[RunState, Late, Caus
     name, standing = event.replica, state.standing(event.replica)
     if standing is None or standing.phase not in _NOT_STARTED or name == TENSORBOARD:
         return state, (), None
-    now = standing._replace(reason=event.reason if event.message else "", waits=event.message)
+    now = standing.replace(reason=event.reason if event.message else "", waits=event.message)
     state = state.with_helper(name, now) if name.is_helper else state.with_replica(name, now)
     if not event.is_fatal or state.ending:
         return state, (), None

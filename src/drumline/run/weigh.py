@@ -59,17 +59,17 @@ def _in_vain(state: RunState, cause: Cause, reports: str) -> Cause | None:
         return None
     computing = [each.evidence for name, each in state.replicas.items() if name.role in COMPUTING]
     all_silent = all(each is not None and each.reports == "silent" for each in computing)
-    return cause._replace(failure="lost" if all_silent else _IN_VAIN[reports], reason="WaitedInVain")
+    return cause.replace(failure="lost" if all_silent else _IN_VAIN[reports], reason="WaitedInVain")
 
 
 def _with_cause(state: RunState, cause: Cause, better: Cause) -> RunState:
     replicas = dict(state.replicas)
     if cause.replica in replicas:
-        replicas[cause.replica] = replicas[cause.replica]._replace(reason="Consequence")
+        replicas[cause.replica] = replicas[cause.replica].replace(reason="Consequence")
     if better.replica in replicas:
-        replicas[better.replica] = replicas[better.replica]._replace(phase=Phase.FAILED, reason=better.reason)
-    ending = state.ending._replace(reason=better.reason, cause=better) if state.ending else None
-    return state._replace(ending=ending, replicas=replicas)
+        replicas[better.replica] = replicas[better.replica].replace(phase=Phase.FAILED, reason=better.reason)
+    ending = state.ending.replace(reason=better.reason, cause=better) if state.ending else None
+    return state.replace(ending=ending, replicas=replicas)
 
 
 def _who_raised(state: RunState, cause: Cause) -> Cause | None:

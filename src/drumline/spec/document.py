@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from drumline.errors import Problem, SpecError
+from drumline.record import Record
 from drumline.spec.lean import patterns_when_used
 from drumline.spec.syntax import ESCAPE, Position, explain_syntax
 from drumline.words import printable
@@ -37,7 +37,7 @@ _WORDS: dict[str, bool | None] = {
 Path = tuple[str | int, ...]
 
 
-class Scalar(NamedTuple):
+class Scalar(Record):
     """A single value: the text as typed, and whether it stood without quotes."""
 
     text: str
@@ -59,14 +59,14 @@ class Scalar(NamedTuple):
         return self.text
 
 
-class Sequence(NamedTuple):
+class Sequence(Record):
     """A list."""
 
     items: tuple[Node, ...]
     line: int
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """A key with its value."""
 
     key: str
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
     node: Node
 
 
-class Mapping(NamedTuple):
+class Mapping(Record):
     """Keys and values, in the order of the file; no key twice."""
 
     entries: tuple[Entry, ...]
@@ -84,7 +84,7 @@ class Mapping(NamedTuple):
 Node = Scalar | Sequence | Mapping
 
 
-class Repeat(NamedTuple):
+class Repeat(Record):
     """A key that stands a second time; only the first is in the tree."""
 
     path: Path
@@ -92,7 +92,7 @@ class Repeat(NamedTuple):
     first_line: int
 
 
-class Document(NamedTuple):
+class Document(Record):
     """A file as it was read."""
 
     root: Node

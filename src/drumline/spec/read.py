@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from drumline.errors import Problem, SpecError
+from drumline.record import Record
 from drumline.spec import document
 from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence, is_null
@@ -33,7 +34,7 @@ _BAD: Final = object()
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
-class Reading(NamedTuple):
+class Reading(Record):
     """A spec as read, what was wrong with it, and where each of its values stands."""
 
     spec: Spec
@@ -61,8 +62,8 @@ class Reading(NamedTuple):
 
 def read_spec(data: bytes, source: str) -> Reading:
     """Read a spec; raise SpecError only for what is no YAML document, or has more problems than anybody reads."""
-    root, repeats = document.parse(data, source)
-    return read_tree(root, source, repeats)
+    parsed = document.parse(data, source)
+    return read_tree(parsed.root, source, parsed.repeats)
 
 
 def read_tree(root: Node, source: str, repeats: Iterable[document.Repeat] = ()) -> Reading:
@@ -77,8 +78,8 @@ def read_as(
     """Read a tree as a block of any kind: what it says, if it is one, its problems, its lines, and what is bad."""
     walk = _Walk(source)
     walk.lines[()] = root.line
-    for path, line, first_line in repeats:
-        walk.complain(line, path, f"stands here a second time; first in line {first_line}")
+    for each in repeats:
+        walk.complain(each.line, each.path, f"stands here a second time; first in line {each.first_line}")
     read = walk.read_block(_info(block), root, ())
     found = None if read is _BAD else cast("AnyBlock", read)
     return found, tuple(walk.problems), walk.lines, frozenset(walk.bad)
@@ -141,7 +142,8 @@ class _Walk:
             value = self.read(fields[block.short].type, node, path)
             return _BAD if value is _BAD else block(**{fields[block.short].name: value})
         values: dict[str, object] = {}
-        for key, line, child in node.entries:
+        for entry in node.entries:
+            key, line, child = entry.key, entry.line, entry.node
             if key not in fields:
                 if not (not path and key.startswith("x-")):  # room for anchors, as in compose files
                     self.refuse_key(kind, key, line, path)
@@ -181,7 +183,8 @@ class _Walk:
         values: dict[str, object] = {}
         names = unwrap(kind.key_type)
         pattern = cast("inspect.StrType", names.type).pattern or ""
-        for key, line, child in node.entries:
+        for entry in node.entries:
+            key, line, child = entry.key, entry.line, entry.node
             self.lines[(*path, key)] = line
             if pattern and not re.fullmatch(pattern, key):
                 self.complain(line, (*path, key), f"is not {names.words}")
@@ -205,13 +208,14 @@ class _Walk:
                 items = [self.read_anything(item, (*path, index)) for index, item in enumerate(node.items)]
                 return _BAD if any(item is _BAD for item in items) else items
             case document.Mapping():
-                for key, line, _ in node.entries:
-                    self.lines[(*path, key)] = line
-                entries = {key: self.read_anything(child, (*path, key)) for key, _, child in node.entries}
+                for each in node.entries:
+                    self.lines[(*path, each.key)] = each.line
+                entries = {each.key: self.read_anything(each.node, (*path, each.key)) for each in node.entries}
                 return _BAD if any(item is _BAD for item in entries.values()) else entries
 
     def read_scalar(self, annotated: inspect.Type, node: Scalar, path: Path) -> object:
-        kind, words, parse = unwrap(annotated)
+        unwrapped = unwrap(annotated)
+        kind, words, parse = unwrapped.type, unwrapped.words, unwrapped.parse
         value = node.value
         if parse and value is not None:
             try:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from drumline.errors import Problem
+from drumline.record import Record
 from drumline.spec.document import Path
 from drumline.spec.words import spell
 from drumline.words import printable
 
 
-class Spot(NamedTuple):
+class Spot(Record):
     """A place in a dialect's file: its line, and its path in the words of the dialect."""
 
     source: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from drumline.record import Record
 
 ESCAPE = r"a `\` in double quotes that begins no known escape; use single quotes"
 
@@ -26,7 +27,7 @@ _MEANINGS = (
 )
 
 
-class Position(NamedTuple):
+class Position(Record):
     """A place in a text; both numbers begin at 0."""
 
     line: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from drumline.record import Record
 from drumline.spec import document
 from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence
@@ -23,7 +24,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
-class Kind(NamedTuple):
+class Kind(Record):
     """A type without its wrapping: what it is, the words for what it expects, how to read it where it says so."""
 
     type: inspect.Type
@@ -53,9 +54,10 @@ def short_type(kind: inspect.StructType) -> inspect.Type | None:
 
 def describe(kind: inspect.Type, value: float = -math.inf) -> str:
     """Say what is expected: `a whole number of at least 1`; of a value that is too large, how large it may be."""
-    kind, words, _ = unwrap(kind)
-    if words:
-        return words
+    unwrapped = unwrap(kind)
+    kind = unwrapped.type
+    if unwrapped.words:
+        return unwrapped.words
     match kind:
         case inspect.IntType():
             return f"a whole number{_bounds(kind, value)}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+
+from drumline.record import Record
 
 
-class Moment(NamedTuple):
+class Moment(Record):
     """A point in time: UTC seconds; seconds since a boot; which boot that was."""
 
     at: float

@@ -7,18 +7,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.runtime.private import make_folder, open_file, read_regular
 from drumline.store.home import JOURNAL, LAUNCH, LOCK, PLAN, RUNS, check_home, check_run, run_ids
 
 _LARGEST_PLAN = 1 << 28  # bytes; far more than thousands of replicas take
 
 
-class RunFolder(NamedTuple):
+class RunFolder(Record):
     """Everything that a run leaves on this machine."""
 
     path: Path

@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import starmap
+from typing import TYPE_CHECKING, TypeVar
+
+from drumline.record import Record, field_names, to_dict
 
 try:
     import sqlite3
@@ -28,7 +31,7 @@ PATIENCE_SECONDS = 1.0  # for whoever else writes at this moment
 T = TypeVar("T")
 
 
-class Summary(NamedTuple):
+class Summary(Record):
     """A run in one row: what follows from its plan, its launch and its journal alone."""
 
     id: str
@@ -67,6 +70,9 @@ class Summary(NamedTuple):
         return {role: int(number) for role, _, number in (part.partition("=") for part in self.roles.split())}
 
 
+_COLUMNS = field_names(Summary)
+
+
 class UnusableIndexError(Exception):
     """The index cannot be used now; the folders can."""
 
@@ -84,13 +90,16 @@ class Index:
     def rows(self, directory: str | None = None) -> Iterator[Summary]:
         """Every row, or those of one project; the newest first."""
         where, values = ("", ()) if directory is None else ("WHERE directory = ?", (directory,))
-        query = f"SELECT {', '.join(Summary._fields)} FROM runs {where} ORDER BY number DESC, id DESC"
-        return map(Summary._make, self._connection.execute(query, values))
+        query = f"SELECT {', '.join(_COLUMNS)} FROM runs {where} ORDER BY number DESC, id DESC"
+        return starmap(Summary, self._connection.execute(query, values))
 
     def put(self, summaries: Iterable[Summary]) -> None:
         """Write rows, over older ones; what cannot be written now is left to the next who needs it."""
-        marks = ", ".join("?" * len(Summary._fields))
-        self._change(f"INSERT OR REPLACE INTO runs ({', '.join(Summary._fields)}) VALUES ({marks})", summaries)
+        marks = ", ".join("?" * len(_COLUMNS))
+        self._change(
+            f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",
+            (tuple(to_dict(each).values()) for each in summaries),
+        )
 
     def forget(self, runs: Iterable[str]) -> None:
         """Remove the rows of these runs."""
@@ -164,7 +173,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         if _version(connection) == VERSION:
             return
         connection.execute("DROP TABLE IF EXISTS runs")
-        connection.execute(f"CREATE TABLE runs ({', '.join(Summary._fields)}, PRIMARY KEY (id))")
+        connection.execute(f"CREATE TABLE runs ({', '.join(_COLUMNS)}, PRIMARY KEY (id))")
         connection.execute("CREATE INDEX runs_of_project ON runs (directory, number)")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 

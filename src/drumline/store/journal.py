@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.errors import EngineError
+from drumline.record import Record
 from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import Event
 from drumline.runtime.private import open_file, open_regular
@@ -18,7 +19,7 @@ _MOST_BYTES = 1 << 28  # that are read at once; an event takes some hundred
 _LATEST = 1e11  # a time beyond this is damage
 
 
-class Record(NamedTuple):
+class Entry(Record):
     """An event, when it was written down (UTC), and the same by the clock that never goes back."""
 
     at: float
@@ -64,7 +65,7 @@ class Journal:
 
         Raise OSError if they cannot be; they then go before the next ones. There is never half a line.
         """
-        records = [Record(self._wall(), self._since_boot(), self.boot, event) for event in events]
+        records = [Entry(self._wall(), self._since_boot(), self.boot, event) for event in events]
         lines = (f"{json.dumps(_to_data(record), ensure_ascii=False)}\n" for record in records)
         self._unwritten += "".join(lines).encode("utf-8", "backslashreplace")
         written = 0
@@ -91,12 +92,12 @@ class Journal:
                 self._reserved = self._size + length
 
 
-def read_journal(path: Path) -> Iterator[Record]:
+def read_journal(path: Path) -> Iterator[Entry]:
     """Read what happened so far; nothing for a run that has no journal, and no line that is not whole."""
     yield from read_records(path, 0)[0]
 
 
-def read_records(path: Path, offset: int) -> tuple[list[Record], int]:
+def read_records(path: Path, offset: int) -> tuple[list[Entry], int]:
     """Read the whole records from an offset on, and return where to go on; raise EngineError if that may not be."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
@@ -115,7 +116,7 @@ def read_records(path: Path, offset: int) -> tuple[list[Record], int]:
     return records, offset + whole
 
 
-def _parse(line: bytes) -> Record | None:
+def _parse(line: bytes) -> Entry | None:
     try:
         data: dict[str, Any] = json.loads(line)
         if data.pop("v") != VERSION:
@@ -123,12 +124,12 @@ def _parse(line: bytes) -> Record | None:
         at, since_boot, boot = float(data.pop("at")), float(data.pop("up")), data.pop("boot")
         if not (abs(at) < _LATEST and abs(since_boot) < _LATEST and isinstance(boot, str) and boot.isascii()):
             return None
-        return Record(at, since_boot, boot, event_from_data(data))
+        return Entry(at, since_boot, boot, event_from_data(data, tolerant=True))
     except (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _to_data(record: Record) -> dict[str, object]:
+def _to_data(record: Entry) -> dict[str, object]:
     return {
         "v": VERSION,
         "at": round(record.at, 3),

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.traces import LOG, MARK_FORMAT, MARKS
 from drumline.runtime.private import open_regular
 
@@ -25,7 +25,7 @@ _MOST_MARKS = 1 << 22  # that are read at once; the supervisor writes ten a seco
 _LATEST = 1e11  # a time beyond this is damage
 
 
-class Block(NamedTuple):
+class Block(Record):
     """Whole lines that were written by one moment."""
 
     at: float

@@ -12,8 +12,8 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.runtime.private import open_file, open_regular, read_regular, write_file
 
 MOST_SAMPLES = 1024
@@ -26,7 +26,7 @@ _NONE = -1
 _LATEST = 1e11  # a time beyond this is damage
 
 
-class Sample(NamedTuple):
+class Sample(Record):
     """What was used in the `seconds` before `at` (UTC); memory is the most of that time. None is not known."""
 
     at: float
@@ -99,7 +99,7 @@ def thin(samples: Sequence[Sample], most: int) -> list[Sample]:
 def _merge(one: Sample, other: Sample) -> Sample:
     """Two neighbours as one: times add up, shares are averaged, of memory the peak stays."""
     seconds = one.seconds + other.seconds
-    return other._replace(
+    return other.replace(
         seconds=seconds,
         cpu_seconds=one.cpu_seconds + other.cpu_seconds,
         memory_bytes=_most(one.memory_bytes, other.memory_bytes),

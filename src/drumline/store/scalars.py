@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.scalars import Scalar, read_scalars
 from drumline.runtime.private import open_regular
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"events\.out\.tfevents\.(?P<at>\d{10})\.(?P<host>.*?)(?:\.(?
 _APART = re.compile(r"(?i)(?:val|valid|validation|eval|evaluation|evaluator|test|testing)(?:[_-].*)?|eval_.*")
 
 
-class EventFile(NamedTuple):
+class EventFile(Record):
     """One file of events."""
 
     path: str

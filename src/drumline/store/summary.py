@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.run.codec import event_to_data
 from drumline.run.event import Cause, ReplicaStarted
 from drumline.run.failure import describe_end
@@ -20,15 +20,15 @@ from drumline.run.waiting import describe_waits
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.index import Summary, UnusableIndexError, clean_text, spell_directory, stamp_of, use_index
-from drumline.store.journal import Record, read_records
+from drumline.store.journal import Entry, read_records
 from drumline.store.launch import read_facts
 
 
-class History(NamedTuple):
+class History(Record):
     """What a run was to be, what happened, and what it has come to."""
 
     plan: Plan
-    records: list[Record]
+    records: list[Entry]
     state: RunState
     started: Moment | None
     finished: Moment | None
@@ -53,7 +53,7 @@ def read_history(folder: RunFolder) -> History:
     return History(plan, records, state, started, finished)
 
 
-def moment_of(record: Record) -> Moment:
+def moment_of(record: Entry) -> Moment:
     """When a record was written."""
     return Moment(record.at, record.since_boot, record.boot)
 
@@ -61,12 +61,13 @@ def moment_of(record: Record) -> Moment:
 def summarise(folder: RunFolder) -> Summary:
     """Read a run's folder into a row; raise DrumlineError if it cannot be read."""
     size, changed = stamp_of(folder.journal_file)  # first: what is written in the meantime makes the row an old one
-    return summarise_history(folder, read_history(folder))._replace(journal_bytes=size, journal_changed_ns=changed)
+    return summarise_history(folder, read_history(folder)).replace(journal_bytes=size, journal_changed_ns=changed)
 
 
 def summarise_history(folder: RunFolder, history: History) -> Summary:
     """Make a row, without its stamp, of what was read already."""
-    plan, records, state, started, finished = history
+    plan, records, state = history.plan, history.records, history.state
+    started, finished = history.started, history.finished
     facts = read_facts(folder)
     ending = state.ending if state.phase.is_final else None
     stalled, stalled_at = _stall(records, state)
@@ -98,7 +99,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
     )
 
 
-def _stall(records: Sequence[Record], state: RunState) -> tuple[str, float | None]:
+def _stall(records: Sequence[Entry], state: RunState) -> tuple[str, float | None]:
     """Return the event of a run that takes no steps, as JSON, and when it took the last one."""
     told = next((record for record in reversed(records) if record.event is state.stalled), None)
     if state.stalled is None or state.ending or told is None:

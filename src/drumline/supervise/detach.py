@@ -7,11 +7,13 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from drumline.errors import EngineError, InputError, NotFoundError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
+from drumline.record import Record
+from drumline.run.codec import event_to_data
 from drumline.supervise.spare import Spare
 
 if TYPE_CHECKING:  # who launches waits for neither
@@ -50,14 +52,14 @@ def take_up(
     """
     path = str(folder.path.absolute())
     with held_interrupts():
-        order = {"run": path, "asked": None if asked is None else [type(asked).__name__, *asked]}
+        order = {"run": path, "asked": None if asked is None else event_to_data(asked)}
         word = (spare or Spare()).order(json.dumps(order))
     if word not in ("ok", "busy", "refused"):
         raise _not_started(path, word)
     return word == "ok"
 
 
-class Begun(NamedTuple):
+class Begun(Record):
     """A run that a supervisor has made, in this folder; what is short all the same, and what else is to be said."""
 
     run: str

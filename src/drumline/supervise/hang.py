@@ -136,7 +136,7 @@ class HangWatch:
     def _reports(self, pulses: Iterable[Pulse]) -> list[int]:
         changed = []
         for pulse in pulses:
-            path = self._run_dir / trace_dir(*pulse[:3]) / REPORT
+            path = self._run_dir / trace_dir(pulse.replica, pulse.attempt, pulse.incarnation) / REPORT
             with suppress(OSError):
                 changed.append(os.stat(path).st_mtime_ns)  # noqa: PTH116
         return changed
@@ -156,7 +156,8 @@ def take_stacks(
         found = read_activities(run_dir, action, stopped)
         # Who has given up on the others before anybody could look at it shows no stack either, and is not to blame.
         seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
-        tell(StacksTaken(action.attempt, *find_culprit(seen)))
+        blame = find_culprit(seen)
+        tell(StacksTaken(action.attempt, blame.replica, blame.message))
 
     engine.stacks(action.replicas, action.attempt, gently=False, then=conclude, incarnations=action.incarnations)
 

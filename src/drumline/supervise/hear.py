@@ -32,4 +32,4 @@ class Listener:
         log = self._folder / trace_dir(event.replica, event.attempt, event.incarnation) / LOG
         places = dict(zip(addresses, (replica.id for replica in self._plan.replicas), strict=False))
         peers = Peers(event.replica, self._ranks, places, self._plan.chief)
-        return event._replace(evidence=read_evidence(read_end(log, TAIL_BYTES)[0], peers))
+        return event.replace(evidence=read_evidence(read_end(log, TAIL_BYTES)[0], peers))

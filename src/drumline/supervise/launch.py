@@ -31,7 +31,8 @@ def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tupl
     """Make a run of a plan; interrupts are to be held, since there is a run now that nobody looks after yet."""
     folder = create_folder(site.home)
     plan = plan_as(folder.id)
-    write_launch(folder, plan, spec=spec, directory=site.directory, at=time.time(), python=site.python)
+    python = (site.python.path, site.python.reason) if site.python else None
+    write_launch(folder, plan, spec=spec, directory=site.directory, at=time.time(), python=python)
     return folder, plan
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
@@ -14,6 +14,7 @@ from drumline.errors import DrumlineError, EngineError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.renumber import renumbered
 from drumline.plan.types import Plan
+from drumline.run.codec import event_from_data
 from drumline.run.event import ResumeRequested, StopRequested
 from drumline.store.folder import RunFolder
 from drumline.supervise.launch import check_launchable, make_run
@@ -52,8 +53,5 @@ def _make(plan: Plan, spec: bytes, directory: Path) -> tuple[Engine, RunFolder, 
     return engine, folder, shortages
 
 
-def _asked(data: list[Any] | None) -> StopRequested | ResumeRequested | None:
-    if data is None:
-        return None
-    name, *fields = data
-    return ResumeRequested(*fields) if name == ResumeRequested.__name__ else StopRequested(*fields)
+def _asked(data: dict[str, Any] | None) -> StopRequested | ResumeRequested | None:
+    return None if data is None else cast("StopRequested | ResumeRequested", event_from_data(data))

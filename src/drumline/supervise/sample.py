@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.protocol import Engine
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.run.traces import METRICS, trace_dir
 from drumline.run.usage import GpuUsage, Usage
 from drumline.store.metrics import Sample, append_sample, read_samples
@@ -24,7 +24,7 @@ _PAUSES_UNWATCHED = 200
 _SHORTEST_SECONDS = 0.01  # less is no sample, but an end that was written down before
 
 
-class _Written(NamedTuple):
+class _Written(Record):
     """How much of a life is on disk."""
 
     seconds: float

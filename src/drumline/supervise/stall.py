@@ -16,7 +16,7 @@ from pathlib import Path
 from drumline.engine.protocol import Engine, Tell
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import TakeStacks
-from drumline.run.culprit import Doing, find_culprit
+from drumline.run.culprit import Blame, Doing, find_culprit
 from drumline.run.event import LineHung, StepsResumed, StepsStalled
 from drumline.run.progress import Progress, read_progress
 from drumline.run.stall import Gaps, is_stalled, with_step
@@ -122,9 +122,9 @@ class StallWatch:
         stopped = {pulse.replica for pulse in self._engine.pulses() if pulse.is_stopped}
         found = read_activities(self._run_dir, stacks, stopped)
         known = any(each.doing is not Doing.UNKNOWN for each in found.values())
-        replica, message = find_culprit(found) if known else (None, "")
+        blame = find_culprit(found) if known else Blame(None, "")
         lasted = round(self._clock() - gaps.at_seconds, 3)
-        self._tell(StepsStalled(stacks.attempt, gaps.step, gaps.at_seconds, lasted, replica, message))
+        self._tell(StepsStalled(stacks.attempt, gaps.step, gaps.at_seconds, lasted, blame.replica, blame.message))
 
     def _reads_step(self, state: RunState, now: float) -> bool:
         """Read what has grown; return whether a replica is at another step than before."""

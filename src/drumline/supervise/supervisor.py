@@ -36,7 +36,7 @@ from drumline.run.event import (
 from drumline.run.machine import step
 from drumline.run.restart import name_cause
 from drumline.run.state import Ending, Phase, RunState
-from drumline.store.journal import Journal, Record
+from drumline.store.journal import Entry, Journal
 
 if TYPE_CHECKING:
     from drumline.supervise.hear import Listener
@@ -53,7 +53,7 @@ class Supervisor:
         plan: Plan,
         engine: Engine,
         journal: Journal,
-        history: Iterable[Record],
+        history: Iterable[Entry],
         loop: Loop,
         folder: Path | None = None,
     ) -> None:
@@ -245,13 +245,13 @@ def _about(seconds: float) -> float:
     return round(seconds * random.uniform(0.5, 1.5), 3)
 
 
-def _last_life(history: Sequence[Record]) -> Sequence[Record]:
+def _last_life(history: Sequence[Entry]) -> Sequence[Entry]:
     """What happened since the run was accepted, or resumed for the last time."""
     resumed = (number for number, record in enumerate(history) if isinstance(record.event, ResumeRequested))
     return history[max(resumed, default=0) :]
 
 
-def _seconds_lived(history: Sequence[Record], boot: str, now: float) -> float:
+def _seconds_lived(history: Sequence[Entry], boot: str, now: float) -> float:
     """How long a run has gone on by now; between two boots it did not."""
     lived = 0.0
     for _, records in groupby(history, key=lambda record: record.boot):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.plan.types import Plan, ReplicaId
+from drumline.record import Record
 from drumline.run.event import Cause, ReplicaExited, ReplicaStarted
 from drumline.run.evidence import TAIL_BYTES, closing
 from drumline.run.exception import find_raised, is_noise, lines_of, trim
@@ -17,7 +17,7 @@ from drumline.run.state import Phase, RunState
 from drumline.run.traces import ERROR, LOG, trace_dir
 from drumline.runtime.errors import Error, read_error
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Record
+from drumline.store.journal import Entry
 from drumline.store.launch import read_facts, read_python
 from drumline.store.logs import read_end
 from drumline.view.standing import Standing
@@ -25,7 +25,7 @@ from drumline.view.standing import Standing
 _LAST_LINES = 8  # of a log without a traceback
 
 
-class Followers(NamedTuple):
+class Followers(Record):
     """Who fell after it, and what they said."""
 
     replicas: tuple[ReplicaId, ...]
@@ -33,7 +33,7 @@ class Followers(NamedTuple):
     is_own: bool = False  # they failed themselves, and not because of it
 
 
-class Card(NamedTuple):
+class Card(Record):
     """The cause of a run's failure with all that helps to understand it."""
 
     cause: Cause
@@ -53,7 +53,7 @@ class Card(NamedTuple):
 def make_card(
     folder: RunFolder,
     plan: Plan,
-    records: Sequence[Record],
+    records: Sequence[Entry],
     state: RunState,
     standings: Mapping[ReplicaId, Standing],
 ) -> Card | None:
@@ -77,7 +77,7 @@ def make_card(
     traces = folder.path / trace_dir(name, cause.attempt, own.incarnation if own else 0)
     lines, is_traceback = _excerpt(traces, has_failed=cause.exit.seen or bool(cause.said))
     followed, stopped = _others(state, name)
-    return card._replace(
+    return card.replace(
         started_at=_started(records, cause, name),
         lines=lines,
         is_traceback=is_traceback,
@@ -100,7 +100,7 @@ def _python(folder: RunFolder, plan: Plan, name: ReplicaId) -> tuple[str, str] |
     return None if names_one else python_of_launch(folder, plan)
 
 
-def _moment(records: Sequence[Record], state: RunState, cause: Cause) -> float | None:
+def _moment(records: Sequence[Entry], state: RunState, cause: Cause) -> float | None:
     """When it fell, by its keeper's clock; or when the run was over, if nobody's end decided that."""
     ends = [
         (record.event.at_seconds, record)
@@ -116,11 +116,11 @@ def _moment(records: Sequence[Record], state: RunState, cause: Cause) -> float |
     return records[-1].at if records else None
 
 
-def _is_end_of(record: Record, cause: Cause) -> bool:
+def _is_end_of(record: Entry, cause: Cause) -> bool:
     return isinstance(record.event, ReplicaExited) and record.event.replica == cause.replica
 
 
-def _started(records: Sequence[Record], cause: Cause, name: ReplicaId) -> float | None:
+def _started(records: Sequence[Entry], cause: Cause, name: ReplicaId) -> float | None:
     return next(
         (
             record.at

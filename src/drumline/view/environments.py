@@ -6,12 +6,12 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.runtime.environment import MARK, is_ready, kept, last_used, take_lock
 
 
-class EnvironmentRow(NamedTuple):
+class EnvironmentRow(Record):
     """One environment: what it is made of, and who wants it."""
 
     name: str

@@ -6,9 +6,9 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
+from drumline.record import Record
 from drumline.run.event import (
     Cause,
     Event,
@@ -29,13 +29,13 @@ from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
 from drumline.run.unit import describe_revival
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Record, read_records
+from drumline.store.journal import Entry, read_records
 from drumline.store.logs import LogReader
 from drumline.view.life import Life
 from drumline.words import bulk, count, printable, span
 
 
-class Lines(NamedTuple):
+class Lines(Record):
     """Whole lines of one replica's log that were written by one moment; or what drumline says of the run itself."""
 
     at: float
@@ -47,7 +47,7 @@ class Lines(NamedTuple):
     is_from_log: bool = True
 
 
-class Change(NamedTuple):
+class Change(Record):
     """A run or a replica has come into another state."""
 
     at: float
@@ -124,7 +124,7 @@ class Feed:
         since: int = 0,
     ) -> None:
         self.plan = folder.plan()
-        self._without_restart = self.plan._replace(restart=Restart())
+        self._without_restart = self.plan.replace(restart=Restart())
         self.state = RunState()
         self._folder = folder
         self._replicas = replicas
@@ -151,7 +151,7 @@ class Feed:
         stalled = self.state.stalled
         if stalled is None or self.state.ending:
             return None
-        return stalled._replace(seconds=max(stalled.seconds, now - self._stalled_at))
+        return stalled.replace(seconds=max(stalled.seconds, now - self._stalled_at))
 
     def poll(self, now: float) -> list[Item]:
         """Return what happened since the last time, in order; call again until nothing comes."""
@@ -188,7 +188,7 @@ class Feed:
             if attempt == self.state.attempt and log.started and log.ended is None and not replica.is_helper
         }
 
-    def _changes(self, record: Record, at: float) -> list[Item]:
+    def _changes(self, record: Entry, at: float) -> list[Item]:
         before, event = self.state, record.event
         self.state, _ = step(self.plan, before, event)
         after = self.state

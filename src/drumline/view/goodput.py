@@ -8,9 +8,9 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 from drumline.run.event import Event, FirstStepTaken, ReplicaStarted, StepsResumed, StepsStalled
 from drumline.run.goodput import (
     Goodput,
@@ -32,7 +32,7 @@ from drumline.runtime.private import open_regular
 from drumline.runtime.progress import RECENT_SECONDS, read_report
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Record
+from drumline.store.journal import Entry
 from drumline.store.logs import MARK, read_end, written_by
 from drumline.store.summary import History, moment_of
 from drumline.view.sight import leaders
@@ -48,7 +48,7 @@ _EVALUATES = re.compile(rb"(?i)\b(?:val|valid|validat\w*|eval|evaluat\w*|test|te
 _SAVES = re.compile(rb"(?i)\b(?:sav(?:e|ed|ing)|checkpoint\w*|ckpt\w*|export\w*)(?:\b|_)")
 
 
-class _Life(NamedTuple):
+class _Life(Record):
     """One life of the replica whose steps count: its traces, when it began on the wall and in the run's life."""
 
     folder: Path
@@ -74,16 +74,16 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
         if steps:
             break
     for key in noticed.keys() - steps.keys():  # it took steps, and left only the first to be seen
-        first = noticed[key]._replace(step=None)
+        first = noticed[key].replace(step=None)
         steps[key] = Steps(first, first, is_known=False)
     for key, lapse in _stalls(happenings):
         own = steps.get(key)
         if own and all(each.end <= lapse.start or each.start >= lapse.end for each in own.lapses):
-            steps[key] = own._replace(lapses=(*own.lapses, lapse))
+            steps[key] = own.replace(lapses=(*own.lapses, lapse))
     return account(timeline, steps)
 
 
-def _happenings(records: Sequence[Record]) -> list[Happening]:
+def _happenings(records: Sequence[Entry]) -> list[Happening]:
     """The journal by the clock of the run's own life, which begins with it and never goes back."""
     passed, found = 0.0, []
     for before, record in zip((records[0], *records[:-1]), records, strict=True):
@@ -95,20 +95,21 @@ def _happenings(records: Sequence[Record]) -> list[Happening]:
 def _stalls(happenings: Sequence[Happening]) -> Iterator[tuple[Key, Lapse]]:
     """The times without a step that were recorded and are over, by attempt."""
     stalled: StepsStalled | None = None
-    for at, since_boot, event in happenings:
+    for each in happenings:
+        event = each.event
         if isinstance(event, StepsStalled):
             stalled = event
         elif isinstance(event, StepsResumed) and stalled and stalled.attempt == event.attempt:
-            end = at - max(0.0, since_boot - event.at_seconds)
+            end = each.at - max(0.0, each.since_boot - event.at_seconds)
             yield (event.attempt, 0), Lapse("idle", end - (event.at_seconds - stalled.at_seconds), end)
 
 
 def _noticed(happenings: Sequence[Happening]) -> dict[Key, Point]:
     """The first step of each attempt, as far as its supervisor noticed one."""
     return {
-        (event.attempt, 0): Point(at - max(0.0, since_boot - event.at_seconds), event.step)
-        for at, since_boot, event in happenings
-        if isinstance(event, FirstStepTaken)
+        (each.event.attempt, 0): Point(each.at - max(0.0, each.since_boot - each.event.at_seconds), each.event.step)
+        for each in happenings
+        if isinstance(each.event, FirstStepTaken)
     }
 
 
@@ -116,7 +117,7 @@ def _steps_of(
     folder: RunFolder,
     replica: ReplicaId,
     timeline: Timeline,
-    records: Sequence[Record],
+    records: Sequence[Entry],
     happenings: Sequence[Happening],
     noticed: Mapping[Key, Point],
 ) -> dict[Key, Steps]:
@@ -136,7 +137,7 @@ def _steps_of(
 
 
 def _life(
-    folder: RunFolder, replica: ReplicaId, stretch: Stretch, records: Sequence[Record], happenings: Sequence[Happening]
+    folder: RunFolder, replica: ReplicaId, stretch: Stretch, records: Sequence[Entry], happenings: Sequence[Happening]
 ) -> _Life | None:
     own = (replica, *stretch.key)
 

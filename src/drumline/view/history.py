@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.id import Target
 from drumline.run.traces import METRICS
 from drumline.store.clock import Moment
@@ -17,14 +17,14 @@ from drumline.view.runs import RunRow, make_row
 Value = Callable[[Sample], float | None]
 
 
-class ReplicaUse(NamedTuple):
+class ReplicaUse(Record):
     """A replica, and every sample of all its lives in the order of time."""
 
     id: str
     samples: tuple[Sample, ...]
 
 
-class RunUse(NamedTuple):
+class RunUse(Record):
     """A run, from when to when it was sampled, and its replicas."""
 
     run: RunRow
@@ -33,7 +33,7 @@ class RunUse(NamedTuple):
     replicas: tuple[ReplicaUse, ...]
 
 
-class Extent(NamedTuple):
+class Extent(Record):
     """The least, the mean over time and the most of a value."""
 
     least: float
@@ -49,7 +49,8 @@ def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
         lives = [
             life for attempt in range(history.state.attempt + 1) for life in lives_of(folder.path, replica, attempt)
         ]
-        samples = sorted(sample for life in lives for sample in read_samples(life / METRICS))
+        samples = [sample for life in lives for sample in read_samples(life / METRICS)]
+        samples.sort(key=lambda sample: sample.at)
         replicas.append(ReplicaUse(f"{folder.id}.{replica}", tuple(samples)))
     every = [sample for replica in replicas for sample in replica.samples]
     return RunUse(

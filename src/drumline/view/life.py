@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import count, takewhile
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 from drumline.run.traces import trace_dir
 
 
-class Life(NamedTuple):
+class Life(Record):
     """Where it left its traces, and when it began and ended."""
 
     folder: Path

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from drumline.plan.command import format_argv
 from drumline.plan.types import ROLES, Plan, Replica
+from drumline.record import Record
 from drumline.words import count, listed
 
 
-class LineRow(NamedTuple):
+class LineRow(Record):
     """One or several replicas of a role that run the same with the same claims."""
 
     replicas: str

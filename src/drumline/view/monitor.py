@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.id import Target
 from drumline.run.state import Phase
 from drumline.run.traces import METRICS, trace_dir
@@ -16,7 +16,7 @@ from drumline.store.summary import read_history, summarise_history
 from drumline.view.runs import RunRow, make_row
 
 
-class UsageRow(NamedTuple):
+class UsageRow(Record):
     """A replica, or a whole run, and what it used at the last look; nothing if it does not run or nobody looked."""
 
     id: str
@@ -24,7 +24,7 @@ class UsageRow(NamedTuple):
     used: Sample | None
 
 
-class MonitoredRun(NamedTuple):
+class MonitoredRun(Record):
     """A run as it stands, its replicas in the order of the line, and their sum if there are several."""
 
     run: RunRow
@@ -91,7 +91,7 @@ def _add_gpus(together: Sample, gpus: Sequence[Sample]) -> Sample:
     sizes = [(sample.gpu_memory_total_bytes or 0) / sample.gpu_devices.bit_count() for sample in gpus]
     shares = [sample.gpu_share * sample.gpu_devices.bit_count() for sample in gpus if sample.gpu_share is not None]
     memory = [sample.gpu_memory_bytes for sample in gpus if sample.gpu_memory_bytes is not None]
-    return together._replace(
+    return together.replace(
         gpu_share=min(1.0, sum(shares) / count) if len(shares) == len(gpus) else None,
         gpu_memory_bytes=sum(memory) if len(memory) == len(gpus) else None,
         gpu_memory_total_bytes=round(count * sum(sizes) / len(sizes)),

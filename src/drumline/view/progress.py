@@ -42,7 +42,7 @@ def read_standings(
             found[name] = _with_written(found[name], written, at)
     ages = {name: now - life.started_at for name, life in lives.items() if life.ended_at is None}
     for name in find_behind(found, ages):
-        found[name] = found[name]._replace(is_behind=True)
+        found[name] = found[name].replace(is_behind=True)
     return found
 
 
@@ -97,7 +97,7 @@ def _measure(report: Report) -> tuple[Pace | None, float]:
     moments = ((report.at_seconds, report.step), (report.since_seconds, report.since_step))
     pace = pace_of(moments)
     # It says something at each step, so far as anybody knows.
-    return pace and pace._replace(every_seconds=1 / pace.rate), report.at_seconds
+    return pace and pace.replace(every_seconds=1 / pace.rate), report.at_seconds
 
 
 def _clock(folder: Path, progress: Progress) -> tuple[Pace | None, float | None]:
@@ -118,11 +118,11 @@ def _timed(standing: Standing, pace: Pace | None, silence: float) -> Standing:
     usual = max(pace.every_seconds if pace else 0.0, 1 / rate if rate else 0.0)
     if silence > max(_SILENT_SECONDS, 3 * usual):
         return standing
-    timed = progress._replace(rate=rate)
+    timed = progress.replace(rate=rate)
     eta, steps_eta = timed.eta_seconds, timed.steps_eta_seconds
     if pace and progress.step is None and progress.epoch and progress.epochs:
         eta = (progress.epochs - progress.epoch) / pace.rate
-    return standing._replace(
+    return standing.replace(
         pace=pace,
         steps_per_second=rate,
         eta_seconds=_left(eta, silence),
@@ -141,7 +141,7 @@ def _with_written(standing: Standing, written: Progress, at: float) -> Standing:
     if standing.progress == UNKNOWN:
         return Standing(written, at)
     if standing.progress.loss is None:
-        return standing._replace(progress=standing.progress._replace(loss=written.loss))
+        return standing.replace(progress=standing.progress.replace(loss=written.loss))
     return standing
 
 

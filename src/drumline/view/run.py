@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
+from drumline.record import Record
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.goodput import Goodput
 from drumline.run.state import Phase, Revival, RunState
@@ -14,7 +15,7 @@ from drumline.runtime.errors import Error, read_error
 from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Record
+from drumline.store.journal import Entry
 from drumline.store.launch import read_facts
 from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
 from drumline.view.card import Card, make_card, python_of_launch
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from drumline.run.origin import Origin
 
 
-class ReplicaRow(NamedTuple):
+class ReplicaRow(Record):
     """One replica in the current attempt."""
 
     id: ReplicaId
@@ -48,7 +49,7 @@ class ReplicaRow(NamedTuple):
     host: str = ""  # on which it is, if that is not this one
 
 
-class CauseRow(NamedTuple):
+class CauseRow(Record):
     """Why an earlier attempt ended."""
 
     attempt: int
@@ -57,7 +58,7 @@ class CauseRow(NamedTuple):
     message: str
 
 
-class RunDetails(NamedTuple):
+class RunDetails(Record):
     """Everything that is known of a run."""
 
     run: RunRow
@@ -78,14 +79,14 @@ class RunDetails(NamedTuple):
     python: tuple[str, str] | None = None  # what `python` meant at the launch, and why
 
 
-class TensorBoardRow(NamedTuple):
+class TensorBoardRow(Record):
     """TensorBoard beside a run: where it stands, and its address while it answers."""
 
     phase: Phase
     address: str
 
 
-class _Life(NamedTuple):
+class _Life(Record):
     """A replica's time in the current attempt."""
 
     started: Moment | None = None
@@ -105,7 +106,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     bare = [_row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in names]
     output = output_dir(folder, plan, str(facts.get("directory", "")))
     hosts = _hosts(folder, state.attempt) if plan.hosts else {}
-    bare = [row._replace(host=hosts.get(str(row.id), "")) for row in bare]
+    bare = [row.replace(host=hosts.get(str(row.id), "")) for row in bare]
     rows = _with_standings(folder, state, bare, output, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
     return RunDetails(
@@ -149,7 +150,7 @@ def _hosts(folder: RunFolder, attempt: int) -> dict[str, str]:
         return {}
 
 
-def _lives(records: list[Record], state: RunState) -> dict[ReplicaId, _Life]:
+def _lives(records: list[Entry], state: RunState) -> dict[ReplicaId, _Life]:
     """When each replica of the current attempt started and ended."""
     lives: dict[ReplicaId, _Life] = {}
     for record in records:
@@ -165,11 +166,11 @@ def _lives(records: list[Record], state: RunState) -> dict[ReplicaId, _Life]:
             lives.setdefault(event.replica, _Life(moment_of(record)))
         else:
             life = lives.get(event.replica, _Life())
-            lives[event.replica] = life._replace(ended=_end(record, event, life.started))
+            lives[event.replica] = life.replace(ended=_end(record, event, life.started))
     return lives
 
 
-def _end(record: Record, event: ReplicaExited, started: Moment | None) -> Moment:
+def _end(record: Entry, event: ReplicaExited, started: Moment | None) -> Moment:
     """When it ended: as its keeper saw it, if that fits; a supervisor that was away wrote it down much later."""
     written = moment_of(record)
     if started and started.boot == record.boot and started.since_boot <= event.at_seconds <= record.since_boot:
@@ -212,4 +213,4 @@ def _with_standings(
     chief = next((row.id for row in rows if row.is_chief), None)
     standings = read_standings(lives, output, chief, now.at)
     errors = {name: read_error(life.folder / ERROR) for name, life in lives.items() if life.ended_at is not None}
-    return tuple(row._replace(standing=standings.get(row.id, row.standing), error=errors.get(row.id)) for row in rows)
+    return tuple(row.replace(standing=standings.get(row.id, row.standing), error=errors.get(row.id)) for row in rows)

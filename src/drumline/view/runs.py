@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from drumline.errors import DrumlineError, NotFoundError
+from drumline.record import Record
 from drumline.store.clock import Moment
 from drumline.store.home import JOURNAL, LOCK, RUNS, run_ids
 from drumline.store.index import Index, Summary, UnusableIndexError, spell_directory, stamp_of, use_index
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from drumline.run.event import StepsStalled
 
 
-class RunRow(NamedTuple):
+class RunRow(Record):
     """One run as it stands."""
 
     summary: Summary
@@ -30,7 +31,7 @@ class RunRow(NamedTuple):
     stalled: StepsStalled | None = None  # it takes no steps; `seconds` is up to now
 
 
-class Listing(NamedTuple):
+class Listing(Record):
     """Runs, whether there are older ones, and what is wrong with those that cannot be read."""
 
     runs: tuple[RunRow, ...]
@@ -71,7 +72,7 @@ def _stall(summary: Summary, now: float) -> StepsStalled | None:
     event = event_from_data(json.loads(summary.stalled))
     if not isinstance(event, StepsStalled) or summary.stalled_at is None:
         return None
-    return event._replace(seconds=max(event.seconds, now - summary.stalled_at))
+    return event.replace(seconds=max(event.seconds, now - summary.stalled_at))
 
 
 class _Reader:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from drumline.record import Record
 from drumline.run.pace import Pace
 from drumline.run.progress import UNKNOWN, Progress
 
 
-class Standing(NamedTuple):
+class Standing(Record):
     """How far a replica is, when it said so, and how long it will take if it goes on like that."""
 
     progress: Progress = UNKNOWN

@@ -26,7 +26,7 @@ from drumline.run.state import Phase, RunState
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Record, read_journal
+from drumline.store.journal import Entry, read_journal
 
 PATIENCE_SECONDS = 600.0  # for what comes sooner or later; a busy machine takes its time
 # `make test-ways` has every replica forked from a warm process, else those are cold whose spec says nothing of it; and
@@ -275,7 +275,7 @@ class Run:
         self.folder = RunFolder(self.path)
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[Entry]:
         """The journal."""
         return list(read_journal(self.folder.journal_file))
 

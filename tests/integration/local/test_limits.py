@@ -133,7 +133,8 @@ def test_a_child_that_hits_the_limit_fails_its_replica(narrow: House) -> None:
     run.wait_for(Phase.FAILED)
     assert reason(run, "worker.0") == "OutOfMemory"
     whole_group = ground().version == 2
-    assert run.exit("worker.0")[:3] == ((None, 9, ALL_OF_IT) if whole_group else (7, None, ALL_OF_IT))
+    end = run.exit("worker.0")
+    assert (end.code, end.signal, end.message) == ((None, 9, ALL_OF_IT) if whole_group else (7, None, ALL_OF_IT))
 
 
 def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: House) -> None:
@@ -141,7 +142,8 @@ def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: Ho
         return  # there the kernel ends all of it, as the test above shows
     run = narrow.train(f"run: {HOG}; exit 0\nresources: {{memory: 64MiB}}")
     run.wait_for(Phase.FINISHED)
-    assert run.exit("worker.0")[:3] == (0, None, ALL_OF_IT)
+    end = run.exit("worker.0")
+    assert (end.code, end.signal, end.message) == (0, None, ALL_OF_IT)
 
 
 def test_a_child_in_a_session_of_its_own_is_limited_and_the_keeper_is_not(narrow: House) -> None:

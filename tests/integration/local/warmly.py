@@ -20,7 +20,7 @@ BECOME = __file__.replace("warmly.py", "become.py")
 def make_warm_plan(*arguments: Any, **named: Any) -> Plan:
     """The plan as it is, with each command begun by Python."""
     plan = make_plan(*arguments, **named)
-    return plan._replace(warm=plan.warm or Warm(), replicas=tuple(map(_begun_by_python, plan.replicas)))
+    return plan.replace(warm=plan.warm or Warm(), replicas=tuple(map(_begun_by_python, plan.replicas)))
 
 
 def _begun_by_python(replica: Replica) -> Replica:
@@ -28,7 +28,7 @@ def _begun_by_python(replica: Replica) -> Replica:
     name = replica.argv[0]
     if "/" in name or name.startswith("python") or not shutil.which(name):
         return replica
-    return replica._replace(argv=(sys.executable, BECOME, *replica.argv))
+    return replica.replace(argv=(sys.executable, BECOME, *replica.argv))
 
 
 if __name__ == "__main__":

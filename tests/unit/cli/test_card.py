@@ -22,7 +22,7 @@ def worker(index: int) -> ReplicaId:
 
 def card(**more: Any) -> Card:
     cause = Cause(worker(1), 2, Exit(code=1), "crash", "Exited", "ValueError: bad row")
-    return Card(cause, "exit code 1", NOON)._replace(**more)
+    return Card(cause, "exit code 1", NOON).replace(**more)
 
 
 def test_facts_that_nobody_knows_are_left_out() -> None:
@@ -56,7 +56,7 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
         "┃ hint: the Python that ran this has no `keras.layers`: install it there, activate the environment that has"
         " it, or let the run have a Python of its own, with `environment` in the spec"
     )
-    known = card(cause=cause)._replace(python=("/venv/bin/python", "the active virtual environment"))
+    known = card(cause=cause).replace(python=("/venv/bin/python", "the active virtual environment"))
     assert (
         "the Python that ran this, /venv/bin/python (the active virtual environment), has no `keras.layers`"
         in (spell_card("4", known, None)[-1])

@@ -19,7 +19,7 @@ RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (Loss(1, 12),))
             ("83 % productive (41s of 50s): 3.1s starting, 2.0s recomputed (12 steps), 3.3s down;"
             " 1 restart lost 12 steps"),
         ),
-        (RESTARTED._replace(restarts=()), ""),
+        (RESTARTED.replace(restarts=()), ""),
         (
             Goodput(20, 0, 2, 18, 0, 0, None, (Loss(1, None, 1),)),
             "90 % productive (18s of 20s): 2.0s starting; 1 restart lost 1 epoch",
@@ -48,7 +48,7 @@ def test_it_is_said_in_one_line_if_there_is_something_to_say(goodput: Goodput | 
 
 def test_programs_get_all_of_it_and_null_for_what_is_not_known() -> None:
     assert goodput_data(None) is None
-    assert goodput_data(RESTARTED._replace(productive_seconds=None, restarts=(Loss(1, None),))) == {
+    assert goodput_data(RESTARTED.replace(productive_seconds=None, restarts=(Loss(1, None),))) == {
         "seconds": 49.6,
         "productive": None,
         "productive_seconds": None,

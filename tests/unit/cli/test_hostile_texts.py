@@ -145,7 +145,7 @@ def test_a_shell_is_offered_no_line_of_an_attacker(home: Path, monkeypatch: pyte
     def renamed(*words: Any, **more: Any) -> Listing:
         listing = recent_runs(*words, **more)
         (row,) = listing.runs
-        return listing._replace(runs=(row._replace(summary=row.summary._replace(name=HOSTILE)),))
+        return listing.replace(runs=(row.replace(summary=row.summary.replace(name=HOSTILE)),))
 
     monkeypatch.setattr("drumline.cli.complete.recent_runs", renamed)
     items = ShellComplete(group, {}, "drumline", "_DRUMLINE_COMPLETE").get_completions(["status"], "")

@@ -45,7 +45,7 @@ def running_pair(home: Path) -> RunFolder:
     folder = write_run(home, 4, events, spec=TWO_WORKERS, directory=Path.cwd())
     put(folder, SAMPLES[1])
     gpu = {"gpu_share": 0.724, "gpu_memory_bytes": 4 * GIB, "gpu_memory_total_bytes": 80 * GIB, "gpu_devices": 2}
-    put(folder, SAMPLES[0]._replace(**gpu), replica=SECOND)  # type: ignore[arg-type]
+    put(folder, SAMPLES[0].replace(**gpu), replica=SECOND)
     return folder
 
 
@@ -89,7 +89,7 @@ def test_a_narrow_terminal_does_without_gpus_that_nobody_has_first(home: Path) -
 
 def test_numbers_of_a_whole_device_are_marked_and_said(home: Path) -> None:
     folder = running_pair(home)
-    whole = SAMPLES[0]._replace(
+    whole = SAMPLES[0].replace(
         gpu_share=0.9, gpu_memory_bytes=GIB, gpu_memory_total_bytes=2 * GIB, gpu_devices=1, gpu_is_whole=True
     )
     put(folder, whole, replica=SECOND)

@@ -64,7 +64,7 @@ def test_a_torn_journal_is_read_up_to_the_tear(home: Path, capsys: Captured) -> 
 def test_a_clock_set_back_gives_no_negative_times(home: Path, capsys: Captured) -> None:
     tomorrow = 4_000_000_000.0
     accepted, started, _, ended = moments(at=tomorrow)
-    set_back = ended._replace(at=NOON)
+    set_back = ended.replace(at=NOON)
     write_run(home, 4, running(accepted, started), directory=Path.cwd(), at=tomorrow)
     append(write_run(home, 5, running(accepted, started), directory=Path.cwd(), at=tomorrow), [])
     append(

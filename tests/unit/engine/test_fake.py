@@ -34,7 +34,7 @@ ENDLESS = Act(exit=None)
 def play(*acts: Act, text: str = "worker") -> Plan:
     """The plan of a line in which everybody plays this."""
     plan = line(text)
-    return plan._replace(replicas=tuple(each._replace(argv=command_of(*acts)) for each in plan.replicas))
+    return plan.replace(replicas=tuple(each.replace(argv=command_of(*acts)) for each in plan.replicas))
 
 
 class Stage:
@@ -83,14 +83,14 @@ def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path)
     plan = line("worker")
     stage = Stage(tmp_path)
     with pytest.raises(EngineError, match=r"the act of worker\.0 cannot be read: "):
-        stage.start(plan._replace(replicas=(plan.replicas[0]._replace(argv=("act", *words)),)))
+        stage.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("act", *words)),)))
     assert stage.told == []
 
 
 def test_any_other_command_is_said_and_done(tmp_path: Path) -> None:
     plan = line("worker")
     stage = Stage(tmp_path)
-    stage.start(plan._replace(replicas=(plan.replicas[0]._replace(argv=("echo", "$HOME", "it's")),)))
+    stage.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("echo", "$HOME", "it's")),)))
     assert stage.told == [STARTED, ended(Exit(code=0), 1000.0)]
     assert stage.log() == """echo '$HOME' 'it'"'"'s'\n"""
 
@@ -139,9 +139,9 @@ def test_who_is_stopped_before_it_starts_never_does(tmp_path: Path, grace_second
     ("act", "exit_", "at_seconds"),
     [
         (ENDLESS, Exit(signal=15), 1001.0),
-        (ENDLESS._replace(after_term_seconds=4.0, exit_on_term=Exit(code=42)), Exit(code=42), 1005.0),
-        (ENDLESS._replace(after_term_seconds=40.0), Exit(signal=9), 1011.0),
-        (ENDLESS._replace(exit_on_term=None), Exit(signal=9), 1011.0),
+        (ENDLESS.replace(after_term_seconds=4.0, exit_on_term=Exit(code=42)), Exit(code=42), 1005.0),
+        (ENDLESS.replace(after_term_seconds=40.0), Exit(signal=9), 1011.0),
+        (ENDLESS.replace(exit_on_term=None), Exit(signal=9), 1011.0),
         (Act(after_seconds=3.0, exit_on_term=None), Exit(code=0), 1003.0),
     ],
     ids=str,
@@ -186,7 +186,7 @@ def test_an_end_is_told_in_full_to_whoever_comes_later(tmp_path: Path, exit_: Ex
 
 def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
     first = Stage(tmp_path)
-    first.start(play(ENDLESS._replace(after_term_seconds=60.0)))
+    first.start(play(ENDLESS.replace(after_term_seconds=60.0)))
     first.stop(grace_seconds=HOUR)
     second = Stage(tmp_path, Clockwork(1030.0))
     second.stop(grace_seconds=HOUR)
@@ -314,17 +314,17 @@ class BlindEngine(FakeEngine):
 def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_path: Path) -> None:
     plan = play(Act(after_seconds=HOUR))
     write_scalars(tmp_path / "home" / "runs" / "4" / "output", "loss", [1.0])
-    asked = see_through(plan._replace(tensorboard=True), tmp_path, BlindEngine)
+    asked = see_through(plan.replace(tensorboard=True), tmp_path, BlindEngine)
     assert asked.state.phase is Phase.FINISHED
     (warning,) = asked.state.warnings
     assert "it cannot be shown where local runs" in warning
     (tmp_path / "other").mkdir()
-    unasked = see_through(plan._replace(tensorboard=None), tmp_path / "other", BlindEngine)
+    unasked = see_through(plan.replace(tensorboard=None), tmp_path / "other", BlindEngine)
     assert (unasked.state.tensorboard, unasked.state.warnings) == (None, ())
 
 
 def test_a_line_that_writes_summaries_is_shown_to_its_end(tmp_path: Path) -> None:
-    plan = play(Act(after_seconds=HOUR))._replace(tensorboard=None)
+    plan = play(Act(after_seconds=HOUR)).replace(tensorboard=None)
     write_scalars(tmp_path / "home" / "runs" / "4" / "output" / "summaries", "loss", [1.0])
     supervisor = see_through(plan, tmp_path)
     assert supervisor.state.phase is Phase.FINISHED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Collection
@@ -15,6 +16,7 @@ from drumline.engine.local.gpus import Device, Seer, sees_any, share_out, visibl
 from drumline.engine.local.nvml import _Reader
 from drumline.engine.local.proc import read_stats
 from drumline.engine.local.surveyor import Read, Surveyor, parse_devices
+from drumline.record import to_dict
 from drumline.run.usage import GpuUsage
 from drumline.supervise.loop import EventLoop
 
@@ -50,10 +52,10 @@ def test_over_several_gpus_memory_adds_up_and_shares_are_averaged() -> None:
 
 def test_a_replica_has_only_the_gpus_that_it_can_see() -> None:
     both = [device(0, memory={10: GIB}), device(1, memory={20: GIB})]
-    first, second = usages(both, FIRST._replace(visible="0"), SECOND._replace(visible="GPU-1"))
+    first, second = usages(both, FIRST.replace(visible="0"), SECOND.replace(visible="GPU-1"))
     assert first == GpuUsage(0.0, GIB, 80 * GIB, 0b01)
     assert second == GpuUsage(0.0, GIB, 80 * GIB, 0b10)
-    assert usages(both, FIRST._replace(visible="")) == [None]
+    assert usages(both, FIRST.replace(visible="")) == [None]
     assert usages([], FIRST) == [None]
 
 
@@ -167,8 +169,8 @@ def test_nvml_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
 
 
 def test_devices_read_back_as_they_were_sent() -> None:
-    answer = b'[[0, "GPU-0aaa", 85899345920, 10737418240, 0.9, {"7": 5}, null]]'
-    assert parse_devices(answer) == [device(0, memory={7: 5}, shares=None)]
+    sent = device(0, memory={7: 5}, shares=None)
+    assert parse_devices(json.dumps([to_dict(sent)]).encode()) == [sent]
 
 
 class MadeUpError(Exception):

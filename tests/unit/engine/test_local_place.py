@@ -173,7 +173,8 @@ def test_folders_of_the_spec_begin_where_the_spec_is(tmp_path: Path) -> None:
     assert place.workdir == f"{tmp_path}/src"
     assert (place.output_dir, place.checkpoint_dir) == (f"{tmp_path}/out/4", f"{tmp_path}/out/4/checkpoint")
     assert place.data_dirs == (f"{tmp_path.parent}/a", "/abs/b", f"{tmp_path}/a b")
-    assert only("output: /o\ncheckpoint: /k", tmp_path)[3:5] == ("/o", "/k")
+    place = only("output: /o\ncheckpoint: /k", tmp_path)
+    assert (place.output_dir, place.checkpoint_dir) == ("/o", "/k")
 
 
 @pytest.mark.parametrize("workdir", ["missing", "file", "file/below", "x" * 5000])

@@ -48,7 +48,7 @@ def launch_all(engine: Engine, plan: Plan) -> tuple[Launch, ...]:
 
 def dumping(plan: Plan) -> Plan:
     """The same line, in which everybody only tells its variables."""
-    return plan._replace(replicas=tuple(each._replace(argv=DUMP) for each in plan.replicas))
+    return plan.replace(replicas=tuple(each.replace(argv=DUMP) for each in plan.replicas))
 
 
 def run_script(
@@ -248,7 +248,7 @@ def test_folders_may_have_any_name(tmp_path: Path, name: str) -> None:
     (folder / name).mkdir(parents=True)
     engine = open_engine("local", Site(folder, tmp_path / "home" / name, 8))
     plan = plan_of('run: pwd -P; ls -d "$OUTPUT_DIR" "$CHECKPOINT_DIR"')
-    plan = plan._replace(workdir=name, output=f"out {name}")
+    plan = plan.replace(workdir=name, output=f"out {name}")
     launches = launch_all(engine, plan)
     done = run_script(engine.render(plan, launches, "shell"), "worker.0", {"PATH": PATH})
     out = f"{folder}/out {name}"

@@ -20,6 +20,7 @@ from drumline.engine.local.share import Division
 from drumline.engine.local.turn import Claim
 from drumline.engine.protocol import Capacity, MustWait, Site
 from drumline.plan.types import Plan, Resources
+from drumline.record import field_names, to_dict
 from drumline.run.event import AttemptDelayed, Event, RoomFound
 from drumline.supervise.loop import EventLoop
 from lines import line
@@ -35,7 +36,7 @@ def plan_for(run: int, claim: Claim, *, insist: bool = False) -> Plan:
     plan = line("worker")
     asked = Resources(claim.cpus / 1000 or None, claim.memory_bytes or None, claim.gpus)
     (replica,) = plan.replicas
-    return plan._replace(run=str(run), replicas=(replica._replace(resources=asked),), oversubscribe=insist)
+    return plan.replace(run=str(run), replicas=(replica.replace(resources=asked),), oversubscribe=insist)
 
 
 @dataclass
@@ -173,13 +174,13 @@ class Machine(RuleBasedStateMachine):
         holders = [run for run in living if run.holds]
         for run in waiting:
             assert not self.may_begin(run, holders, waiting), f"{run} waits for nothing"
-        for kind in Claim._fields:
+        for kind in field_names(Claim):
             asked = [getattr(run.claim, kind) for run in holders if not run.insists]
             assert sum(asked) <= getattr(MOST, kind), f"too many {kind}"
         calm = [gpu for run in holders if not run.insists for gpu in self.gpus(run)]
         assert len(calm) == len(set(calm)), "nobody shares a GPU who did not insist"
         entries = Ledger(self.home, boot="boot", run="0").look()
-        claiming = {str(run.number): run.holds for run in living if any(run.claim)}
+        claiming = {str(run.number): run.holds for run in living if any(to_dict(run.claim).values())}
         assert {run: entry.holds for run, entry in entries.items()} == claiming
         for run in waiting:
             named = [
@@ -192,7 +193,7 @@ class Machine(RuleBasedStateMachine):
 
     def may_begin(self, run: Run, holders: list[Run], waiting: list[Run]) -> bool:
         """What is left by holders and earlier waiters is enough; of GPUs, those that nobody has."""
-        for kind in Claim._fields:
+        for kind in field_names(Claim):
             free = getattr(MOST, kind) - sum(getattr(each.claim, kind) for each in holders)
             if kind == "gpus":
                 free = len(MACHINE.gpus) - len({gpu for each in holders for gpu in self.gpus(each)})

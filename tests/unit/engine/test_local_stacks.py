@@ -86,7 +86,8 @@ def test_without_py_spy_python_says_it_itself_and_ends_by_that(target: Target) -
     text = (target.folder / "stacks").read_text()
     assert text.startswith("Fatal Python error: Aborted")
     assert "ready" not in text
-    assert read_activity(text)[:3] == (Doing.ELSEWHERE, "rest", "rests.py:6")
+    found = read_activity(text)
+    assert (found.doing, found.word, found.place) == (Doing.ELSEWHERE, "rest", "rests.py:6")
 
 
 def test_without_py_spy_nobody_is_harmed_by_a_gentle_look(target: Target) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from drumline.engine.local.warm.client import Kind, make_wish
 from drumline.engine.local.warm.command import NotWarm
-from drumline.engine.local.warm.shell import GIVEN_LATER, resolve_shell
+from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
 from drumline.plan.command import make_argv
 from drumline.spec.types import Run
 
@@ -292,7 +292,7 @@ def test_a_bash_that_ssh_did_not_start_reads_no_file(folder: Path) -> None:
 
 def test_a_command_without_a_shell_is_what_it_executes(tmp_path: Path) -> None:
     executed = resolve_shell(["python", "x.py"], {"A": "1"}, str(tmp_path))
-    assert executed == (("python", "x.py"), {"A": "1"}, str(tmp_path), (), ())
+    assert executed == Executed(("python", "x.py"), {"A": "1"}, str(tmp_path))
 
 
 def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> dict[str, str]:

@@ -14,6 +14,7 @@ from drumline.errors import InputError
 from drumline.plan.assign import Room, assign, part_of, room_of
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Resources
+from drumline.record import to_dict
 from plans import plan_of
 
 GIB = 1024**3
@@ -106,7 +107,7 @@ def test_of_many_hosts_only_some_are_named() -> None:
 
 
 def test_whoever_insists_is_spread_all_the_same() -> None:
-    plan = plan_of("resources: {gpus: 9}\nroles: {worker: 4}")._replace(oversubscribe=True)
+    plan = plan_of("resources: {gpus: 9}\nroles: {worker: 4}").replace(oversubscribe=True)
     assert Counter(assign(plan, {"a": Room(gpus=0), "b": Room(gpus=0)}).values()) == {"a": 2, "b": 2}
 
 
@@ -145,8 +146,8 @@ def lines(draw: st.DrawFn) -> Plan:
     workers, ps = draw(st.integers(1, 5)), draw(st.integers(0, 2))
     plan = plan_of(f"roles: {{chief: 1, worker: {workers}{f', ps: {ps}' if ps else ''}}}")
     alike = draw(st.none() | resources)
-    return plan._replace(
-        replicas=tuple(each._replace(resources=alike or draw(resources)) for each in plan.replicas),
+    return plan.replace(
+        replicas=tuple(each.replace(resources=alike or draw(resources)) for each in plan.replicas),
     )
 
 
@@ -154,8 +155,8 @@ def holds(plan: Plan, rooms: dict[str, Room], where: dict[ReplicaId, str]) -> bo
     """Whether nobody was given what is not there."""
     for name, room in rooms.items():
         there = [each.resources for each in plan.replicas if where[each.id] == name]
-        for index, limit in enumerate(room):
-            if limit is not None and sum(each[index] or 0 for each in there) > limit:
+        for kind, limit in to_dict(room).items():
+            if limit is not None and sum(getattr(each, kind) or 0 for each in there) > limit:
                 return False
     return True
 
@@ -190,7 +191,7 @@ def test_alike_on_hosts_alike_nobody_has_two_more_than_another(workers: int, num
 def pinned(text: str, rooms: dict[str, Room], **pins: str) -> dict[str, str]:
     plan = plan_of(text)
     named = {name.replace("_", "."): host for name, host in pins.items()}
-    return {str(who): host for who, host in assign(plan._replace(hosts=Hosts(pins=named)), rooms).items()}
+    return {str(who): host for who, host in assign(plan.replace(hosts=Hosts(pins=named)), rooms).items()}
 
 
 def test_who_has_to_be_on_a_host_is_there_and_the_others_around_it() -> None:

@@ -228,7 +228,7 @@ def test_a_secret_stays_a_name() -> None:
 @pytest.mark.parametrize(("framework", "threads"), [("tensorflow", "3"), ("torch", None), ("plain", None)])
 def test_replicas_that_share_cores_start_no_more_threads_than_their_share(framework: str, threads: str | None) -> None:
     plan = plan_of(f"framework: {framework}")
-    (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan)._replace(cores=3)})
+    (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan).replace(cores=3)})
     assert launch.env["OMP_NUM_THREADS"] == "3"
     assert launch.env.get("TF_NUM_INTRAOP_THREADS") == threads
 
@@ -243,14 +243,14 @@ def test_no_host_of_the_line_is_reached_through_a_proxy_and_what_the_user_had_is
 
 def test_a_line_with_a_domain_of_its_own_is_reached_directly_by_that() -> None:
     plan = plan_of("roles: {worker: 2}")
-    placement = {name: place._replace(domain=".digits-4") for name, place in placement_of(plan, hosts=True).items()}
+    placement = {name: place.replace(domain=".digits-4") for name, place in placement_of(plan, hosts=True).items()}
     (first, _) = bind(plan, placement)
     assert first.env["no_proxy"] == Extended("localhost,127.0.0.1,::1,.digits-4", ",", ("no_proxy", "NO_PROXY"))
 
 
 def test_what_somebody_there_writes_is_left_to_them_and_only_that() -> None:
     plan = plan_of("roles: {chief: 1, ps: 1}")
-    placement = {name: place._replace(written=("TF_CONFIG",)) for name, place in placement_of(plan).items()}
+    placement = {name: place.replace(written=("TF_CONFIG",)) for name, place in placement_of(plan).items()}
     for launch in bind(plan, placement):
         assert "TF_CONFIG" not in launch.env
         assert launch.env["GRPC_FAIL_FAST"] == "use_caller"
@@ -267,7 +267,7 @@ def test_the_python_that_launches_comes_first_in_path() -> None:
 
 def test_who_has_an_environment_is_told_so_and_where_the_runtime_is() -> None:
     plan = plan_of("environment: [six]\ndata: {path: a, prepare: make-data}")
-    place = place_of(plan, python_dir="/e/bin")._replace(environment="/e", runtime="/r")
+    place = place_of(plan, python_dir="/e/bin").replace(environment="/e", runtime="/r")
     (launch,) = bind(plan, {plan.replicas[0].id: place})
     (preparation,) = bind_preparations(plan, place)
     for env in (launch.env, preparation.env):
@@ -339,7 +339,7 @@ def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) ->
 
 def without_own_variables(plan: Plan) -> Plan:
     """The same line without the variables of its spec, which may override anything."""
-    return plan._replace(replicas=tuple(each._replace(env={}) for each in plan.replicas))
+    return plan.replace(replicas=tuple(each.replace(env={}) for each in plan.replicas))
 
 
 def assert_in_order(plan: Plan) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drumline.plan.codec import plan_from_json, plan_to_json
+from drumline.plan.codec import from_data, plan_from_json, plan_to_json, to_data
+from drumline.plan.types import ReplicaId, Secret
+from drumline.record import Record, field_names, to_dict
 from plans import plan_of
+
+HERE = Path(__file__).parent
 
 EVERYTHING = """
     project: digits
@@ -39,25 +44,51 @@ def test_a_plan_with_everything_in_it_reads_back_equal() -> None:
     assert plan_from_json(plan_to_json(plan)) == plan
 
 
-def test_what_is_left_at_its_default_is_not_written() -> None:
-    assert json.loads(plan_to_json(plan_of("framework: plain"))) == {
-        "v": 1,
-        "run": "4",
-        "project": "digits",
-        "name": "digits",
-        "framework": "plain",
-        "engine": "local",
-        "replicas": [
-            {
-                "id": "worker.0",
-                "name": "digits-4-worker-0",
-                "argv": ["python", "train.py"],
-                "env": {},
-                "resources": {},
-            }
-        ],
-        "success": "all-workers",
-    }
+@pytest.mark.parametrize("name", ["least", "most", "ssh"])
+def test_a_plan_of_version_1_means_what_it_meant_with_the_defaults_of_its_time(name: str) -> None:
+    plan = plan_from_json((HERE / "version1" / f"{name}.json").read_text())
+    assert json.loads(plan_to_json(plan)) == json.loads((HERE / "version2" / f"{name}.json").read_text())
+
+
+def test_a_plan_is_written_with_every_field() -> None:
+    def check(data: object, value: object) -> None:
+        if isinstance(value, Record) and not isinstance(value, Secret | ReplicaId):
+            assert isinstance(data, dict)
+            assert list(data) == list(field_names(type(value)))
+            for name, each in to_dict(value).items():
+                check(data[name], each)
+        elif isinstance(value, tuple):
+            assert isinstance(data, list)
+            for item, each in zip(data, value, strict=True):
+                check(item, each)
+
+    plan = plan_of(EVERYTHING)
+    data = json.loads(plan_to_json(plan))
+    assert data.pop("v") == 2
+    check(data, plan)
+
+
+class Before(Record):
+    count: int = 1
+    words: tuple[str, ...] = ()
+
+
+class After(Record):
+    count: int = 2
+    words: tuple[str, ...] = ()
+
+
+def test_a_value_means_the_same_after_a_default_has_changed() -> None:
+    assert to_data(Before()) == {"count": 1}
+    assert from_data(After, to_data(Before())) == After(1)
+    assert to_data(Before(), whole=True) == {"count": 1, "words": []}
+
+
+def test_a_plan_of_this_version_that_lacks_a_field_is_refused() -> None:
+    data = json.loads(written())
+    del data["restart"]["crash"]
+    with pytest.raises(ValueError, match="not a plan: a Restart without crash"):
+        plan_from_json(json.dumps(data))
 
 
 def test_a_secret_is_written_as_the_name_of_its_variable() -> None:
@@ -73,10 +104,13 @@ def test_a_secret_is_written_as_the_name_of_its_variable() -> None:
         "[]",
         "1",
         "{}",
+        '{"v": 3}',
         '{"v": 2}',
         '{"v": 1}',
+        '{"v": []}',
         "[" * 100_000,
-        written(v=2),
+        written(v=3),
+        written(v=1, future=1),
         written(v=None),
         written(run=4),
         written(run=None),

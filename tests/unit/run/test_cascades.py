@@ -59,7 +59,7 @@ def events_of(plan: Plan, cascade: dict[str, Any], told_to_stop: int | None = No
 
 def verdict(cascade: dict[str, Any], told_to_stop: int | None = None) -> Cause:
     roles = " ".join(f"{role}*{number}" for role, number in cascade["roles"].items())
-    plan = line(roles)._replace(framework=cascade["framework"])
+    plan = line(roles).replace(framework=cascade["framework"])
     ending = fold(plan, events_of(plan, cascade, told_to_stop)).ending
     assert ending is not None
     assert ending.cause is not None

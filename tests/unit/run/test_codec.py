@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.types import ROLES, TENSORBOARD, ReplicaId
+from drumline.record import Record, field_defaults
 from drumline.run.codec import event_from_data, event_to_data
 from drumline.run.event import (
     AttemptDelayed,
@@ -148,6 +149,41 @@ def test_an_event_is_short_and_readable() -> None:
 def test_what_this_version_does_not_know_is_refused(data: Any) -> None:
     with pytest.raises(ValueError, match="not an event of this version"):
         event_from_data(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "event"),
+    [
+        ({"event": "RunAccepted", "by": "me"}, RunAccepted()),
+        ({"event": "TimerFired", "timer": "start", "attempt": 0, "late": {"by": [1]}}, TimerFired("start", 0)),
+        (
+            {
+                "event": "ReplicaExited",
+                "replica": "worker.0",
+                "attempt": 0,
+                "incarnation": 0,
+                "exit": {"code": 1, "core": True},
+                "at_seconds": 2,
+            },
+            ReplicaExited(ReplicaId("worker", 0), 0, 0, Exit(1), 2.0),
+        ),
+    ],
+)
+def test_a_tolerant_reader_leaves_out_what_a_newer_version_added(data: dict[str, Any], event: Event) -> None:
+    assert event_from_data(data, tolerant=True) == event
+    with pytest.raises(ValueError, match="is no field of"):
+        event_from_data(data)
+
+
+@pytest.mark.parametrize("data", [{"event": "ReplicaFlew"}, {"event": "TimerFired", "attempt": 0}])
+def test_a_tolerant_reader_refuses_what_it_cannot_understand(data: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not an event of this version"):
+        event_from_data(data, tolerant=True)
+
+
+@pytest.mark.parametrize("kind", [*get_args(Event), Exit, Evidence])
+def test_an_absent_field_of_an_event_means_nothing_was_said(kind: type[Record]) -> None:
+    assert not any(field_defaults(kind).values())  # any other default would change what old journals mean
 
 
 def test_a_journal_of_the_first_version_is_still_read() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.culprit import Activity, Doing, all_wait, find_culprit, read_activity
+from drumline.run.culprit import Activity, Blame, Doing, all_wait, find_culprit, read_activity
 from drumline.run.stacks import Frame, main_thread, read_threads
 
 STACKS = Path(__file__).with_name("stacks")
@@ -67,12 +67,12 @@ def activities(scene: str, form: str, stopped: frozenset[ReplicaId] = frozenset(
     ],
 )
 def test_whoever_is_not_where_the_others_wait_is_the_culprit(scene: str, form: str, message: str) -> None:
-    assert find_culprit(activities(scene, form)) == (SECOND, message)
+    assert find_culprit(activities(scene, form)) == Blame(SECOND, message)
 
 
 def test_who_is_stopped_is_the_culprit_wherever_it_was() -> None:
     message = "worker.1 is stopped (torch_line.py:20), worker.0 waits in all_reduce"
-    assert find_culprit(activities("torch-stop", "native", frozenset((SECOND,)))) == (SECOND, message)
+    assert find_culprit(activities("torch-stop", "native", frozenset((SECOND,)))) == Blame(SECOND, message)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def test_a_chief_that_waits_for_its_servers_is_not_to_blame(frames: tuple[str, s
 
 def test_who_is_stopped_needs_no_stack() -> None:
     found = {**activities("jax-stop", "native"), SECOND: read_activity("", is_stopped=True)}
-    assert find_culprit(found) == (SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")
+    assert find_culprit(found) == Blame(SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")
 
 
 def test_a_parameter_server_that_never_serves_is_the_culprit_and_who_serves_is_not() -> None:
     found = activities("tensorflow-ps", "native")
     assert found[FIRST].doing is Doing.SERVES
     message = "ps.0 is in sleep (ps_line.py:6), chief.0 waits in ensure_initialized"
-    assert find_culprit(found) == (ReplicaId("ps", 0), message)
+    assert find_culprit(found) == Blame(ReplicaId("ps", 0), message)
 
 
 def at(word: str, place: str = "train.py:3") -> Activity:

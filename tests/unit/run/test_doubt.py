@@ -9,7 +9,7 @@ from drumline.runtime.lease import GRACE_SECONDS, gone_within
 def test_hosts_are_written_a_line_each_with_the_time_if_there_is_one() -> None:
     doubts = [Doubt("me@gpu2", 1794797812.0), Doubt("gpu1")]
     assert doubts_to_text(doubts) == "gpu1\nme@gpu2 1794797812\n"
-    assert doubts_from_text(doubts_to_text(doubts)) == sorted(doubts)
+    assert doubts_from_text(doubts_to_text(doubts)) == [Doubt("gpu1"), Doubt("me@gpu2", 1794797812.0)]
 
 
 def test_a_list_without_times_is_one_too() -> None:

@@ -76,7 +76,7 @@ def test_the_first_cause_since_counts_and_not_one_of_before_or_after() -> None:
     [
         (Harm.KILL, KILLED, None, True),
         (Harm.KILL, Exit(code=1), None, False),
-        (Harm.KILL, KILLED._replace(out_of_memory=True), None, False),
+        (Harm.KILL, KILLED.replace(out_of_memory=True), None, False),
         (Harm.TERM, Exit(signal=15), None, True),
         (Harm.TERM, Exit(code=42), None, True),
         (Harm.TERM, KILLED, None, False),

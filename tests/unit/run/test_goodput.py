@@ -22,7 +22,7 @@ from drumline.run.event import (
     RunAccepted,
     TimerFired,
 )
-from drumline.run.goodput import LAPSES, Goodput, Happening, Lapse, Point, Steps, account, divide
+from drumline.run.goodput import LAPSES, Goodput, Happening, Lapse, Loss, Point, Steps, account, divide
 from lines import line
 from unit.run.test_machine_properties import lines, live
 from world import World
@@ -74,7 +74,7 @@ def test_a_restart_costs_what_is_torn_down_started_and_computed_again() -> None:
     assert goodput.recomputed_seconds == 3
     assert goodput.productive_seconds == 15 + 9
     assert goodput.recomputed_steps == 10
-    assert goodput.restarts == ((1, 10, None, 0),)
+    assert goodput.restarts == (Loss(1, 10, None, 0),)
     assert goodput.share == 24 / 40
 
 
@@ -82,28 +82,28 @@ def test_without_steps_only_what_the_journal_knows_is_said() -> None:
     goodput = told(TWO, RESTARTED, 40)
     assert (goodput.waiting_seconds, goodput.down_seconds) == (3, 4)
     assert (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds) == (None, None, None)
-    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, ((1, None, None, 0),), None)
+    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, (Loss(1, None, None, 0),), None)
 
 
 def test_an_attempt_without_a_step_was_all_start_if_others_have_some() -> None:
     goodput = told(TWO, RESTARTED, 40, {1: seen((28, 1), (39, 60))})
     assert goodput.starting_seconds == 18 + 3
-    assert (goodput.recomputed_steps, goodput.restarts) == (0, ((1, 0, None, 0),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (0, (Loss(1, 0, None, 0),))
     fell_again = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30))})
-    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, ((1, None, None, 0),))
+    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, (Loss(1, None, None, 0),))
 
 
 def test_an_attempt_that_never_got_as_far_as_the_one_before_was_all_recomputed() -> None:
     goodput = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 25))})
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (12, 15)
-    assert (goodput.recomputed_steps, goodput.restarts) == (5, ((1, 10, None, 0),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, (Loss(1, 10, None, 0),))
 
 
 def test_when_it_cannot_be_told_since_when_steps_are_new_nothing_is_called_productive() -> None:
-    steps = {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 60))._replace(is_known=False)}
+    steps = {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 60)).replace(is_known=False)}
     goodput = told(TWO, RESTARTED, 40, steps)
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (None, None)
-    assert (goodput.starting_seconds, goodput.restarts) == (6, ((1, 10, None, 0),))
+    assert (goodput.starting_seconds, goodput.restarts) == (6, (Loss(1, 10, None, 0),))
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_when_it_cannot_be_told_since_when_steps_are_new_nothing_is_called_produ
 def test_steps_are_counted_over_epochs_where_their_length_is_known(
     before: Point, after: Steps, lost: tuple[int | None, int | None]
 ) -> None:
-    goodput = told(TWO, RESTARTED, 40, {0: Steps(before._replace(at=5), before), 1: after})
-    assert [loss[1:3] for loss in goodput.restarts] == [lost]
+    goodput = told(TWO, RESTARTED, 40, {0: Steps(before.replace(at=5), before), 1: after})
+    assert [(loss.steps, loss.epochs) for loss in goodput.restarts] == [lost]
 
 
 def test_waiting_is_for_room_and_for_the_end_of_a_backoff() -> None:
@@ -170,7 +170,7 @@ def test_a_chief_that_returns_alone_begins_anew_and_a_worker_that_does_takes_not
     goodput = account(timeline, {(0, 0): seen((4, 1), (9, 20)), (0, 1): seen((17, 11), (29, 40), regained=20)})
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 1, 4)
     assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (3 + 3, 3, 6 + 10)
-    assert goodput.restarts == ((0, 10, None, 1),)
+    assert goodput.restarts == (Loss(0, 10, None, 1),)
 
 
 def test_a_run_that_has_not_been_placed_has_only_waited() -> None:

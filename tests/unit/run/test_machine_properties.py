@@ -36,7 +36,7 @@ from world import Life, World
 
 SUCCESS, TERM, KILL = Exit(code=0), Exit(signal=15), Exit(signal=9)
 FAILURES = [*(Exit(code=code) for code in (1, 3, 42, 127, 137, 143)), TERM, KILL, Exit(signal=6), Exit()]
-FAILURES += [exit_._replace(out_of_memory=True) for exit_ in (Exit(code=1), KILL, Exit())]
+FAILURES += [exit_.replace(out_of_memory=True) for exit_ in (Exit(code=1), KILL, Exit())]
 
 EXITS = [*FAILURES, *(SUCCESS for _ in FAILURES)]
 MOST_RESUMES = 3

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.record import to_dict
 from drumline.run.progress import UNKNOWN, Progress, read_progress
 
 BARS = Path(__file__).parent / "bars"
@@ -91,7 +92,7 @@ def log(*lines: str) -> bytes:
 
 def said(progress: Progress) -> list[str]:
     """Every number by its spelling: one that is none is like itself."""
-    return [repr(value) for value in progress[:6]]
+    return [repr(value) for value in to_dict(progress.replace(is_latest=False)).values()]
 
 
 @pytest.mark.parametrize("line", READ)
@@ -124,14 +125,14 @@ def test_keras_is_read_in_each_of_its_epochs(name: str, first: Progress, second:
     for epoch, expected in ((1, first), (2, second)):
         before, header, after = LOGS[name].partition(b"Epoch %d/2\n" % epoch)
         found = read_progress(before + header + after[: after.index(b"\n") + 1])
-        assert found._replace(rate=None) == expected._replace(rate=None, is_latest=True)
+        assert found.replace(rate=None) == expected.replace(rate=None, is_latest=True)
         assert found.rate == pytest.approx(expected.rate)
 
 
 def test_a_bar_after_the_last_epoch_is_of_none() -> None:
     for name in ("keras2", "keras3"):
         found = read_progress(LOGS[name])
-        assert found[:4] == (None, None, 3, 3)
+        assert (found.epoch, found.epochs, found.step, found.steps) == (None, None, 3, 3)
 
 
 def test_a_new_epoch_has_no_step_yet_and_the_last_loss() -> None:
@@ -140,12 +141,15 @@ def test_a_new_epoch_has_no_step_yet_and_the_last_loss() -> None:
 
 
 def test_steps_belong_to_the_epoch_that_was_announced_and_not_to_one_that_is_over() -> None:
-    assert read_progress(log("Epoch 2/9", "step 7 loss 0.5"))[:3] == (2, 9, 7)
-    assert read_progress(log("epoch 2: loss 0.4", "step 7 loss 0.5"))[:3] == (None, None, 7)
+    found = read_progress(log("Epoch 2/9", "step 7 loss 0.5"))
+    assert (found.epoch, found.epochs, found.step) == (2, 9, 7)
+    found = read_progress(log("epoch 2: loss 0.4", "step 7 loss 0.5"))
+    assert (found.epoch, found.epochs, found.step) == (None, None, 7)
 
 
 def test_a_line_that_is_being_written_waits_but_the_bar_that_is_drawn_counts() -> None:
-    assert read_progress(b"step 11 loss 0.5\nstep 12 loss 0.2")[2:5] == (11, None, 0.5)
+    found = read_progress(b"step 11 loss 0.5\nstep 12 loss 0.2")
+    assert (found.step, found.steps, found.loss) == (11, None, 0.5)
     bar = b"Epoch 1/2\n\r1/9 [=>...] - ETA: 8s - loss: 0.5\b\b\b\r2/9 [==>..] - ETA: 7s - loss: 0.2"
     assert read_progress(bar) == Progress(1, 2, 2, 9, 0.5, 1.0, is_latest=True)
 
@@ -159,9 +163,9 @@ def test_whether_something_was_written_since_is_known() -> None:
 def test_time_to_go_is_known_only_with_everything_that_it_takes() -> None:
     bar = Progress(epoch=2, epochs=4, step=30, steps=100, rate=10.0)
     assert (bar.steps_eta_seconds, bar.eta_seconds) == (7.0, 27.0)
-    assert bar._replace(epochs=None).eta_seconds is None
-    assert bar._replace(epoch=0).eta_seconds is None
-    for less in (bar._replace(step=None), bar._replace(steps=None), bar._replace(rate=None)):
+    assert bar.replace(epochs=None).eta_seconds is None
+    assert bar.replace(epoch=0).eta_seconds is None
+    for less in (bar.replace(step=None), bar.replace(steps=None), bar.replace(rate=None)):
         assert (less.steps_eta_seconds, less.eta_seconds) == (None, None)
 
 

@@ -40,7 +40,7 @@ def cause_of(*ends: ReplicaExited, workers: int = 2) -> Cause:
 
 
 def blaming(evidence: Evidence, *indices: int) -> Evidence:
-    return evidence._replace(blames=tuple(map(worker, indices)))
+    return evidence.replace(blames=tuple(map(worker, indices)))
 
 
 def test_an_own_failure_beats_a_report_that_came_a_moment_before() -> None:
@@ -148,7 +148,7 @@ def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
     assert ending.cause == Cause(
         worker(1), 0, Exit(message="failed, and did not end; no step for 60 s"), "crash", "Exited", OWN.said
     )
-    quiet = state._replace(replicas={**replicas, worker(1): replicas[worker(1)]._replace(evidence=None)})
+    quiet = state.replace(replicas={**replicas, worker(1): replicas[worker(1)].replace(evidence=None)})
     assert weigh(plan, quiet) == quiet
 
 

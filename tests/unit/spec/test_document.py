@@ -111,9 +111,9 @@ def test_a_merge_key_fills_in_what_is_not_there(text: str, value: object) -> Non
 
 
 def test_a_key_that_stands_twice_is_told_and_the_first_kept() -> None:
-    root, repeats = parse(b"a: 1\nb:\n  - x\n  - {c: 1, d: 2,\n     c: 3}\na: 2\n'1': x\n1: y\n", "f")
-    assert plain(root) == {"a": 1, "b": ["x", {"c": 1, "d": 2}], "1": "x"}
-    assert repeats == (
+    found = parse(b"a: 1\nb:\n  - x\n  - {c: 1, d: 2,\n     c: 3}\na: 2\n'1': x\n1: y\n", "f")
+    assert plain(found.root) == {"a": 1, "b": ["x", {"c": 1, "d": 2}], "1": "x"}
+    assert found.repeats == (
         Repeat(("b", 1, "c"), 5, 4),
         Repeat(("a",), 6, 1),
         Repeat(("1",), 8, 7),

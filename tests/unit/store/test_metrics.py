@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.record import to_dict
 from drumline.store.metrics import MOST_SAMPLES, RECORD, Sample, append_sample, last_sample, read_samples, thin
 
 AMOUNTS = st.none() | st.integers(0, 2**63 - 1)
@@ -53,7 +54,7 @@ def test_any_bytes_read_as_numbers_or_not_at_all(data: bytes) -> None:
         found = read_samples(path)
         assert len(found) <= len(data) // RECORD.size
         for sample in (*found, *filter(None, [last_sample(path)])):
-            assert all(0 <= number < math.inf for number in sample if number is not None)
+            assert all(0 <= number < math.inf for number in to_dict(sample).values() if number is not None)
 
 
 def test_damage_is_left_out_and_the_rest_is_there(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_run_without_a_journal_was_only_created(tmp_path: Path) -> None:
 
 def test_a_clock_set_back_in_the_middle_of_a_run_gives_no_negative_duration(tmp_path: Path) -> None:
     accepted, started, _, ended = moments()
-    set_back = ended._replace(at=NOON - 86_400)
+    set_back = ended.replace(at=NOON - 86_400)
     row = summarise(
         write_run(
             tmp_path,

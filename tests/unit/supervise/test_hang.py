@@ -45,9 +45,9 @@ class Scene:
         self.loop = Clockwork()
         self.told: list[Event] = []
         plan = line(text)
-        replicas = [replica._replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
-        timeouts = plan.timeouts._replace(progress_seconds=progress)
-        self.plan = plan._replace(replicas=tuple(replicas), timeouts=timeouts)
+        replicas = [replica.replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
+        timeouts = plan.timeouts.replace(progress_seconds=progress)
+        self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
         folder.mkdir(exist_ok=True)
         self.engine = FakeEngine(Site(folder, folder / "home", cores=2))
         self.engine.watch(folder, self.loop, self.told.append)
@@ -83,7 +83,7 @@ def test_a_line_that_does_nothing_is_hung_when_its_time_is_over(tmp_path: Path) 
 def test_a_line_in_which_one_works_or_speaks_is_not(tmp_path: Path) -> None:
     text = "worker*2 framework=plain"
     assert Scene(tmp_path / "a", text, WORKS, IDLE).passes(43200) == []
-    assert Scene(tmp_path / "b", text, IDLE, IDLE._replace(lines=lines(1700, 20))).passes(1700 * 19) == []
+    assert Scene(tmp_path / "b", text, IDLE, IDLE.replace(lines=lines(1700, 20))).passes(1700 * 19) == []
 
 
 def test_a_report_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_a_report_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_an_evaluator_does_is_no_progress_of_the_training(tmp_path: Path) -> None:
-    busy = WORKS._replace(lines=lines(60, 60))
+    busy = WORKS.replace(lines=lines(60, 60))
     scene = Scene(tmp_path, "worker evaluator framework=plain", IDLE, busy)
     assert scene.passes(1900)[0] == LineHung(0, "no progress for 30m")
 
@@ -118,7 +118,7 @@ def test_nobody_hangs_who_never_may(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("second", "hangs"), [(WAITS, True), (SLEEPS, False), ("", False)])
 def test_who_waits_busily_is_found_by_looking_at_stacks_many_times(tmp_path: Path, second: str, hangs: bool) -> None:
-    acts = WORKS._replace(stacks=WAITS), WORKS._replace(stacks=second)
+    acts = WORKS.replace(stacks=WAITS), WORKS.replace(stacks=second)
     scene = Scene(tmp_path, "worker*2 framework=plain", *acts)
     assert scene.passes(1800 + 500) == []
     told = scene.passes(3600)
@@ -128,14 +128,14 @@ def test_who_waits_busily_is_found_by_looking_at_stacks_many_times(tmp_path: Pat
 
 
 def test_who_does_not_listen_and_does_nothing_keeps_the_line_from_forming(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE, IDLE._replace(listens=False))
+    scene = Scene(tmp_path, "worker*2", IDLE, IDLE.replace(listens=False))
     assert scene.passes(590) == []
     told = scene.passes(60)
     assert told[0] == RendezvousFailed(0, SECOND, "after 10m worker.1 does not listen on worker-1.fake:2222")
 
 
 def test_who_is_busy_is_waited_for_with_a_warning(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE, WORKS._replace(listens=False))
+    scene = Scene(tmp_path, "worker*2", IDLE, WORKS.replace(listens=False))
     assert scene.passes(590) == []
     (warned,) = scene.passes(3600)
     assert isinstance(warned, EngineWarned)
@@ -145,18 +145,18 @@ def test_who_is_busy_is_waited_for_with_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["worker*2 framework=plain", "worker*2 framework=torch"])
 def test_a_line_that_need_not_form_or_has_formed_is_left_alone(tmp_path: Path, text: str) -> None:
     listens = "plain" not in text
-    acts = IDLE._replace(listens=listens), WORKS._replace(listens=listens)
+    acts = IDLE.replace(listens=listens), WORKS.replace(listens=listens)
     assert Scene(tmp_path, text, *acts).passes(3600) == []
 
 
 def test_a_line_that_has_taken_a_step_has_formed(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", WORKS, WORKS._replace(listens=False))
+    scene = Scene(tmp_path, "worker*2", WORKS, WORKS.replace(listens=False))
     scene.state, _ = step(scene.plan, scene.state, FirstStepTaken(0, FIRST, 1, 0.0))
     assert scene.passes(3600) == []
 
 
 def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE._replace(stacks=WAITS), IDLE._replace(stacks=SLEEPS))
+    scene = Scene(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE.replace(stacks=SLEEPS))
     scene.told.clear()
     take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0))
     scene.loop.pass_time(0)
@@ -165,7 +165,7 @@ def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
 
 
 def test_who_has_left_before_anybody_could_look_at_it_is_not_to_blame(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE._replace(stacks=WAITS), IDLE)
+    scene = Scene(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE)
     scene.told.clear()
     for has_ended in ((lambda _: False), (lambda _: True)):
         take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)

@@ -45,7 +45,7 @@ class Scene:
 
     def _running(self, attempt: int) -> RunState:
         started = [ReplicaStarted(replica.id, 0) for replica in self.plan.replicas]
-        return fold(self.plan, [RunAccepted(), AttemptPlaced(0, ()), *started])._replace(attempt=attempt)
+        return fold(self.plan, [RunAccepted(), AttemptPlaced(0, ()), *started]).replace(attempt=attempt)
 
     def folder(self, replica: ReplicaId) -> Path:
         return self.run / trace_dir(replica, self.state.attempt)
@@ -124,7 +124,7 @@ def test_the_next_attempt_has_a_first_step_of_its_own(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.say(WORKER, "step 1 loss 0.3\n")
     assert scene.look()
-    scene.state = scene.state._replace(attempt=1, stepped=False, replicas=dict(scene.state.replicas))
+    scene.state = scene.state.replace(attempt=1, stepped=False, replicas=dict(scene.state.replicas))
     scene.folder(WORKER).mkdir(parents=True)
     assert scene.look() == []
     scene.say(WORKER, "step 60 loss 0.3\n")

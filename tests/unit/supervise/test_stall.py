@@ -42,9 +42,9 @@ class Scene:
         self.loop = Clockwork()
         self.told: list[Event] = []
         plan = line(f"worker*{len(acts)} framework=torch")
-        replicas = [replica._replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
-        timeouts = plan.timeouts._replace(steps_seconds=steps_seconds)
-        self.plan = plan._replace(replicas=tuple(replicas), timeouts=timeouts)
+        replicas = [replica.replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
+        timeouts = plan.timeouts.replace(steps_seconds=steps_seconds)
+        self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
         self.engine = FakeEngine(Site(folder, folder / "home", cores=2))
         self.engine.watch(folder, self.loop, self.told.append)
         placement = self.engine.place(self.plan)

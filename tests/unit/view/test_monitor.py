@@ -42,8 +42,8 @@ def put(folder: RunFolder, replica: object, *samples: Sample, attempt: int = 0) 
 
 def test_every_replica_that_runs_has_its_last_sample_and_all_together_their_sum(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, two_workers(), spec=TWO_WORKERS)
-    put(folder, WORKER, USED._replace(cpu_seconds=9.0), USED)
-    put(folder, SECOND, USED._replace(seconds=1.0, cpu_seconds=3.0))
+    put(folder, WORKER, USED.replace(cpu_seconds=9.0), USED)
+    put(folder, SECOND, USED.replace(seconds=1.0, cpu_seconds=3.0))
     monitored = monitor_run(folder, Target("4"), NOW)
     assert [(row.id, row.phase, row.used and row.used.cpu_share) for row in monitored.rows] == [
         ("4.worker.0", "RUNNING", 0.5),
@@ -58,8 +58,8 @@ def test_every_replica_that_runs_has_its_last_sample_and_all_together_their_sum(
 
 def test_limits_add_up(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, two_workers(), spec=f"{TWO_WORKERS}\nresources: {{memory: 2GiB}}")
-    put(folder, WORKER, USED._replace(memory_total_bytes=2 * GIB))
-    put(folder, SECOND, USED._replace(memory_total_bytes=2 * GIB))
+    put(folder, WORKER, USED.replace(memory_total_bytes=2 * GIB))
+    put(folder, SECOND, USED.replace(memory_total_bytes=2 * GIB))
     total = monitor_run(folder, Target("4"), NOW).total
     assert total
     assert total.used
@@ -103,23 +103,23 @@ def test_the_numbers_of_an_earlier_attempt_are_not_those_of_this_one(tmp_path: P
     )
     put(folder, WORKER, USED)
     assert [row.used for row in monitor_run(folder, Target("4"), NOW).replicas] == [None, None]
-    put(folder, WORKER, USED._replace(at=NOON + 90), attempt=1)
+    put(folder, WORKER, USED.replace(at=NOON + 90), attempt=1)
     first, second = run_use(folder, Target("4"), NOW).replicas
     assert [sample.at for sample in first.samples] == [NOON + 50, NOON + 90]  # in the history they are one line
     assert second.samples == ()
 
 
 def test_a_gpu_that_is_shared_counts_once() -> None:
-    shared = USED._replace(
+    shared = USED.replace(
         gpu_share=0.25, gpu_memory_bytes=GIB, gpu_memory_total_bytes=80 * GIB, gpu_devices=1, gpu_is_whole=False
     )
-    other = shared._replace(gpu_share=0.5, gpu_memory_total_bytes=160 * GIB, gpu_devices=0b110)
+    other = shared.replace(gpu_share=0.5, gpu_memory_total_bytes=160 * GIB, gpu_devices=0b110)
     together = add_up([(shared, None), (shared, None), (other, None), (USED, None)])
     assert together
     assert (together.gpu_devices, together.gpu_memory_total_bytes) == (0b111, 240 * GIB)
     assert together.gpu_memory_bytes == 3 * GIB
     assert together.gpu_share == (0.25 + 0.25 + 0.5 * 2) / 3
-    unknown = add_up([(shared, None), (shared._replace(gpu_share=None, gpu_memory_bytes=None), None)])
+    unknown = add_up([(shared, None), (shared.replace(gpu_share=None, gpu_memory_bytes=None), None)])
     assert unknown
     assert (unknown.gpu_share, unknown.gpu_memory_bytes) == (None, None)
     assert add_up([]) is None

@@ -94,7 +94,7 @@ def test_a_stamp_that_cannot_be_is_not_believed(tmp_path: Path, stamp: float) ->
 
 def test_a_clock_set_back_gives_no_negative_duration(tmp_path: Path) -> None:
     accepted, started, _, ended = moments()
-    set_back = ended._replace(at=NOON - 86_400)
+    set_back = ended.replace(at=NOON - 86_400)
     history = [*running(accepted, started), (set_back, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))]
     details = run_details(write_run(tmp_path, 4, history), NOW)
     assert (details.run.duration_seconds, details.replicas[0].duration_seconds) == (20.0, 20.0)
@@ -195,7 +195,7 @@ def test_a_run_that_takes_no_steps_says_for_how_long_and_one_that_takes_some_aga
         (later, stalled),
     ]
     folder = write_run(tmp_path, 4, history)
-    now = later._replace(at=later.at + 180, since_boot=later.since_boot + 180)
-    assert run_details(folder, now).run.stalled == stalled._replace(seconds=240.0)
+    now = later.replace(at=later.at + 180, since_boot=later.since_boot + 180)
+    assert run_details(folder, now).run.stalled == stalled.replace(seconds=240.0)
     folder = write_run(tmp_path, 5, [*history, (later, StepsResumed(0, 31, 200.0))])
     assert run_details(folder, now).run.stalled is None

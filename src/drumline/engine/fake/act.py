@@ -6,23 +6,23 @@ import json
 import shlex
 from collections.abc import Sequence
 from string import Template
-from typing import NamedTuple, cast
 
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Launch
+from drumline.record import Record
 from drumline.run.event import Exit
 
 _COMMAND = "act"
 
 
-class Line(NamedTuple):
+class Line(Record):
     """A line of a replica's log; `$NAME` in it is a variable of the replica's."""
 
     text: str
     after_seconds: float = 0.0
 
 
-class Act(NamedTuple):
+class Act(Record):
     """What a replica does: what it writes, how it ends, and how it ends if it is asked to.
 
     Times count from its start, which may be late; without an exit it goes on until it is stopped.
@@ -49,7 +49,7 @@ def acts_of(argv: Sequence[str]) -> tuple[Act, ...]:
     if argv[0] != _COMMAND:
         return (Act((Line(shlex.join(argv).replace("$", "$$")),)),)
     try:
-        acts = tuple(cast("Act", from_data(Act, json.loads(word))) for word in argv[1:])
+        acts = tuple(from_data(Act, json.loads(word)) for word in argv[1:])
     except TypeError as error:
         raise ValueError(str(error)) from None
     if not acts:
@@ -62,5 +62,5 @@ def act_of(launch: Launch) -> Act:
     acts = acts_of(launch.replica.argv)
     act = acts[min(launch.attempt + launch.incarnation, len(acts) - 1)]
     env = {name: str(value) for name, value in launch.env.items()}
-    filled = (line._replace(text=Template(line.text).safe_substitute(env)) for line in act.lines)
-    return act._replace(lines=tuple(filled))
+    filled = (line.replace(text=Template(line.text).safe_substitute(env)) for line in act.lines)
+    return act.replace(lines=tuple(filled))

@@ -9,17 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.fake.act import Act
 from drumline.plan.types import ReplicaId
+from drumline.record import Record
 from drumline.run.event import Exit
 from drumline.run.traces import LOG, TRACE
 
 _NEVER_STARTED = Exit(message="it was never started")
 
 
-class End(NamedTuple):
+class End(Record):
     """When and how a life ends, or has ended."""
 
     at_seconds: float

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import cast
 
 from drumline.engine.fake.act import Act, act_of
 from drumline.engine.fake.life import End, Life, read_notes
@@ -47,10 +46,10 @@ class Stage:
         known = read_notes(self.run_dir / trace_dir(replica, attempt, incarnation) / TRACE)
         if "began" not in known:
             return None
-        life = self._life(replica, attempt, incarnation, cast("Act", from_data(Act, known["act"])))
+        life = self._life(replica, attempt, incarnation, from_data(Act, known["act"]))
         life.began, life.termed, life.killed = known["began"], known.get("termed", inf), known.get("killed", inf)
         if "over" in known:
-            life.ended = End(known["at"], cast("Exit", from_data(Exit, known["exit"])))
+            life.ended = End(known["at"], from_data(Exit, known["exit"]))
         elif known["boot"] != self._boot:
             life.began = self.loop.now()  # another boot's times mean nothing
             life.ended = End(life.began, Exit(message="the machine was restarted"))

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.paths import Object, Objects, name_of, path_of
@@ -18,6 +18,7 @@ from drumline.engine.kubernetes.pause import Pause
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError, TooLargeError, Where, no_namespace, refusal
 from drumline.engine.kubernetes.request import Requests
 from drumline.engine.kubernetes.shape import mapping, text
+from drumline.record import Record
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
@@ -31,7 +32,7 @@ _OTHER_UID = "UID in precondition"
 _WATCH_SECONDS = 290  # then the server ends it in order; nobody in between needs to cut it off
 
 
-class Change(NamedTuple):
+class Change(Record):
     """What a watch has seen: `LISTED` is everything there is, and comes first and after each gap; else one object."""
 
     what: str  # LISTED, ADDED, MODIFIED or DELETED

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.project.archive import compressed, make_archive, project_members, runtime_members
 from drumline.engine.project.size import count_files, list_largest, size_bytes
 from drumline.engine.project.tree import OWN, Tree, walk
 from drumline.errors import InputError
+from drumline.record import Record
 from drumline.words import bulk, count
 
 PART_BYTES = 700_000  # a ConfigMap may have 1 MiB, and travels as base64 in a request of at most 1.5 MiB
@@ -19,7 +19,7 @@ MOST_RAW_BYTES = 256 << 20  # not even compressed
 _SCRIPTS = ("ready.sh", "ready.py")
 
 
-class Code(NamedTuple):
+class Code(Record):
     """What is carried into each pod."""
 
     parts: tuple[bytes, ...]  # of the project's archive; none if nothing is carried but the runtime

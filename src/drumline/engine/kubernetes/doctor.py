@@ -16,6 +16,7 @@ from drumline.engine.kubernetes.shape import mapping, mappings, text
 from drumline.errors import EngineError
 from drumline.plan.cluster import Cluster, Volume
 from drumline.plan.types import Plan
+from drumline.record import to_dict
 from drumline.words import listed
 
 _OPERATORS = {
@@ -144,7 +145,7 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster | None) -> Health:
         pods: Objects | None = await api.list_everywhere("Pod", _accept_asked)
     except RefusedError:
         pods = None
-    tolerations = [each._asdict() for each in cluster.tolerations] if cluster else []
+    tolerations = [to_dict(each) for each in cluster.tolerations] if cluster else []
     found = room.open_nodes(
         nodes, pods or (), selector=cluster.node_selector if cluster else {}, tolerations=tolerations
     )

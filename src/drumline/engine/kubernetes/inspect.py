@@ -48,7 +48,7 @@ def _visitor(plan: Plan, unique: str, token: str) -> Object:
         argv=_WAIT,
         variables=Variables(tuple({"name": name, "value": value} for name, value in folders.items()), (), {}),
         resources=Resources(),
-        place=place._replace(workdir=place.output_dir),
+        place=place.replace(workdir=place.output_dir),
         mounts=mounts(plan, chief, 0),
         labels={names.MANAGED: "drumline", INSPECTS: names.base(plan)},
         carries=False,

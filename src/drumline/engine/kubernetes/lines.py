@@ -11,9 +11,9 @@ import re
 import time
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
 
 from drumline.engine.kubernetes.shape import text
+from drumline.record import Record
 
 _SECOND_NS = 1_000_000_000
 # A container's two streams are written by two threads: lines may be in the file in another order than their times.
@@ -26,7 +26,7 @@ _MOST_HELD_BYTES = 4 << 20
 _PIECE_BYTES = 128  # that a piece takes beside its data
 
 
-class Cursor(NamedTuple):
+class Cursor(Record):
     """How much of a log somebody has: up to which byte of which line."""
 
     size: int = 0  # of all lines together
@@ -51,7 +51,7 @@ class Cursor(NamedTuple):
         return Cursor(size, piece.at_ns, nth, content, is_open)
 
 
-class Piece(NamedTuple):
+class Piece(Record):
     """A line, or a part of one that is longer than what came; it ends with its newline if it has ended."""
 
     at_ns: int  # when it began

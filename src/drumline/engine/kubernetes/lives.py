@@ -104,7 +104,7 @@ class Lives:
     def keep(self, life: Life) -> Kept:
         """What is known of a life."""
         if life not in self._kept:
-            self._kept[life] = Kept(life, self._run_dir / trace_dir(*life))
+            self._kept[life] = Kept(life, self._run_dir / trace_dir(life.replica, life.attempt, life.incarnation))
         return self._kept[life]
 
     def __iter__(self) -> Iterator[Kept]:
@@ -228,7 +228,9 @@ class Lives:
             kept.told_start = True
             kept.started_at = started_at
             note(kept.folder, {"pod": kept.pod_name, "node": kept.node})
-            self._tell(ReplicaStarted(*kept.life, note=f"on {kept.node}"))
+            self._tell(
+                ReplicaStarted(kept.life.replica, kept.life.attempt, kept.life.incarnation, note=f"on {kept.node}")
+            )
             if kept.end is None:
                 self._follow(kept, main_container(kept.pod))
 
@@ -249,7 +251,7 @@ class Lives:
         if kept.waits is wait and told != kept.told_wait and not (kept.told_start or kept.end):
             kept.told_wait = told
             kept.waits_told += 1
-            self._tell(ReplicaWaits(*kept.life, *told))
+            self._tell(ReplicaWaits(kept.life.replica, kept.life.attempt, kept.life.incarnation, *told))
 
     def _begin_end(self, kept: Kept, end: End, container: str | None) -> None:
         kept.end = end
@@ -272,7 +274,9 @@ class Lives:
                 self._tell_start(kept, kept.started_at)
             note_end(kept.folder, end)
             kept.told_end = True
-            self._tell(ReplicaExited(*kept.life, end.exit, end.at_seconds))
+            self._tell(
+                ReplicaExited(kept.life.replica, kept.life.attempt, kept.life.incarnation, end.exit, end.at_seconds)
+            )
 
 
 def _order(kept: Kept) -> tuple[float, bool, int]:

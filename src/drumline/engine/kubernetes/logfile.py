@@ -40,7 +40,7 @@ class LogFile:
         fresh = 0 if self.cursor.at_ns else os.O_TRUNC
         log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | fresh, 0o600)
         try:
-            cursor = self.cursor._replace(size=os.fstat(log).st_size) if has_gap else self.cursor
+            cursor = self.cursor.replace(size=os.fstat(log).st_size) if has_gap else self.cursor
             _write(log, b"".join([piece.data for piece in pieces]), cursor.size)
         finally:
             os.close(log)
@@ -79,13 +79,17 @@ def write_cursor(path: Path, cursor: Cursor) -> None:
     """Write down how far a log is, at once or not at all as far as other processes can tell."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _write(file, _CURSOR.pack(*cursor, _sum(cursor)), 0)
+        _write(file, _pack(cursor, _sum(cursor)), 0)
     finally:
         os.close(file)
 
 
 def _sum(cursor: Cursor) -> int:
-    return zlib.crc32(_CURSOR.pack(*cursor, 0))
+    return zlib.crc32(_pack(cursor, 0))
+
+
+def _pack(cursor: Cursor, sum_: int) -> bytes:
+    return _CURSOR.pack(cursor.size, cursor.at_ns, cursor.nth, cursor.in_line, cursor.is_open, sum_)
 
 
 def _write(file: int, data: bytes, offset: int) -> None:

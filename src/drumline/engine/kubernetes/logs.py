@@ -7,13 +7,13 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.lines import Cursor, Stream
 from drumline.engine.kubernetes.logfile import LogFile
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.errors import DrumlineError
+from drumline.record import Record
 
 # Each log that is followed is a connection, to the API server and on to a node. Whoever comes after so many is asked
 # now and then for what is new.
@@ -27,7 +27,7 @@ LONGEST_FINISH_SECONDS = 600.0
 _BACKLOG_BYTES = 1 << 20  # unless told otherwise, a kubelet begins a new file at ten times as much
 
 
-class Tempo(NamedTuple):
+class Tempo(Record):
     """How long to wait: before the next try, first and at most, and until whoever brings nothing by itself is asked."""
 
     first_seconds: float = 0.2

@@ -20,7 +20,7 @@ class Makers:
         """Return the names of what should make the pod of a life, the nearest first."""
         group = self._group(life)
         if group is None:
-            return (names.job(self._plan, *life),)
+            return (names.job(self._plan, life.replica, life.attempt, life.incarnation),)
         if self._plan.engine not in OPERATED:
             return (names.role_job(self._plan, group.name, life.attempt),)
         made = names.service(self._plan, life.attempt)

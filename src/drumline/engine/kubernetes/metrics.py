@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.paths import path_of
@@ -12,6 +12,7 @@ from drumline.engine.kubernetes.pods import main_container
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.shape import mapping, mappings, name, seconds_of, whole
 from drumline.errors import DrumlineError
+from drumline.record import Record
 
 _METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _PATIENCE_SECONDS = 10.0
@@ -19,7 +20,7 @@ _MOST_CPUS = 1e6
 _MOST_MEMORY_BYTES = 1 << 60
 
 
-class Reading(NamedTuple):
+class Reading(Record):
     """What a pod's main container uses at a moment; None is not known."""
 
     pod: str

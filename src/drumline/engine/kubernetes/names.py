@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from drumline.engine.kubernetes.shape import mapping, number
 from drumline.plan.cluster import Cluster
 from drumline.plan.types import Plan, Replica, ReplicaId, Secret
+from drumline.record import Record
 
 LIMIT = 63
 # The longest that is put behind a base is a JobSet's `-r9999-worker-1st-0-99999-xxxxx`.
@@ -34,7 +35,7 @@ JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 TFJOB_INDEX = "training.kubeflow.org/replica-index"
 
 
-class Life(NamedTuple):
+class Life(Record):
     """Whose pod it is."""
 
     replica: ReplicaId
@@ -116,7 +117,7 @@ def helper(name: str) -> str:
     return _label(name, _MOST_HELPER)
 
 
-class Group(NamedTuple):
+class Group(Record):
     """Replicas of a role that one template can stand for; `name` is the role's, unless its first one differs."""
 
     name: str

@@ -83,7 +83,7 @@ def _about_output(plan: Plan) -> Iterator[str]:
 
 
 def _after_a_restart(plan: Plan) -> str:
-    if not max(plan.restart[:7]):
+    if not plan.restart.is_allowed:
         return ""
     return f"; after a restart only {plan.chief} finds its checkpoints, and others begin anew unless it tells them"
 

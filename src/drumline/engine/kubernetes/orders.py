@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
@@ -20,6 +19,7 @@ from drumline.engine.kubernetes.pods import is_silent, is_to_go
 from drumline.engine.kubernetes.shape import mapping, number
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
+from drumline.record import Record
 
 WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
 _MAKERS = ("Job", *OPERATED.values())
@@ -29,7 +29,7 @@ _STUCK_SECONDS = 60.0  # for what does not go: a node may be gone, or somebody e
 _MANY = 1 << 20
 
 
-class Shared(NamedTuple):
+class Shared(Record):
     """What belongs to a run as a whole, the owner first; and how many parts are carried."""
 
     objects: Objects

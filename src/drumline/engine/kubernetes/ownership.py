@@ -162,7 +162,7 @@ class Ownership:
 
     def _is_first(self, life: Life, uid: str) -> bool:
         """Return whether a pod is the first of its life; a Job adopts any other that has its labels."""
-        called = trace_dir(*life)
+        called = trace_dir(life.replica, life.attempt, life.incarnation)
         if called not in self._record.pods:
             self._record.add_pod(called, uid)
         return self._record.pods[called] == uid

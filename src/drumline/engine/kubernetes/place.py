@@ -28,7 +28,7 @@ def place(plan: Plan, *, attempt: int = 0) -> Placement:
     here = place_helper(plan)
     known = hosts(plan, attempt)
     return {
-        replica.id: here._replace(
+        replica.id: here.replace(
             host=known[replica.id],
             port=replica.port or PORT,
             domain=f".{names.service(plan, attempt)}" if "." in known[replica.id] else None,

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from signal import Signals
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.kubernetes.shape import mapping, mappings, seconds_of, text, whole
 from drumline.engine.kubernetes.waits import PodWaits, memory_limit, read_wait
+from drumline.record import Record
 from drumline.run.event import Exit
 from drumline.words import size
 
@@ -27,14 +28,14 @@ _RUNTIME = re.compile(r"^.*unable to start container process: (?:error during co
 _ENDED_BY_SIGNAL = (128 + Signals.SIGKILL, 128 + Signals.SIGTERM)
 
 
-class PodRuns(NamedTuple):
+class PodRuns(Record):
     """Its command runs, or nobody says otherwise; at `overdue_at` (UTC) it is to be looked at again."""
 
     started_at: float | None = None  # UTC, a whole second
     overdue_at: float | None = None  # it is to go, and is taken for lost if it has not by then
 
 
-class PodEnded(NamedTuple):
+class PodEnded(Record):
     """It has ended, or nobody will ever say how."""
 
     exit: Exit
@@ -174,7 +175,7 @@ def _init_ended(pod: Pod, container: str, over: Mapping[str, Any], *, asked: boo
         return PodEnded(_unseen(pod, asked=asked), end.ended_at, container)
     words = "; ".join(filter(None, (f"in the init container {container}", end.exit.message)))
     reason = end.exit.reason or ("" if end.exit.out_of_memory else "InitFailed")
-    return end._replace(exit=end.exit._replace(message=words, reason=reason))
+    return end.replace(exit=end.exit.replace(message=words, reason=reason))
 
 
 def _unseen(pod: Pod, *, asked: bool, deleted: bool = False) -> Exit:

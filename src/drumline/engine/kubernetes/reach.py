@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.words import listed
 
 
-class Right(NamedTuple):
+class Right(Record):
     """Something that one may or may not do."""
 
     verb: str
@@ -69,8 +69,8 @@ def reach(plan: Plan) -> Plan:
             await api.require_namespace()
             await require(api, rights_of(plan.engine, plan))
             where = api.where
-            found = cluster._replace(kubeconfig=_kubeconfig(os.environ), namespace=where.namespace)
-            return plan._replace(cluster=found._replace(context=where.context or cluster.context))
+            found = cluster.replace(kubeconfig=_kubeconfig(os.environ), namespace=where.namespace)
+            return plan.replace(cluster=found.replace(context=where.context or cluster.context))
 
     return asyncio.run(look())
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.kubernetes.shape import mapping, mappings, text
 from drumline.errors import EngineError
+from drumline.record import Record
 
 _QUOTA = "exceeded quota"
 # `pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "team": …`
@@ -35,7 +36,7 @@ class TooLargeError(EngineError):
     """An answer has more bytes than are read into memory."""
 
 
-class Where(NamedTuple):
+class Where(Record):
     """To whom something was said: the context of the kubeconfig, its server and the namespace."""
 
     context: str

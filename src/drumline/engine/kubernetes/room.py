@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.shape import mapping, mappings
 from drumline.plan.types import ReplicaId, Resources
+from drumline.record import Record
 from drumline.words import size
 
 GPU = "nvidia.com/gpu"
@@ -15,7 +16,7 @@ _OVER = ("Succeeded", "Failed")
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 
 
-class Amount(NamedTuple):
+class Amount(Record):
     """So much of each."""
 
     cpus: float = 0.0
@@ -24,22 +25,23 @@ class Amount(NamedTuple):
 
     def less(self, other: Amount) -> Amount:
         """What is left of it."""
-        return Amount(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+        return Amount(self.cpus - other.cpus, self.memory_bytes - other.memory_bytes, self.gpus - other.gpus)
 
     def more(self, other: Amount) -> Amount:
         """Both together."""
-        return Amount(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Amount(self.cpus + other.cpus, self.memory_bytes + other.memory_bytes, self.gpus + other.gpus)
 
     def holds(self, other: Amount) -> bool:
         """Whether the other fits in."""
-        return all(mine >= theirs - 1e-9 for mine, theirs in zip(self, other, strict=True) if theirs > 0)
+        pairs = zip(_weight(self), _weight(other), strict=True)
+        return all(mine >= theirs - 1e-9 for mine, theirs in pairs if theirs > 0)
 
     def __str__(self) -> str:
         gpus = f", {self.gpus:g} GPUs" if self.gpus else ""
         return f"{max(0.0, self.cpus):.3g} cpus, {size(max(0, int(self.memory_bytes)))}{gpus}"
 
 
-class Node(NamedTuple):
+class Node(Record):
     """A node that would take pods of the line, with what it has and what is free of it."""
 
     name: str
@@ -123,7 +125,10 @@ def _requests(spec: Mapping[str, Any]) -> Amount:
     for container in mappings(spec.get("containers")):
         total = total.more(of(container))
     before = [of(container) for container in mappings(spec.get("initContainers"))]
-    return Amount(*(max(amounts) for amounts in zip(total, *before, strict=True)))
+    every = (total, *before)
+    return Amount(
+        max(each.cpus for each in every), max(each.memory_bytes for each in every), max(each.gpus for each in every)
+    )
 
 
 def _amount(quantities: Mapping[str, Any]) -> Amount:

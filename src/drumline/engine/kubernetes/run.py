@@ -101,7 +101,7 @@ class ClusterRun:
         left = [each for each in self._lives.ask_for(lives) if each.end is None]
         for each in left:
             each.is_stopped = True
-            self._unwanted.add(names.job(self._plan, *each.life))
+            self._unwanted.add(names.job(self._plan, each.life.replica, each.life.attempt, each.life.incarnation))
         if self._is_operated and any(_is_needed(each.life) for each in left):
             self._stop_all(left, grace_seconds)
         else:
@@ -169,7 +169,7 @@ class ClusterRun:
     def _useless_maker(self, life: Life) -> str | None:
         """The Job that would have made a pod for this life, if nobody else needs it."""
         (maker, *_) = self._makers.of(life)
-        if life.replica.is_helper or maker == names.job(self._plan, *life):
+        if life.replica.is_helper or maker == names.job(self._plan, life.replica, life.attempt, life.incarnation):
             return maker
         others = [Life(each.id, life.attempt, 0) for each in self._plan.replicas]
         sharing = [self._lives.keep(each) for each in others if self._makers.of(each)[0] == maker]

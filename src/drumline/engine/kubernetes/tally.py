@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.kubernetes.metrics import Reading
 from drumline.engine.kubernetes.names import Life
+from drumline.record import Record, to_dict
 from drumline.run.traces import USAGE
 from drumline.run.usage import Usage
 from drumline.runtime.private import write_file
@@ -18,7 +18,7 @@ from drumline.runtime.private import write_file
 WATCHED_SECONDS, UNWATCHED_SECONDS = 3.0, 15.0
 
 
-class Measured(NamedTuple):
+class Measured(Record):
     """A life that is to be measured: its pod, when it started (UTC), and when it ended by the loop's clock."""
 
     life: Life
@@ -28,7 +28,7 @@ class Measured(NamedTuple):
     ended_seconds: float | None = None
 
 
-class _Sum(NamedTuple):
+class _Sum(Record):
     """How much a life has used by when (UTC), what it had then, and how two clocks stood to each other at first."""
 
     started_at: float
@@ -60,7 +60,7 @@ class Tally:
     def take(self, readings: Iterable[Reading]) -> None:
         """Take in what the cluster says; what a node dates later than now is of now."""
         now = self._wall()
-        self._readings.update((each.pod, each._replace(at=min(each.at, now))) for each in readings)
+        self._readings.update((each.pod, each.replace(at=min(each.at, now))) for each in readings)
 
     def measure(self, lives: Iterable[Measured]) -> Iterator[Usage]:
         """What each has used by the last reading of it, or by its end; who was never read is left out."""
@@ -70,7 +70,9 @@ class Tally:
                 continue
             ended, offset = each.ended_seconds, known.offset
             yield Usage(
-                *each.life,
+                each.life.replica,
+                each.life.attempt,
+                each.life.incarnation,
                 at_seconds=known.at + offset if ended is None else ended,
                 started_seconds=known.started_at + offset,
                 cpu_seconds=known.cpu_seconds,
@@ -83,13 +85,13 @@ class Tally:
     def _sum(self, each: Measured) -> _Sum | None:
         known = self._sums.get(each.life) or _read(each.folder / USAGE)
         if known and known.boot != self._boot:
-            known = known._replace(boot=self._boot, offset=self._offset)
+            known = known.replace(boot=self._boot, offset=self._offset)
         reading = self._readings.get(each.pod)
         if reading is not None and (known is None or reading.at > known.at):
             began = _Sum(each.started_at, each.started_at, 0.0, None, self._boot, self._offset)
             known = _add(known or began, reading)
             with suppress(OSError):
-                write_file(each.folder / USAGE, json.dumps(known).encode())
+                write_file(each.folder / USAGE, json.dumps(list(to_dict(known).values())).encode())
         if known is not None:
             self._sums[each.life] = known
         return known
@@ -101,7 +103,7 @@ def _add(known: _Sum, reading: Reading) -> _Sum:
         cpu_seconds = max(known.cpu_seconds, reading.cpu_seconds)
     else:
         cpu_seconds = known.cpu_seconds + (reading.cpus or 0.0) * max(0.0, reading.at - known.at)
-    return known._replace(at=max(known.at, reading.at), cpu_seconds=cpu_seconds, memory_bytes=reading.memory_bytes)
+    return known.replace(at=max(known.at, reading.at), cpu_seconds=cpu_seconds, memory_bytes=reading.memory_bytes)
 
 
 def _read(path: Path) -> _Sum | None:

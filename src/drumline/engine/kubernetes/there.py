@@ -91,7 +91,11 @@ class There:
         """
         if self._operator is None:
             there = await self._orders.existing("Job")
-            launches = [each for each in launches if names.job(plan, *life_of(each)) not in there]
+            launches = [
+                each
+                for each in launches
+                if names.job(plan, each.replica.id, each.attempt, each.incarnation) not in there
+            ]
         if not launches:
             return
         parts = await self._share(plan, secrets, carried)
@@ -100,7 +104,7 @@ class There:
         made = manifests.attempt_objects(plan, launches, _Parts(parts))
         if self._operator is None:
             await self._orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
-        elif names.job(plan, *life_of(launches[0])) not in unwanted:
+        elif names.job(plan, launches[0].replica.id, launches[0].attempt, launches[0].incarnation) not in unwanted:
             await self._operator.start(launches[0].attempt, made)
 
     async def prepare(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.shape import LONGEST_TEXT, mapping, mappings, text
+from drumline.record import Record
 from drumline.words import listed, size
 
 Pod = Mapping[str, Any]
 
 
-class PodWaits(NamedTuple):
+class PodWaits(Record):
     """It has not begun; without a message there is nothing to tell, as at every start."""
 
     reason: str = ""  # one word: Unschedulable, Held, ImagePull, Config, Container, Volume, Init, Quota, Forbidden
@@ -22,7 +23,7 @@ class PodWaits(NamedTuple):
     is_usual: bool = False  # part of every start, and worth a word only if it takes long
 
 
-class Trouble(NamedTuple):
+class Trouble(Record):
     """What an event of the cluster says of an object: of a pod, or of what should have made one."""
 
     kind: str

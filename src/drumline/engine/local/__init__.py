@@ -93,7 +93,7 @@ class LocalEngine:
         if division is None:
             return placement
         return {
-            name: where._replace(gpus=division.gpus.get(name), gpus_shared=name in division.shared)
+            name: where.replace(gpus=division.gpus.get(name), gpus_shared=name in division.shared)
             for name, where in placement.items()
         }
 
@@ -287,7 +287,7 @@ class LocalEngine:
         if python := self._python_of(plan):
             return python.applied
         runtime = self._lent_runtime()
-        return lambda place: place._replace(runtime=runtime, runtime_on_path=True) if runtime else place
+        return lambda place: place.replace(runtime=runtime, runtime_on_path=True) if runtime else place
 
     def _lent_runtime(self) -> str | None:
         """Where a copy of the runtime is for a Python that has no drumline; it is made once a run is watched."""

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+from drumline.record import Record
 
 # Version 2 only: below a group that has limited ones there, nobody may stay in it; so here goes who was in it.
 ASIDE = "drumline.aside"
@@ -21,7 +22,7 @@ class NoGroundError(Exception):
     """No memory cgroup can be made here; why, and what to allow."""
 
 
-class Ground(NamedTuple):
+class Ground(Record):
     """The group below which ours are made."""
 
     path: Path

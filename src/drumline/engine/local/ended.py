@@ -14,4 +14,11 @@ def ended_usage(life: Life, trace: Trace) -> Usage | None:
     if trace.ticks is None:
         return None
     started = trace.ticks / os.sysconf("SC_CLK_TCK")
-    return Usage(*life, at_seconds=trace.at_seconds, started_seconds=started, cpu_seconds=trace.cpu_seconds)
+    return Usage(
+        life.replica,
+        life.attempt,
+        life.incarnation,
+        at_seconds=trace.at_seconds,
+        started_seconds=started,
+        cpu_seconds=trace.cpu_seconds,
+    )

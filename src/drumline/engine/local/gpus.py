@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.run.usage import GpuUsage
 
 
-class Device(NamedTuple):
+class Device(Record):
     """A GPU as NVML describes it; None is not known."""
 
     number: int
@@ -20,14 +20,14 @@ class Device(NamedTuple):
     shares: Mapping[int, float] | None = None  # of its time, by process; who is not named had none
 
 
-class Seer(NamedTuple):
+class Seer(Record):
     """A replica: its processes, and its CUDA_VISIBLE_DEVICES."""
 
     pids: frozenset[int]
     visible: str | None
 
 
-class _Part(NamedTuple):
+class _Part(Record):
     """What a replica has of one device."""
 
     memory_bytes: int | None

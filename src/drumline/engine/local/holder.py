@@ -7,19 +7,19 @@ import pwd
 import shlex
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from drumline.engine.local.place import named_ports
 from drumline.engine.local.proc import PROC
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.runtime import TRACE_DIR
 
 _LISTENS = "0A"
 _LONGEST_COMMAND = 60
 
 
-class Holder(NamedTuple):
+class Holder(Record):
     """Somebody who listens on a port; of processes that are not ours to look at, only whose they are."""
 
     port: int

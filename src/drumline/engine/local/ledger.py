@@ -15,17 +15,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.local.turn import Claim, Entry, choose_gpus, held_gpus, must_wait, order_of
 from drumline.engine.protocol import Capacity, Loop
 from drumline.errors import EngineError
+from drumline.record import Record, field_names, to_dict
 from drumline.runtime.private import make_folder, open_file, write_file
 
 _HOLDS, _WAITS = "holds", "waits"
 
 
-class _Living(NamedTuple):
+class _Living(Record):
     """Somebody's entry, and what is readable when nobody has it any more."""
 
     entry: Entry
@@ -207,10 +208,10 @@ def _parse(path: Path) -> Entry | None:
     """Read an entry; None for what is not one."""
     try:
         data: Any = json.loads(path.read_bytes())
-        claim = Claim(*(int(data[kind]) for kind in Claim._fields))
+        claim = Claim(**{kind: int(data[kind]) for kind in field_names(Claim)})
         gpus = tuple(str(gpu) for gpu in data["gpu_ids"])
         order_of(data["run"])
-        if min(claim) < 0 or not isinstance(data["holds"], bool):
+        if min(to_dict(claim).values()) < 0 or not isinstance(data["holds"], bool):
             return None
         return Entry(data["run"], claim, data["holds"], gpus)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -219,7 +220,7 @@ def _parse(path: Path) -> Entry | None:
 
 def _write(path: Path, entry: Entry) -> None:
     """Write an entry as a whole."""
-    data = {"v": 1, "run": entry.run, "holds": entry.holds, **entry.claim._asdict(), "gpu_ids": entry.gpus}
+    data = {"v": 1, "run": entry.run, "holds": entry.holds, **to_dict(entry.claim), "gpu_ids": entry.gpus}
     write_file(path, json.dumps(data).encode())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpus import Seer, sees_any, share_out
@@ -13,6 +12,7 @@ from drumline.engine.local.nvml import has_gpus, open_reader
 from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
 from drumline.engine.local.surveyor import Surveyor
 from drumline.engine.protocol import Loop
+from drumline.record import Record
 from drumline.run.usage import GpuUsage, Usage
 from drumline.runtime.keeper import now
 
@@ -26,7 +26,7 @@ EXACT_PAUSES = 20
 EXACT_PAUSES_UNWATCHED = 200
 
 
-class _Sharing(NamedTuple):
+class _Sharing(Record):
     """How the memory of a tree was found to be shared, when, and how long that took."""
 
     ratio: float = 1.0  # of what it has to the sum of what its processes see
@@ -59,7 +59,9 @@ class Meter:
             # What has ended was waited for by its parent; orphans, and at last the replica itself, by the keeper.
             ticks = stats[keepers[life]].reaped_ticks + sum(stat.cpu_ticks + stat.reaped_ticks for stat in tree)
             yield Usage(
-                *life,
+                life.replica,
+                life.attempt,
+                life.incarnation,
                 at_seconds=at,
                 started_seconds=tree[0].start_ticks / _TICKS,
                 cpu_seconds=ticks / _TICKS,

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from drumline.engine.local.life import Life
 from drumline.engine.local.netlink import Netlink
@@ -26,6 +26,7 @@ from drumline.engine.local.refusal import why_refused
 from drumline.engine.local.trace import read_trace
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
+from drumline.record import Record
 from drumline.run.traces import TRACE
 from drumline.runtime.keeper import close_all_but, enter_namespace
 from drumline.runtime.lock import is_locked
@@ -38,18 +39,23 @@ _NEW_USER, _NEW_NETWORK, _NEW_NAME = 0x1000_0000, 0x4000_0000, 0x0400_0000
 _MOMENT_SECONDS = 0.005
 
 
-class Door(NamedTuple):
+class Door(Record):
     """One replica's way in: the namespaces that it enters, in this order, and what its keeper holds to keep them."""
 
     enter: tuple[int, ...]
     held: tuple[int, ...]
 
 
-class _Hub(NamedTuple):
+class _Hub(Record):
     """What everybody shares: the user namespace, and the network namespace with the bridge."""
 
     user: int
     network: int
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Return both, in this order."""
+        return self.user, self.network
 
 
 class Network:
@@ -87,7 +93,7 @@ class Network:
             hub = _Hub(*made[:2])
             made = made[2:]
         for replica, own, name in zip(hosts, made[::2], made[1::2], strict=True):
-            self._doors[replica] = Door(enter=(hub.user, own, name), held=hub)
+            self._doors[replica] = Door(enter=(hub.user, own, name), held=hub.descriptors)
 
     def _find_hub(self, earlier: Sequence[ReplicaId]) -> _Hub | None:
         """The hub that a living keeper of these holds."""
@@ -95,7 +101,7 @@ class Network:
             for keeper in _keepers(self._lives[replica].folder(self._run_dir) / TRACE):
                 hub = borrow_hub(keeper)
                 if hub:
-                    self._owned += hub
+                    self._owned += hub.descriptors
                     return hub
         return None
 
@@ -199,7 +205,7 @@ def _build_and_leave(answer: socket.socket, hosts: Mapping[str, str], hub: _Hub 
     step = "user"
     try:
         signal.set_wakeup_fd(-1)
-        close_all_but(answer.fileno(), *(hub or ()))
+        close_all_but(answer.fileno(), *(hub.descriptors if hub else ()))
         if hub is None:
             _leave_namespace(_NEW_USER)
             answer.send(b"unmapped")

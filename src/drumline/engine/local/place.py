@@ -48,7 +48,7 @@ def place(
         ports |= {replica: claim.port for replica, claim in claims.items()}
     cores = _divide_cores(plan, site.cores, here.workdir)
     placement = {
-        replica.id: here._replace(host=hosts[replica.id], port=ports[replica.id], cores=cores[replica.id])
+        replica.id: here.replace(host=hosts[replica.id], port=ports[replica.id], cores=cores[replica.id])
         for replica in plan.replicas
     }
     return placement, claims

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+
+from drumline.record import Record
 
 PROC = "/proc"
 _MACHINES_OWN = "pid:[4026531836]"  # the numbers of processes outside of all containers: the same on every Linux
 
 
-class Stat(NamedTuple):
+class Stat(Record):
     """A process as the kernel counts it; one that has ended and is not yet waited for is one too."""
 
     pid: int

@@ -222,7 +222,9 @@ class Processes:
     def _told_start(self, kept: _Kept, trace: Trace) -> None:
         if trace.pid is not None and not kept.told_start:
             kept.told_start = True
-            self._tell(ReplicaStarted(*kept.life, trace.pid, trace.note))
+            self._tell(
+                ReplicaStarted(kept.life.replica, kept.life.attempt, kept.life.incarnation, trace.pid, trace.note)
+            )
             if trace.unlimited:
                 message = f"{kept.life.replica} runs without its memory limit: {trace.unlimited}"
                 self._tell(EngineWarned(kept.life.attempt, message))
@@ -250,7 +252,15 @@ class Processes:
         end = self._explained(kept, trace, trace.exit) if trace.exit else self._unseen(kept, trace)
         kept.end = trace if trace.exit else None
         self._memory.clear(kept.folder)
-        self._tell(ReplicaExited(*kept.life, end, trace.at_seconds if trace.exit else keeper.now()))
+        self._tell(
+            ReplicaExited(
+                kept.life.replica,
+                kept.life.attempt,
+                kept.life.incarnation,
+                end,
+                trace.at_seconds if trace.exit else keeper.now(),
+            )
+        )
 
     def _explained(self, kept: _Kept, trace: Trace, end: Exit) -> Exit:
         """The same end; if somebody else killed it, perhaps with the kernel's word that this was for want of memory."""
@@ -259,7 +269,7 @@ class Processes:
         from drumline.engine.local.kernel import killed_for_memory  # noqa: PLC0415 - few are ever killed
 
         words = killed_for_memory(trace.pid, trace.at_seconds)
-        return end._replace(message=words, out_of_memory=True) if words else end
+        return end.replace(message=words, out_of_memory=True) if words else end
 
     def _unseen(self, kept: _Kept, trace: Trace) -> Exit:
         """The end of a life that no keeper wrote down; if it was want of memory, its group still knows."""

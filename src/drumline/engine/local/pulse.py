@@ -20,7 +20,9 @@ def read_pulses(keepers: Mapping[Life, int], gpu_shares: Mapping[Life, float]) -
         ticks = stats[keepers[life]].reaped_ticks + sum(stat.cpu_ticks + stat.reaped_ticks for stat in tree)
         counts = [_read_io(stat.pid) for stat in tree]
         yield Pulse(
-            *life,
+            life.replica,
+            life.attempt,
+            life.incarnation,
             cpu_seconds=ticks / _TICKS,
             disk_bytes=sum(disk for disk, _ in counts),
             moved_bytes=sum(moved for _, moved in counts),

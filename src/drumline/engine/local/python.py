@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline import runtime
 from drumline.engine.protocol import Interpreter, Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Environment, Place
+from drumline.record import Record
 from drumline.runtime.environment import folder_of, use
 from drumline.runtime.private import make_folder, write_file
 
@@ -25,7 +25,7 @@ _ASK = "import os, sys; print('%d.%d.%d' % sys.version_info[:3], os.path.realpat
 _ANSWER_SECONDS = 30
 
 
-class Wanted(NamedTuple):
+class Wanted(Record):
     """An environment of this machine, there or not."""
 
     root: str
@@ -77,7 +77,7 @@ class LinePython:
 
     def applied(self, place: Place) -> Place:
         """The place of somebody who runs in it."""
-        return place._replace(python_dir=f"{self._folder}/bin", environment=self._folder, runtime=self.wanted.runtime)
+        return place.replace(python_dir=f"{self._folder}/bin", environment=self._folder, runtime=self.wanted.runtime)
 
 
 def want(environment: Environment, site: Site, environ: Mapping[str, str]) -> Wanted:

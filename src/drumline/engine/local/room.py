@@ -10,6 +10,7 @@ from drumline.engine.local.capacity import find_capacity, find_gpus
 from drumline.engine.protocol import Capacity, Loop, MustWait, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
+from drumline.record import to_dict
 from drumline.run.event import AttemptDelayed, EngineFailed, RoomFound
 
 if TYPE_CHECKING:
@@ -136,4 +137,4 @@ class Room:
 
 def claims(plan: Plan) -> bool:
     """Whether anybody in the line claims anything."""
-    return any(any(replica.resources) for replica in plan.replicas)
+    return any(any(to_dict(replica.resources).values()) for replica in plan.replicas)

@@ -77,7 +77,7 @@ def _switch(trace: Trace, replica: ReplicaId, *, on: bool) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            close_all_but(write, *hub)
+            close_all_but(write, *hub.descriptors)
             enter_namespace(hub.user)
             enter_namespace(hub.network)
             with Netlink() as wires:
@@ -87,7 +87,7 @@ def _switch(trace: Trace, replica: ReplicaId, *, on: bool) -> None:
         finally:
             os._exit(0)
     os.close(write)
-    for descriptor in hub:
+    for descriptor in hub.descriptors:
         os.close(descriptor)
     with os.fdopen(read, "rb") as answer:
         refused = answer.read().decode()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
+from drumline.record import Record
 from drumline.words import count, listed
 
 
-class Division(NamedTuple):
+class Division(Record):
     """The GPUs that each replica sees, where there is anything to say, and what its user should know about it."""
 
     gpus: Mapping[ReplicaId, tuple[str, ...]] = {}

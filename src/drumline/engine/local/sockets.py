@@ -7,17 +7,17 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from drumline.engine.local.life import Life
 from drumline.engine.local.proc import PROC, read_stats
 from drumline.engine.local.pulse import find_trees
+from drumline.record import Record
 from drumline.run.rendezvous import Sockets
 
 _CONNECTED, _LISTENS = "01", "0A"
 
 
-class _Socket(NamedTuple):
+class _Socket(Record):
     """A TCP socket: its port if it listens, else where it leads."""
 
     port: int | None = None

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.local.life import Life
 from drumline.engine.local.proc import PROC, read_stats
 from drumline.engine.local.pulse import find_trees, is_stopped
 from drumline.engine.protocol import Loop
+from drumline.record import Record
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
 from drumline.runtime.private import open_regular, write_file
@@ -36,7 +36,7 @@ _LONGEST_SLICE = 1 << 20
 _MOMENT_SECONDS = 0.02
 
 
-class Target(NamedTuple):
+class Target(Record):
     """Whose stacks are wanted: the folder of its traces, and its processes, its own first."""
 
     folder: Path

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from drumline.engine.local.life import MARK, Life
 from drumline.engine.local.limit import Limits
@@ -16,6 +16,7 @@ from drumline.engine.local.trace import Trace, open_trace, read_trace
 from drumline.engine.protocol import Loop, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
+from drumline.record import Record
 from drumline.run.event import EngineFailed
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime import TRACE_DIR, keeper
@@ -31,7 +32,7 @@ _MOMENT_SECONDS = 0.005
 _TOGETHER = 32  # keepers that are forked at once: each takes two descriptors until they are
 
 
-class Start(NamedTuple):
+class Start(Record):
     """All that it takes to begin a life; the descriptors are whoever's who made it."""
 
     launch: Launch
@@ -47,7 +48,7 @@ class Start(NamedTuple):
 
     def copy(self) -> Self:
         """The same with descriptors of its own."""
-        return self._replace(held=tuple(map(os.dup, self.held)), enter=tuple(map(os.dup, self.enter)))
+        return self.replace(held=tuple(map(os.dup, self.held)), enter=tuple(map(os.dup, self.enter)))
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -55,7 +56,7 @@ class Start(NamedTuple):
             os.close(descriptor)
 
 
-class Follow(NamedTuple):
+class Follow(Record):
     """Whom to tell what becomes of a beginning."""
 
     began: Callable[[Life, int], None]  # with its keeper
@@ -128,7 +129,7 @@ class Starter:
             return False
         start, follow = self._ordered.pop(life)
         try:
-            self._start_late(start._replace(note="cold: the warm process has ended"), follow)
+            self._start_late(start.replace(note="cold: the warm process has ended"), follow)
         finally:
             start.close()
         return True
@@ -152,7 +153,7 @@ class Starter:
                 wishes.append((start, make_wish(warm.kind, launch.replica.argv, start.env, launch.place.workdir)))
             except NotWarm as reason:
                 others += 1
-                yield start._replace(note=f"cold: {reason}")
+                yield start.replace(note=f"cold: {reason}")
         waits = room is None or is_worth_waiting(warm.kind.framework, others + len(wishes), room.cpus)
         ready = {wish.key: waits or warm.is_ready(wish) for _, wish in wishes}
         for start, wish in wishes:
@@ -160,7 +161,7 @@ class Starter:
                 self._order(start, wish, follow, warm, waits=waits)
             else:
                 later[wish.key] = wish
-                yield start._replace(note=f"cold: {PREPARING}")
+                yield start.replace(note=f"cold: {PREPARING}")
 
     def _order(self, start: Start, wish: Wish, follow: Follow, warm: WarmProcesses, *, waits: bool) -> None:
         """Have a replica forked from a warm process, once that answers, or start it cold."""
@@ -174,9 +175,9 @@ class Starter:
             if waiting is None:
                 return  # it was stopped meanwhile
             if refused:
-                self._start_late(waiting._replace(note=f"cold: {refused}"), follow)
+                self._start_late(waiting.replace(note=f"cold: {refused}"), follow)
             else:
-                self._start_late(waiting._replace(note="warm"), follow, partial(warm.start, wish))
+                self._start_late(waiting.replace(note="warm"), follow, partial(warm.start, wish))
             waiting.close()
 
         warm.ask(wish, go_on, waits=waits)
@@ -281,7 +282,7 @@ class Starter:
 _Forker = Callable[[keeper.Order, keeper.Hands, Callable[[int | None], None]], None]
 
 
-class _Ready(NamedTuple):
+class _Ready(Record):
     """A life whose keeper can be forked; its trace is locked and its log is open."""
 
     life: Life

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from drumline.engine.local.gpus import Device
 from drumline.engine.protocol import Loop
+from drumline.record import to_dict
 from drumline.runtime.keeper import end_with_parent, now
 
 OLDEST_SECONDS = 60.0  # an answer that is older says nothing any more
@@ -73,8 +74,8 @@ def parse_devices(answer: bytes) -> list[Device]:
     """Read devices back from JSON, in which processes have become text."""
     found: list[Any] = json.loads(answer)
     return [
-        Device(number, uuid, total, used, busy, _by_process(memory), _by_process(shares))
-        for number, uuid, total, used, busy, memory, shares in found
+        Device(**{**each, "memory": _by_process(each["memory"]), "shares": _by_process(each["shares"])})
+        for each in found
     ]
 
 
@@ -94,7 +95,7 @@ def _survey(line: int, open_reader: Callable[[], Read]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         read = open_reader()
         while os.read(line, 64):
-            _write(line, json.dumps(read()).encode() + b"\n")
+            _write(line, json.dumps([to_dict(each) for each in read()]).encode() + b"\n")
     finally:
         os._exit(0)  # whatever happens, this fork must not go on as its supervisor
 

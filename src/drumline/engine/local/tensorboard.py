@@ -66,7 +66,7 @@ class Server:
         self._look(claim.port, _FIRST_LOOK_SECONDS)
 
     def _begin(self, launch: Launch, environ: Mapping[str, str] = {}, held: Sequence[int] = ()) -> None:
-        launch = launch._replace(incarnation=self._incarnation)
+        launch = launch.replace(incarnation=self._incarnation)
         self._running.start([launch], partial(complete, environ=environ), {TENSORBOARD: held})
 
     def _look(self, port: int, pause: float) -> None:

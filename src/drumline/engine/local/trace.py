@@ -8,8 +8,9 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from drumline.record import Record
 from drumline.run.event import Exit
 from drumline.runtime.private import NOT_REGULAR, open_file, read_regular
 from drumline.words import size, span
@@ -59,7 +60,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-class Trace(NamedTuple):
+class Trace(Record):
     """Who keeps it, which process it is or was, and how that ended, as far as it was written down."""
 
     keeper: int | None = None
@@ -133,7 +134,7 @@ def _exit(known: Mapping[str, Any]) -> Exit:
     if "lease" not in known:
         return end
     message = f"nobody had asked after it for {span(known['lease'])}, so its lease was over"
-    return end._replace(message=message, reason="LeaseOver")
+    return end.replace(message=message, reason="LeaseOver")
 
 
 def starving(known: Mapping[str, Any]) -> tuple[str, bool]:

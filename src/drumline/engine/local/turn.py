@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle, islice
-from typing import NamedTuple
 
 from drumline.engine.protocol import Capacity
 from drumline.plan.types import Plan, Resources
+from drumline.record import Record, field_names, to_dict
 from drumline.words import count, listed, size
 
 
-class Claim(NamedTuple):
+class Claim(Record):
     """What a run asks for; cores in thousandths, so that they add up."""
 
     cpus: int = 0
@@ -20,7 +20,7 @@ class Claim(NamedTuple):
     gpus: int = 0
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """A run in the ledger: what it asks for, and whether it has it; then also which GPUs."""
 
     run: str
@@ -31,13 +31,14 @@ class Entry(NamedTuple):
 
 def total(plan: Plan) -> Claim:
     """What the whole line asks for."""
-    return Claim(*(sum(each) for each in zip(*(_claim(replica.resources) for replica in plan.replicas), strict=True)))
+    claims = [to_dict(_claim(replica.resources)) for replica in plan.replicas]
+    return Claim(**{kind: sum(each[kind] for each in claims) for kind in field_names(Claim)})
 
 
 def describe_shortages(plan: Plan, capacity: Capacity) -> Iterator[str]:
     """Say, kind by kind, what a line asks for beyond all that there is."""
     most = _all_of(capacity)
-    for kind, wanted in total(plan)._asdict().items():
+    for kind, wanted in to_dict(total(plan)).items():
         if wanted > most[kind]:
             asking = Counter((replica.id.role, getattr(_claim(replica.resources), kind)) for replica in plan.replicas)
             who = listed([f"{count(n, role)} with {_amount(kind, one)}" for (role, one), n in asking.items() if one])
@@ -55,7 +56,7 @@ def must_wait(run: str, claim: Claim, others: Iterable[Entry], capacity: Capacit
     most, free = _all_of(capacity), _free(others, capacity)
     earlier = [entry for entry in others if not entry.holds and order_of(entry.run) < order_of(run)]
     short, behind, kinds = [], [], []
-    for kind, wanted in claim._asdict().items():
+    for kind, wanted in to_dict(claim).items():
         before = [entry for entry in earlier if getattr(entry.claim, kind)]
         reserved = sum(getattr(entry.claim, kind) for entry in before)
         if not wanted or wanted <= free[kind] - reserved:

@@ -8,14 +8,14 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.project.tree import Entry, Tree, read, shown
+from drumline.record import Record
 
 _TIME = 315_532_800  # 1980-01-01; the oldest that every kind of archive can say
 
 
-class Member(NamedTuple):
+class Member(Record):
     """One entry of an archive, with what is in it."""
 
     entry: Entry
@@ -53,7 +53,8 @@ def make_archive(members: Iterable[Member]) -> bytes:
     with tarfile.open(
         fileobj=whole, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
     ) as archive:
-        for entry, data in members:
+        for member in members:
+            entry, data = member.entry, member.data
             header = tarfile.TarInfo(entry.path)
             header.mtime = _TIME
             header.mode = 0o755 if entry.executable or entry.kind == "folder" else 0o644

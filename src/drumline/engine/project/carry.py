@@ -8,12 +8,13 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.there.receive import MARK
 from drumline.engine.untrusted import clean_text, load_json, load_record, require_path, require_within
 from drumline.errors import EngineError
+from drumline.record import Record
 from drumline.words import bulk
 
 KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
@@ -67,7 +68,7 @@ class Shell(Protocol):
         ...
 
 
-class Carried(NamedTuple):
+class Carried(Record):
     """What is there now."""
 
     folder: str  # in full
@@ -146,7 +147,7 @@ def malformed(host: str, error: object) -> EngineError:
     return EngineError(f"{host} has answered something that drumline does not answer: {clean_text(str(error), 200)}")
 
 
-class Received(NamedTuple):
+class Received(Record):
     """What `receive` answers; without a manifest only what was damaged on its way, by the hash of its content."""
 
     damaged: tuple[str, ...]

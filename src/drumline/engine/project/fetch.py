@@ -15,12 +15,13 @@ import stat
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from drumline.engine.project.carry import Shell, ask
 from drumline.engine.project.there.beneath import Beneath, require_short, split, stays_beneath
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, NotFoundError
+from drumline.record import Record
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ _PAUSE_ENTRIES = 64  # between two moments in which other hosts are heard
 _MOST_BYTES = 1 << 62  # of a file; no file system has larger ones, and no time in ns is later
 
 
-class Found(NamedTuple):
+class Found(Record):
     """A file, folder or link on the host."""
 
     path: str
@@ -43,7 +44,7 @@ class Found(NamedTuple):
     is_young: bool  # written in the last seconds
 
 
-class Fetched(NamedTuple):
+class Fetched(Record):
     """What is here now."""
 
     paths: frozenset[str]
@@ -187,7 +188,7 @@ class _Transfer:
                 if length < 0:
                     self._here.remove(_part(each))
                     return False
-                taken = each._replace(size_bytes=length) if most < 0 else each
+                taken = each.replace(size_bytes=length) if most < 0 else each
                 self._append(taken, _part(each), at, data[at_byte : at_byte + length])
                 at_byte += length
         return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from drumline.record import Record
 
 _CLASSES = {
     b"alnum": rb"0-9A-Za-z", b"alpha": rb"A-Za-z", b"blank": rb" \t", b"cntrl": rb"\x00-\x1f\x7f", b"digit": rb"0-9",
@@ -14,7 +15,7 @@ _CLASSES = {
 _NEVER = re.compile(rb"(?!)")
 
 
-class Rule(NamedTuple):
+class Rule(Record):
     """One line of such a file."""
 
     pattern: re.Pattern[bytes]
@@ -23,7 +24,7 @@ class Rule(NamedTuple):
     anchored: bool  # matches the path from the file's folder on; else only the last name
 
 
-class Rules(NamedTuple):
+class Rules(Record):
     """One such file, and where it lies; a path is written from the walk's root on, with a `/` after each folder."""
 
     base: bytes  # its folder: empty, or with a `/` at its end

@@ -7,14 +7,14 @@ import json
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.project.tree import Entry, Tree, open_beneath, read, walk
+from drumline.record import Record
 
 _PIECE_BYTES = 1 << 20
 
 
-class Item(NamedTuple):
+class Item(Record):
     """An entry, and the hash of what is in it if it is a file."""
 
     entry: Entry
@@ -36,7 +36,7 @@ class Snapshot:
                 self._items[entry.path] = Item(entry)
             elif known := _digest(root, entry.path):
                 digest, found = known
-                item = Item(entry._replace(size_bytes=found.st_size), digest, found.st_mtime_ns)
+                item = Item(entry.replace(size_bytes=found.st_size), digest, found.st_mtime_ns)
                 self._items[entry.path] = self._by_digest[digest] = item
             else:
                 self._hold(entry)
@@ -101,7 +101,7 @@ class Snapshot:
         data = found[0]
         digest = hashlib.sha256(data).hexdigest()
         self._held[digest] = data
-        self._items[entry.path] = self._by_digest[digest] = Item(entry._replace(size_bytes=len(data)), digest)
+        self._items[entry.path] = self._by_digest[digest] = Item(entry.replace(size_bytes=len(data)), digest)
 
 
 def take(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Snapshot:

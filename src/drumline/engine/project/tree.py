@@ -7,11 +7,12 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from drumline.engine.project.ignore import Rules, is_ignored, read_rules
 from drumline.engine.project.there.beneath import Beneath
 from drumline.errors import InputError
+from drumline.record import Record
 
 GIT, OWN = ".gitignore", ".drumlineignore"
 _NEVER = {".git", ".hg", ".svn", ".jj", ".venv", "__pycache__"}
@@ -19,7 +20,7 @@ _TRIES = 3
 _MOST_NAMED = 3  # paths in a warning
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """A file, a folder or a link below the root; its name as the file system has it, whatever that means."""
 
     path: str  # from the root on
@@ -29,7 +30,7 @@ class Entry(NamedTuple):
     target: str = ""  # of a link, from its own folder on
 
 
-class Tree(NamedTuple):
+class Tree(Record):
     """What belongs to a project, by name, and what was left out for another reason than that it is ignored."""
 
     entries: tuple[Entry, ...]

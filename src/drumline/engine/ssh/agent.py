@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from drumline.engine.ssh.answers import FactsAnswer, read_answer
 from drumline.engine.ssh.package import BOOT, package_data, package_name
@@ -17,6 +17,7 @@ from drumline.engine.ssh.wire import LINE_BYTES, MAGIC, Frame
 from drumline.engine.untrusted import clean_text, load_json
 from drumline.errors import EngineError
 from drumline.plan.hosts import Host, Hosts
+from drumline.record import Record, to_dict
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ _PACKAGES = "~/.cache/drumline/hosts"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
-class Facts(NamedTuple):
+class Facts(Record):
     """What a host is and has, and where it was found."""
 
     base: str  # the folder of all runs there
@@ -44,7 +45,7 @@ class Facts(NamedTuple):
 
 def read_facts(found: FactsAnswer, shell: Shell, skew_seconds: float = 0.0) -> Facts:
     """Return what an agent answered, with the address at which this machine found its host."""
-    return Facts(*found, address=shell.address, skew_seconds=skew_seconds)
+    return Facts(**to_dict(found), address=shell.address, skew_seconds=skew_seconds)
 
 
 def agent_folder(host: Host) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from drumline.engine.local.holder import Holder
 from drumline.engine.untrusted import clean_text, load_record, require_path, require_within
 from drumline.plan.types import Place, ReplicaId
+from drumline.record import Record
 from drumline.run.quiet import Pulse
 from drumline.run.usage import Usage
 
@@ -25,11 +26,11 @@ _BOOT = re.compile(r"[\w-]{0,64}", re.ASCII)
 _ADDRESS = re.compile(r"[\w.:%\[\]-]{1,100}", re.ASCII)
 
 
-class Done(NamedTuple):
+class Done(Record):
     """It was done; there is nothing more to say."""
 
 
-class FactsAnswer(NamedTuple):
+class FactsAnswer(Record):
     """What a host is and has."""
 
     base: str
@@ -40,38 +41,38 @@ class FactsAnswer(NamedTuple):
     gpus: tuple[str, ...]
 
 
-class ClockAnswer(NamedTuple):
+class ClockAnswer(Record):
     """Seconds of the clock there that never goes back."""
 
     now: float
 
 
-class PortsAnswer(NamedTuple):
+class PortsAnswer(Record):
     """What listens on the ports that were asked about."""
 
     holders: tuple[Holder, ...]
 
 
-class PlaceAnswer(NamedTuple):
+class PlaceAnswer(Record):
     """Where each replica is that was asked about, by its id."""
 
     places: Mapping[str, Place]
     remarks: tuple[str, ...]
 
 
-class UsageAnswer(NamedTuple):
+class UsageAnswer(Record):
     """What each replica uses."""
 
     usage: tuple[Usage, ...]
 
 
-class PulsesAnswer(NamedTuple):
+class PulsesAnswer(Record):
     """What each replica has done so far."""
 
     pulses: tuple[Pulse, ...]
 
 
-class ReplicaSockets(NamedTuple):
+class ReplicaSockets(Record):
     """On which ports a replica listens, and to which `host:port` it is connected."""
 
     replica: ReplicaId
@@ -79,7 +80,7 @@ class ReplicaSockets(NamedTuple):
     connected: tuple[str, ...]
 
 
-class SocketsAnswer(NamedTuple):
+class SocketsAnswer(Record):
     """The sockets of each replica."""
 
     sockets: tuple[ReplicaSockets, ...]
@@ -97,7 +98,7 @@ def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
                 _check_place(place)
             require_within(len(found.remarks), 0, _MOST_REMARKS)
         case PortsAnswer():
-            return found._replace(holders=tuple(map(_clean_holder, found.holders)))
+            return found.replace(holders=tuple(map(_clean_holder, found.holders)))
         case SocketsAnswer():
             for each in found.sockets:
                 _check_sockets(each)
@@ -138,7 +139,7 @@ def _check_sockets(sockets: ReplicaSockets) -> None:
 
 def _clean_holder(holder: Holder) -> Holder:
     require_within(holder.port, 1, MOST_PORT)
-    return holder._replace(
+    return holder.replace(
         user=clean_text(holder.user, _HOLDER_CHARS),
         command=clean_text(holder.command, _HOLDER_CHARS),
         replica=clean_text(holder.replica, _HOLDER_CHARS),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, lacking
 from drumline.errors import InputError
 from drumline.plan.assign import Room, assign, room_of
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.words import count, listed, size, span
 
 OLDEST = (3, 11)
@@ -20,7 +20,7 @@ _SKEW_SECONDS = 1.0
 _MOST_NAMED = 5
 
 
-class Found(NamedTuple):
+class Found(Record):
     """What is known of a host; where it could not be asked, only why."""
 
     host: Host

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from drumline.engine.health import PACKAGES, UNSURE, Health, Patient
 from drumline.engine.ssh import diagnosis
@@ -25,6 +25,7 @@ from drumline.errors import DrumlineError, EngineError
 from drumline.plan.assign import Room, assign, room_of
 from drumline.plan.hosts import Host, Hosts, require_hosts
 from drumline.plan.types import Plan
+from drumline.record import Record
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ _CLOCK_LOOKS = 5
 _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
 
 
-class LookFacts(NamedTuple):
+class LookFacts(Record):
     """What `look.facts` answers."""
 
     python: str
@@ -48,32 +49,32 @@ class LookFacts(NamedTuple):
     gpus: int
 
 
-class LookPackages(NamedTuple):
+class LookPackages(Record):
     """What `look.packages_of` answers."""
 
     packages: Mapping[str, str]
 
 
-class LookClock(NamedTuple):
+class LookClock(Record):
     """What `look.clock` answers."""
 
     time: float
 
 
-class LookPorts(NamedTuple):
+class LookPorts(Record):
     """What `look.listen` answers: ports on which it listens now, and those that were taken."""
 
     ports: tuple[int, ...]
     taken: tuple[int, ...]
 
 
-class LookTroubles(NamedTuple):
+class LookTroubles(Record):
     """What `look.call` answers: for each peer what is wrong with it, or nothing."""
 
     troubles: tuple[str, ...]
 
 
-class LookFiles(NamedTuple):
+class LookFiles(Record):
     """What `look.read` answers: what is in each file."""
 
     found: Mapping[str, str]
@@ -187,7 +188,7 @@ async def _find(look: _Look, plan: Plan | None) -> Found:
         facts = await look.ask("facts", LookFacts, folder=look.folder, packages=packages)
         if named := _named_python(plan):
             other = await look.ask("packages_of", LookPackages, python=named, packages=packages)
-            facts = facts._replace(packages=other.packages)
+            facts = facts.replace(packages=other.packages)
         skew = await _skew(look)
     except DrumlineError as error:
         return Found(look.host, error.message, error.hint)
@@ -261,7 +262,7 @@ def _wanted_ports(found: Sequence[Found], plan: Plan | None) -> dict[str, list[i
     """The ports that are fixed by host: as many as it would have replicas."""
     shares = dict.fromkeys((each.name for each in found), 1)
     if plan:
-        insisting = plan._replace(oversubscribe=True)  # whether it fits is told elsewhere
+        insisting = plan.replace(oversubscribe=True)  # whether it fits is told elsewhere
         where = list(assign(insisting, {each.name: room_of(each.host, each.room) for each in found}).values())
         shares = {name: where.count(name) for name in shares}
     return {

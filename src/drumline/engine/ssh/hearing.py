@@ -118,7 +118,7 @@ class Hearing:
                 self.find_room(host, event)
             case AttemptDelayed() | EngineFailed() | EngineWarned() as event:
                 if self._is_current(host, event.attempt) and self._is_allowed(host):
-                    self._tell(event._replace(message=f"{host}: {event.message}"))
+                    self._tell(event.replace(message=f"{host}: {event.message}"))
             case _:
                 assert_never(news.event)
 
@@ -141,7 +141,7 @@ class Hearing:
             self._warn_once(host, _FOREIGN)
             usage = None
         at = min(max(0.0, event.at_seconds - skew), self._loop.now())  # whatever its clock says, it is over by now
-        self._ends.add(event._replace(at_seconds=at), by_our_clock(usage, skew) if usage else None)
+        self._ends.add(event.replace(at_seconds=at), by_our_clock(usage, skew) if usage else None)
 
     def _is_current(self, host: str, attempt: int) -> bool:
         """Whether a host may speak of this attempt; what it says late, of one that is over, is only dropped."""

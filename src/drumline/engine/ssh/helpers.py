@@ -88,7 +88,10 @@ class Helpers:
 
     def _latest(self) -> list[Helper]:
         """The last life of each helper that has had one."""
-        last = {helper.life.replica: helper for helper in sorted(self._known.values(), key=lambda each: each.life)}
+        last = {
+            helper.life.replica: helper
+            for helper in sorted(self._known.values(), key=lambda each: (each.life.attempt, each.life.incarnation))
+        }
         return [last[name] for name in self._names if name in last]
 
     def go(self, life: Life, host: str, plan: str) -> bool:
@@ -101,7 +104,7 @@ class Helpers:
 
     def fail(self, life: Life, message: str) -> None:
         """It cannot begin anywhere."""
-        self._tell(ReplicaExited(*life, Exit(message=message), self._loop.now()))
+        self._tell(ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(message=message), self._loop.now()))
 
     def refuse(self, life: Life, host: str, message: str) -> None:
         """It cannot begin on this host."""
@@ -111,7 +114,7 @@ class Helpers:
         """Stop a helper wherever it is."""
         helper = self._known.get(life) or self._take_up(life)
         if helper is None:
-            self._tell(ReplicaExited(*life, NEVER_STARTED, self._loop.now()))
+            self._tell(ReplicaExited(life.replica, life.attempt, life.incarnation, NEVER_STARTED, self._loop.now()))
             return
         if life not in self._known:
             self._known[life] = helper
@@ -160,7 +163,7 @@ class Helpers:
             helper.has_started = True
             hosts = list(helper.parts)
             words = f"on {hosts[0]}" if len(hosts) == 1 else f"on {len(hosts)} hosts"
-            self._tell(event._replace(note=words))
+            self._tell(event.replace(note=words))
 
     def ended(self, host: str, helper: Helper, event: ReplicaExited) -> None:
         """A host says that a helper has ended there."""
@@ -230,7 +233,7 @@ class Helpers:
             return
         if not exit_.ok:
             helper_was_alone = len(helper.parts) == 1
-            part.exit = exit_ if helper_was_alone else exit_._replace(message=_on(host, exit_.message))
+            part.exit = exit_ if helper_was_alone else exit_.replace(message=_on(host, exit_.message))
         if all(each.exit for each in helper.parts.values()):
             self._end(helper)
         elif not exit_.ok:
@@ -243,13 +246,17 @@ class Helpers:
         end = End(exit_, self._loop.now(), has_started=helper.has_started)
         helper.end = end
         note_end(helper.folder, end)
-        self._tell(ReplicaExited(*helper.life, end.exit, end.at_seconds))
+        self._tell(
+            ReplicaExited(helper.life.replica, helper.life.attempt, helper.life.incarnation, end.exit, end.at_seconds)
+        )
 
     def _tell_end(self, helper: Helper, end: End) -> None:
         if end.has_started and not helper.has_started:
             helper.has_started = True
-            self._tell(ReplicaStarted(*helper.life))
-        self._tell(ReplicaExited(*helper.life, end.exit, end.at_seconds))
+            self._tell(ReplicaStarted(helper.life.replica, helper.life.attempt, helper.life.incarnation))
+        self._tell(
+            ReplicaExited(helper.life.replica, helper.life.attempt, helper.life.incarnation, end.exit, end.at_seconds)
+        )
 
     def _append(self, helper: Helper, host: str, lines: bytes) -> None:
         if len(helper.parts) > 1:
@@ -275,9 +282,9 @@ def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
             raise EngineError(f"the secret {value.variable} is not set", hint=hint)
         return environ[value.variable]
 
-    made = [each._replace(env={name: value(v) for name, v in each.env.items()}) for each in plan.preparations]
-    replicas = tuple(each._replace(env={}) for each in plan.replicas)
-    return plan._replace(preparations=tuple(made), replicas=replicas)
+    made = [each.replace(env={name: value(v) for name, v in each.env.items()}) for each in plan.preparations]
+    replicas = tuple(each.replace(env={}) for each in plan.replicas)
+    return plan.replace(preparations=tuple(made), replicas=replicas)
 
 
 def _on(host: str, message: str) -> str:

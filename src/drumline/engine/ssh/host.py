@@ -280,7 +280,7 @@ def _lives(message: Mapping[str, Any]) -> Sequence[Life]:
 def _allowed(found: Capacity, allowed: Mapping[str, Any]) -> Capacity:
     """What may be used of what there is, where somebody said so."""
     known = {name: value for name, value in allowed.items() if value is not None}
-    return found._replace(**{**known, "gpus": found.gpus[: known.get("gpus")]})
+    return found.replace(**{**known, "gpus": found.gpus[: known.get("gpus")]})
 
 
 def _python_dir(run_dir: Path) -> str | None:

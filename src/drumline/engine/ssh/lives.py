@@ -105,7 +105,7 @@ class Lives:
             words = f"{event.note}, on {kept.host}" if event.note else f"on {kept.host}"
             if event.pid is not None:
                 note(kept.folder, {"there": event.pid})
-            self._tell(event._replace(note=words))
+            self._tell(event.replace(note=words))
 
     def ended(self, kept: Kept, event: ReplicaExited, usage: Usage | None) -> None:
         """A host says that a life has ended, by the clock of this machine."""
@@ -119,7 +119,7 @@ class Lives:
         """Tell that a life has ended, and remember it."""
         kept.end = End(exit_, at_seconds, has_started=kept.told_start)
         note_end(kept.folder, kept.end)
-        self._tell(ReplicaExited(*kept.life, exit_, at_seconds))
+        self._tell(ReplicaExited(kept.life.replica, kept.life.attempt, kept.life.incarnation, exit_, at_seconds))
 
     def lose(self, host: str, exit_: Exit) -> None:
         """A host is gone; say so of everybody there."""
@@ -150,13 +150,15 @@ class Lives:
     def _tell_end(self, kept: Kept, end: End) -> None:
         if end.has_started and not kept.told_start:
             kept.told_start = True
-            self._tell(ReplicaStarted(*kept.life, note=f"on {kept.host}"))
-        self._tell(ReplicaExited(*kept.life, end.exit, end.at_seconds))
+            self._tell(
+                ReplicaStarted(kept.life.replica, kept.life.attempt, kept.life.incarnation, note=f"on {kept.host}")
+            )
+        self._tell(ReplicaExited(kept.life.replica, kept.life.attempt, kept.life.incarnation, end.exit, end.at_seconds))
 
 
 def by_our_clock(usage: Usage, skew_seconds: float) -> Usage:
     """Return what a host has measured, by the clock of this machine."""
-    return usage._replace(
+    return usage.replace(
         at_seconds=usage.at_seconds - skew_seconds, started_seconds=usage.started_seconds - skew_seconds
     )
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.project.carry import Carried, Shell, carry, lay_out
 from drumline.engine.project.fetch import fetch
@@ -27,6 +26,7 @@ from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, InputError, NotFoundError
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Place, Plan
+from drumline.record import Record
 from drumline.run.event import ProjectCarried
 from drumline.run.origin import ORIGIN, Origin, fetched_folder, origin_from_json
 from drumline.runtime.private import write_file
@@ -47,14 +47,14 @@ _AMONG_CODE = "one host could replace the code that runs on the others, since it
 _AMONG_CODE_HINT = "name a folder of its own, as `output: results`, or one that all hosts share: `ssh: {shared: PATH}`"
 
 
-class Way(NamedTuple):
+class Way(Record):
     """The way to a host, and the folder of all runs there."""
 
     shell: Shell
     base: str
 
 
-class Stage(NamedTuple):
+class Stage(Record):
     """An attempt before it begins: whose output there was before, and what of it is here, by what it is."""
 
     attempt: int
@@ -92,12 +92,12 @@ class Luggage:
 
     async def deliver(self, host: str) -> None:
         """Have the project on this host as it is here; raise EngineError if it has no room for it."""
-        shell, base = self._reached(host)
+        way = self._reached(host)
         async with self._staging:
             if self._snapshot is None:
                 self._snapshot = await asyncio.to_thread(self._look)
-        folder = self._project_there(base)
-        carried = await carry(shell, self._snapshot, folder, store=f"{base}/blobs", python=self._hosts.python)
+        folder = self._project_there(way.base)
+        carried = await carry(way.shell, self._snapshot, folder, store=f"{way.base}/blobs", python=self._hosts.python)
         self._carried.append(carried)
 
     async def supply(self, host: str, attempt: int, chief: str, places: Mapping[str, Place]) -> None:
@@ -110,17 +110,17 @@ class Luggage:
                 self._snapshot = None if self._stage else self._snapshot  # it may have changed since
                 before = await self._settle()
                 self._stage = Stage(attempt, before, await asyncio.to_thread(self._look_at_output))
-        _, before, local = self._stage
+        before, local = self._stage.before, self._stage.local
         await self.deliver(host)
         there = _folders(places[host])
         if before is None or host != before.host or before.is_whole:  # else who wrote it has more of it
             was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
             for kind, snapshot in local.items():
-                shell, base = self._reached(host)
+                way = self._reached(host)
                 python = self._hosts.python
-                if before and set(before.chiefs) - {host} and _holds(there[kind], self._project_there(base)):
+                if before and set(before.chiefs) - {host} and _holds(there[kind], self._project_there(way.base)):
                     raise EngineError(f"the {kind} is not laid out on {host}: {_AMONG_CODE}", hint=_AMONG_CODE_HINT)
-                await lay_out(shell, snapshot, there[kind], python=python, exactly=was_chief)
+                await lay_out(way.shell, snapshot, there[kind], python=python, exactly=was_chief)
         if host == chief:
             folders = {str(here): there[kind] for kind, here in self._folders_here().items()}
             chiefs = tuple(dict.fromkeys((*(before.chiefs if before else ()), chief)))
@@ -212,7 +212,7 @@ class Luggage:
                         before = ()
                     paths[here] = tuple(sorted(found.paths.union(before)))
             if self._origin is origin:  # else another attempt has begun
-                self._note(origin._replace(paths=paths, fetched_at=time.time(), is_whole=is_whole and settled))
+                self._note(origin.replace(paths=paths, fetched_at=time.time(), is_whole=is_whole and settled))
 
     def _tell_left_out(self, links: Sequence[str]) -> None:
         is_full = len(self._left_out) >= _MOST_LEFT_OUT

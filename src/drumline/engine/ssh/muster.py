@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
@@ -19,11 +18,12 @@ from drumline.engine.ssh.place import hosts_of, part
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
+from drumline.record import Record
 from drumline.run.event import Exit
 from drumline.run.failure import describe_exit
 
 
-class Calls(NamedTuple):
+class Calls(Record):
     """What is called when something has come of it."""
 
     tell: Tell

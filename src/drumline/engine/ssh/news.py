@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.wire import Frame, life_from_data
 from drumline.engine.untrusted import clean_text, load_record, require_within
+from drumline.record import Record
 from drumline.run.codec import event_from_data
 from drumline.run.event import (
     AttemptDelayed,
@@ -29,7 +30,7 @@ _MESSAGE_BYTES = 4096
 _MOST_PID = (1 << 31) - 1
 
 
-class LogPiece(NamedTuple):
+class LogPiece(Record):
     """Bytes of a replica's log, and where they begin in it."""
 
     life: Life
@@ -37,7 +38,7 @@ class LogPiece(NamedTuple):
     data: bytes
 
 
-class SmallFile(NamedTuple):
+class SmallFile(Record):
     """A file beside a replica's log."""
 
     life: Life
@@ -45,7 +46,7 @@ class SmallFile(NamedTuple):
     data: bytes
 
 
-class Happened(NamedTuple):
+class Happened(Record):
     """An event; an end comes with what the replica had used."""
 
     event: HostEvent
@@ -86,15 +87,15 @@ def _read_event(data: dict[str, Any]) -> HostEvent:
     match event:
         case ReplicaStarted():
             require_within(event.pid, 2, _MOST_PID)
-            return event._replace(note=clean_text(event.note, _NOTE_CHARS))
+            return event.replace(note=clean_text(event.note, _NOTE_CHARS))
         case ReplicaExited():
             if event.evidence is not None:
                 raise ValueError("evidence is found here, and not sent")
-            return event._replace(exit=_check_exit(event.exit))
+            return event.replace(exit=_check_exit(event.exit))
         case RoomFound():
             return event
         case AttemptDelayed() | EngineFailed() | EngineWarned():
-            return event._replace(message=clean_text(event.message))
+            return event.replace(message=clean_text(event.message))
     raise ValueError(f"{type(event).__name__} is not an event of a host")
 
 
@@ -103,4 +104,4 @@ def _check_exit(end: Exit) -> Exit:
     require_within(end.signal, 1, 64)
     if end.reason not in _REASONS:
         raise ValueError(f"the reason {end.reason[:50]!r}")
-    return end._replace(message=clean_text(end.message))
+    return end.replace(message=clean_text(end.message))

@@ -21,14 +21,14 @@ def outline(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]:
     require_hosts(hosts)
     whose = assigned(plan, hosts)
     base, name = hosts.folder or _USUAL, hosts.unique or plan.run
-    plan = plan._replace(hosts=hosts._replace(unique=name))
+    plan = plan.replace(hosts=hosts.replace(unique=name))
     placement: dict[ReplicaId, Place] = {}
     for host in hosts.all:
         own = part_of(plan, host, whose)
         if own.replicas:
             here, _ = place(part(own, base), site, hold=False)
             there = {each: _over_there(where, site, f"{base}/runs/{name}/project") for each, where in here.items()}
-            placement |= {each: where._replace(host=host.reached_at) for each, where in there.items()}
+            placement |= {each: where.replace(host=host.reached_at) for each, where in there.items()}
     return {each.id: placement[each.id] for each in plan.replicas}, tuple(remarks(hosts))
 
 
@@ -45,7 +45,7 @@ def written(launch: Launch) -> Launch:
         name: Shared("", "home", "~", value[1:]) if isinstance(value, str) and value in paths else value
         for name, value in launch.env.items()
     }
-    return launch._replace(env=env)
+    return launch.replace(env=env)
 
 
 def _over_there(place: Place, site: Site, project: str) -> Place:
@@ -57,7 +57,7 @@ def _over_there(place: Place, site: Site, project: str) -> Place:
             return below  # of somebody's home, or nothing of the project
         return project if path == str(site.directory) else f"{project}/{below}"
 
-    return place._replace(
+    return place.replace(
         workdir=moved(place.workdir),
         output_dir=moved(place.output_dir),
         checkpoint_dir=moved(place.checkpoint_dir),

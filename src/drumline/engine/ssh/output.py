@@ -187,7 +187,7 @@ def _tree(source: Path) -> Tree:
         known = source.stat()
         return Tree((Entry(name, "file", known.st_size, bool(known.st_mode & 0o100)),), ())
     inner = walk(source, rules=False).entries
-    return Tree((Entry(name, "folder"), *(each._replace(path=f"{name}/{each.path}") for each in inner)), ())
+    return Tree((Entry(name, "folder"), *(each.replace(path=f"{name}/{each.path}") for each in inner)), ())
 
 
 def open_output(written: Written) -> HostsOutput:

@@ -19,6 +19,7 @@ import drumline
 PARTS = (
     "__init__.py",
     "errors.py",
+    "record.py",
     "words.py",
     "plan/__init__.py",
     "plan/bind.py",
@@ -29,6 +30,7 @@ PARTS = (
     "plan/parameters.py",
     "plan/rendezvous",
     "plan/types.py",
+    "plan/version1.py",
     "run",
     "runtime",
     "engine/__init__.py",

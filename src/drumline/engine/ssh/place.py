@@ -7,16 +7,17 @@ import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.hosts import Hosts
 from drumline.plan.types import Data, Place, Placement, Plan, ReplicaId
+from drumline.record import Record
 from drumline.run.traces import PLACES
 from drumline.runtime.private import make_folder, write_file
 
 
-class Placed(NamedTuple):
+class Placed(Record):
     """Where each replica of an attempt is: its host, as ssh knows it, and its place there."""
 
     hosts: Mapping[ReplicaId, str]
@@ -38,12 +39,12 @@ def part(plan: Plan, base: str) -> Plan:
     hosts = hosts_of(plan)
     output = plan.output or f"{hosts.shared or base}/runs/{hosts.unique}/output"
     data = tuple(_lasting(plan, each, hosts.shared or base) for each in plan.data)
-    own = plan._replace(run=f"{plan.run}.{hosts.unique}", engine="local", hosts=None, data=data, warm=None)
+    own = plan.replace(run=f"{plan.run}.{hosts.unique}", engine="local", hosts=None, data=data, warm=None)
     if hosts.shared is None:
-        return own._replace(output=output)
+        return own.replace(output=output)
     # What the spec says of folders is seen from the one that they share: the project's is each host's own.
     checkpoint = plan.checkpoint and _of_project(plan, hosts.shared, plan.checkpoint)
-    return own._replace(output=_of_project(plan, hosts.shared, output), checkpoint=checkpoint)
+    return own.replace(output=_of_project(plan, hosts.shared, output), checkpoint=checkpoint)
 
 
 def _of_project(plan: Plan, base: str, path: str) -> str:
@@ -56,14 +57,14 @@ def _lasting(plan: Plan, data: Data, base: str) -> Data:
     is_prepared = data.variable in {each.variable for each in plan.preparations}
     if not is_prepared or data.path.startswith("/"):
         return data
-    return data._replace(path=_of_project(plan, f"{base}/data", data.path))
+    return data.replace(path=_of_project(plan, f"{base}/data", data.path))
 
 
 def merge(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> Placed:
     """The line as all its hosts have placed it."""
     hosts = {replica: host for host, places in parts.items() for replica in places}
     found = {replica: place for places in parts.values() for replica, place in places.items()}
-    return Placed(hosts, {each: place._replace(host=addresses[hosts[each]]) for each, place in found.items()})
+    return Placed(hosts, {each: place.replace(host=addresses[hosts[each]]) for each, place in found.items()})
 
 
 def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, Place]:
@@ -81,7 +82,7 @@ def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, P
 
 def _places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
     """Read places that this machine has written."""
-    return {ReplicaId.parse(name): cast("Place", from_data(Place, place)) for name, place in data.items()}
+    return {ReplicaId.parse(name): from_data(Place, place) for name, place in data.items()}
 
 
 def write_placed(run_dir: Path, attempt: int, placed: Placed) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agent import Facts
@@ -18,6 +17,7 @@ from drumline.errors import EngineError, InputError
 from drumline.plan.assign import Room, assign, part_of, room_of
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan, ReplicaId
+from drumline.record import Record
 from drumline.words import listed
 
 CONNECT_SECONDS = 20.0
@@ -34,7 +34,7 @@ class HostMustWait(MustWait):
         self.comes = comes
 
 
-class Placing(NamedTuple):
+class Placing(Record):
     """A line, its hosts, and those of them that are not waited for.
 
     Those in `unready` lack what was prepared on the others, in words, and get it when they answer; not those that

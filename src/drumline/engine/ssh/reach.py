@@ -26,7 +26,7 @@ def reach(plan: Plan) -> Plan:
     wrong = list({error.message: error for error in errors}.values())  # what is wrong with all of them is told once
     if wrong:
         raise SeveralError(wrong) if len(wrong) > 1 else wrong[0]
-    return plan._replace(hosts=hosts._replace(all=tuple(known)))
+    return plan.replace(hosts=hosts.replace(all=tuple(known)))
 
 
 async def _reach_all(plan: Plan, visits: Sequence[_Visit]) -> tuple[list[Host], list[DrumlineError]]:
@@ -88,14 +88,14 @@ class _Visit:
     @property
     def known(self) -> Host:
         """What the spec says of the host, and what it said itself where the spec does not."""
-        cpus, memory_bytes, gpus = self.room
+        room = self.room
         address = self.host.address or (self.facts.address if self.facts else None)
-        return self.host._replace(address=address, cpus=cpus, memory_bytes=memory_bytes, gpus=gpus)
+        return self.host.replace(address=address, cpus=room.cpus, memory_bytes=room.memory_bytes, gpus=room.gpus)
 
 
 def _wanted_ports(plan: Plan, visits: Sequence[_Visit]) -> dict[str, list[int]]:
     """The ports that are named by host, for those who would be there if every host were as it should be."""
-    insisting = plan._replace(oversubscribe=True)  # whether it fits is told elsewhere
+    insisting = plan.replace(oversubscribe=True)  # whether it fits is told elsewhere
     whose = assign(insisting, {visit.host.name: visit.room for visit in visits})
     parts: Iterator[tuple[str, Plan]] = ((visit.host.name, part_of(plan, visit.host, whose)) for visit in visits)
     return {name: [] if plan.private_network else sorted(named_ports(part).values()) for name, part in parts}

@@ -14,13 +14,14 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncssh
 
 from drumline.engine.ssh.refusal import AwayError, MalformedError, RefusedError
 from drumline.engine.untrusted import clean_text
 from drumline.errors import InputError
+from drumline.record import Record
 from drumline.words import bulk
 
 CONFIG_VARIABLE = "DRUMLINE_SSH_CONFIG"
@@ -35,7 +36,7 @@ _PIECE_BYTES = 1 << 16
 _CUT = (asyncssh.DisconnectError, asyncssh.ChannelOpenError, ConnectionError, BrokenPipeError)
 
 
-class Answer(NamedTuple):
+class Answer(Record):
     """What a command said, and how it ended; by a signal as a shell counts them."""
 
     code: int

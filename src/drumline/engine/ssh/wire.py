@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from drumline.engine.local.life import Life
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Secret
+from drumline.record import Record
 
 MAGIC = b"drumline-host "  # begins the first line of a hand's; whatever comes before is some shell's greeting
 SIZE = "bytes"  # how many follow the line
@@ -21,7 +22,7 @@ DATA_BYTES = 1 << 20  # of the bytes behind it
 _LIFE = re.compile(r"(\S{1,100}) ([0-9]{1,9}) ([0-9]{1,9})", re.ASCII)
 
 
-class Frame(NamedTuple):
+class Frame(Record):
     """A message, and the bytes that came with it."""
 
     message: dict[str, Any]
@@ -78,7 +79,7 @@ def launch_to_data(launch: Launch, secrets: Mapping[str, str]) -> dict[str, Any]
     One that this machine does not have is not missed by who runs already, so it is left to the host to complain.
     """
     return {
-        "replica": to_data(launch.replica._replace(env={})),
+        "replica": to_data(launch.replica.replace(env={})),
         "attempt": launch.attempt,
         "place": to_data(launch.place),
         "env": {name: _value(value, secrets) for name, value in launch.env.items()},
@@ -90,9 +91,9 @@ def launch_from_data(data: Mapping[str, Any]) -> Launch:
     """The launch again, as it is for the host."""
     env: dict[str, LaunchValue] = {name: _read(value) for name, value in data["env"].items()}
     return Launch(
-        cast("Replica", from_data(Replica, data["replica"])),
+        from_data(Replica, data["replica"]),
         data["attempt"],
-        cast("Place", from_data(Place, data["place"])),
+        from_data(Place, data["place"]),
         env,
         data["incarnation"],
     )

@@ -38,7 +38,7 @@ def reading_of(draft: Draft) -> Reading:
         spelled[problem.path].problem(problem.message) if problem.path in spelled else problem
         for problem in reading.problems
     )
-    return reading._replace(problems=tuple(problems), spots=spots, remarks=draft.remarks)
+    return reading.replace(problems=tuple(problems), spots=spots, remarks=draft.remarks)
 
 
 def draft_of(*files: tuple[bytes, str]) -> Draft | None:
@@ -52,11 +52,12 @@ def draft_of(*files: tuple[bytes, str]) -> Draft | None:
         return _draft_of_objects(documents)
     if len(documents) != 1:
         return None
-    (root, repeats), source = documents[0]
+    only, source = documents[0]
+    root = only.root
     if "train" in _keys(root) and "run" not in _keys(root):
         from drumline.spec.dialect import riseml  # noqa: PLC0415 - one dialect does not load another
 
-        file, problems, lines, _ = read_as(riseml.File, root, source, repeats)
+        file, problems, lines, _ = read_as(riseml.File, root, source, only.repeats)
         if problems or file is None:
             raise SpecError(problems)
         return riseml.translate(file, source, lines)
@@ -88,14 +89,14 @@ def _draft_of_objects(documents: Sequence[tuple[document.Document, str]]) -> Dra
     from drumline.spec.dialect import part, tfjob  # noqa: PLC0415 - one dialect does not load another
 
     problems = [
-        Spot(source, line, path).problem(
-            f"stands here a second time; first in line {first_line}. A cluster takes the last: keep one of them"
+        Spot(source, repeat.line, repeat.path).problem(
+            f"stands here a second time; first in line {repeat.first_line}. A cluster takes the last: keep one of them"
         )
-        for (_, repeats), source in documents
-        for path, line, first_line in repeats
+        for each, source in documents
+        for repeat in each.repeats
     ]
     try:
-        draft = tfjob.translate([each for (root, _), source in documents for each in part.objects(root, source)])
+        draft = tfjob.translate([each for found, source in documents for each in part.objects(found.root, source)])
     except SpecError as error:
         raise SpecError([*problems, *error.problems]) from None
     draft.problems += problems

@@ -129,9 +129,9 @@ def lines_of(node: Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
     """Every path below a node with the line of its key, or of the item."""
     match node:
         case document.Mapping():
-            for key, line, child in node.entries:
-                yield (*path, key), line
-                yield from lines_of(child, (*path, key))
+            for entry in node.entries:
+                yield (*path, entry.key), entry.line
+                yield from lines_of(entry.node, (*path, entry.key))
         case Sequence():
             for index, item in enumerate(node.items):
                 yield (*path, index), item.line

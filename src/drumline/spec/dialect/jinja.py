@@ -6,9 +6,10 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from drumline.errors import EngineError, InputError, SpecError
+from drumline.record import Record
 from drumline.spec.dialect.bounds import MEMORY_BYTES, bounded
 from drumline.spec.spot import Spot
 from drumline.words import listed, nearest
@@ -28,7 +29,7 @@ _OTHER_PASSES = ("create_pvc_checkpoint", "create_pvc", "create_volume_inspector
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
-class Parameter(NamedTuple):
+class Parameter(Record):
     """What the top of a template sets, and where."""
 
     value: Any
@@ -176,7 +177,7 @@ class Template:
                 self.parameters[name] = Parameter(found[name], Spot(self.source, node.lineno, (name,)))
         for name, parameter in self.parameters.items():
             if isinstance(found.get(name), str | int | list):  # the last `set` of a name counts
-                self.parameters[name] = parameter._replace(value=found[name])
+                self.parameters[name] = parameter.replace(value=found[name])
 
     def _note(self, name: str, node: nodes.Assign) -> None:
         try:
@@ -216,7 +217,7 @@ class Template:
             if name in last:
                 last[name].node = nodes.Const(value, lineno=last[name].lineno)
         for name, value in values.items():
-            self.parameters[name] = self.parameters[name]._replace(value=value)
+            self.parameters[name] = self.parameters[name].replace(value=value)
 
 
 def _is_constant(node: nodes.Assign) -> bool:

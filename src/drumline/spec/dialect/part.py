@@ -70,9 +70,9 @@ class Part:
 
     def take(self, key: str) -> Part | None:
         """What stands at a key, which counts as carried over from now on; None for nothing."""
-        for name, line, node in self._mapping().entries if key not in self._taken else ():
-            if name == key:
-                self._taken[key] = Part(node, Spot(self.spot.source, line, (*self.spot.path, key)))
+        for entry in self._mapping().entries if key not in self._taken else ():
+            if entry.key == key:
+                self._taken[key] = Part(entry.node, Spot(self.spot.source, entry.line, (*self.spot.path, key)))
         found = self._taken.get(key)
         is_null = found and isinstance(found.node, Scalar) and found.node.value is None
         return None if is_null else found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from drumline.record import Record
 from drumline.spec.dialect.draft import Draft, node_of, plain
 from drumline.spec.dialect.part import Part
 from drumline.spec.quantity import format_bytes
@@ -26,7 +27,7 @@ IMAGE_COMMAND = "echo 'drumline: it has no command, and only a cluster knows tha
 Json = dict[str, Any]
 
 
-class Mount(NamedTuple):
+class Mount(Record):
     """A claim, and where a container has it; `plain` if that is all that is said of it."""
 
     claim: str
@@ -36,7 +37,7 @@ class Mount(NamedTuple):
     spot: Spot
 
 
-class Pod(NamedTuple):
+class Pod(Record):
     """What a template comes to: what roles have keys for, each with its place, and a patch for the rest."""
 
     image: Part

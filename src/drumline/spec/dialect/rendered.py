@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from drumline.record import Record
 from drumline.spec import document
 from drumline.spec.dialect.draft import plain
 
@@ -23,7 +24,7 @@ _READ = (
 _READ_OF_POD = ("containers", "volumes", "restartPolicy")
 
 
-class Process(NamedTuple):
+class Process(Record):
     """One replica as it was rendered; `host` is the name by which the others know it."""
 
     role: str

@@ -101,14 +101,14 @@ def _translated(node: Node, values: Values) -> Node:
     match node:
         case MappingNode():
             entries = [
-                each._replace(
+                each.replace(
                     node=_translated_selector(each.node, values) if each.key == _KEY else _translated(each.node, values)
                 )
                 for each in node.entries
             ]
-            return node._replace(entries=tuple(entries))
+            return node.replace(entries=tuple(entries))
         case Sequence():
-            return node._replace(items=tuple(_translated(item, values) for item in node.items))
+            return node.replace(items=tuple(_translated(item, values) for item in node.items))
         case _:
             return node
 
@@ -156,17 +156,17 @@ def _translated_selector(node: Node, values: Values) -> Node:
     for each in node.entries:
         inside = each.node
         if each.key == "matchLabels" and isinstance(inside, MappingNode):
-            inside = inside._replace(entries=tuple(_label(entry, values) for entry in inside.entries))
+            inside = inside.replace(entries=tuple(_label(entry, values) for entry in inside.entries))
         elif each.key == "matchExpressions" and isinstance(inside, Sequence):
-            inside = inside._replace(items=tuple(_expression(item, values) for item in inside.items))
-        entries.append(each._replace(node=inside))
-    return node._replace(entries=tuple(entries))
+            inside = inside.replace(items=tuple(_expression(item, values) for item in inside.items))
+        entries.append(each.replace(node=inside))
+    return node.replace(entries=tuple(entries))
 
 
 def _label(entry: Entry, values: Values) -> Entry:
     if entry.key not in _OURS or not isinstance(entry.node, Scalar):
         return entry
-    return entry._replace(key=_OURS[entry.key], node=_value(entry.key, entry.node, values))
+    return entry.replace(key=_OURS[entry.key], node=_value(entry.key, entry.node, values))
 
 
 def _expression(node: Node, values: Values) -> Node:
@@ -182,9 +182,9 @@ def _expression(node: Node, values: Values) -> Node:
             inside = Scalar(_OURS[key], plain=False, line=each.node.line)
         elif each.key == "values" and isinstance(inside, Sequence):
             items = (_value(key, item, values) if isinstance(item, Scalar) else item for item in inside.items)
-            inside = inside._replace(items=tuple(items))
-        changed.append(each._replace(node=inside))
-    return node._replace(entries=tuple(changed))
+            inside = inside.replace(items=tuple(items))
+        changed.append(each.replace(node=inside))
+    return node.replace(entries=tuple(changed))
 
 
 def _value(key: str, node: Scalar, values: Values) -> Scalar:

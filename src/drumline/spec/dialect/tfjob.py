@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN
 from drumline.spec.dialect import oldest, selectors
 from drumline.spec.dialect.draft import Draft, node_of, plain
@@ -40,7 +40,7 @@ _NONE = (
 _QUEUE = "kueue.x-k8s.io/queue-name"
 
 
-class Member(NamedTuple):
+class Member(Record):
     """A role of a TFJob, by the name that the file has for it."""
 
     name: str

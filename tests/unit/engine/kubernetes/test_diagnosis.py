@@ -164,7 +164,7 @@ def test_what_is_listed_when_a_run_is_removed_is_what_its_user_had_to_be_allowed
 ) -> None:
     plan = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=policy), env=env)
     helper = Preparation("prepare-data", "DATA_DIR", "/data", ("true",), {})
-    plan = plan._replace(engine=engine, preparations=(helper,) if prepared else ())
+    plan = plan.replace(engine=engine, preparations=(helper,) if prepared else ())
     may_list = {right.resource for right in rights_of(engine, plan) if right.verb == "list"}
     assert {plural(kind) for kind in kinds_of(plan)} <= may_list
 

@@ -39,7 +39,7 @@ def test_the_same_content_has_the_same_name_wherever_it_lies(tmp_path: Path) -> 
 
 def test_a_registry_is_part_of_the_name_and_not_of_the_content(tmp_path: Path) -> None:
     recipe = project(tmp_path / "one")
-    pushed = recipe._replace(image=recipe.image._replace(registry="registry.example/team/"))
+    pushed = recipe.replace(image=recipe.image.replace(registry="registry.example/team/"))
     assert pushed.name("digits") == f"registry.example/team/digits:{recipe.digest()}"
 
 
@@ -179,9 +179,9 @@ def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
     assert find_builder(environ) is None
     assert why_none(environ).endswith("docker is there and has no daemon to talk to")
     program(tmp_path / "bin", "buildah", 0)
-    assert find_builder(environ) == ("buildah", str(tmp_path / "bin/buildah"))
+    assert find_builder(environ) == Builder("buildah", str(tmp_path / "bin/buildah"))
     program(tmp_path / "bin", "docker", 0)
-    assert find_builder(environ) == ("docker", str(tmp_path / "bin/docker"))
+    assert find_builder(environ) == Builder("docker", str(tmp_path / "bin/docker"))
 
 
 def test_without_any_builder_that_is_said(tmp_path: Path) -> None:

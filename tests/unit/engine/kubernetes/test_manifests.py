@@ -33,7 +33,7 @@ VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 def plan_from(spec: Spec, engine: str) -> Plan:
     plan = make_plan(spec, run="4", engine=engine)
     assert plan.cluster
-    return plan._replace(cluster=plan.cluster._replace(image=Image("python"), unique="x7k2q"))
+    return plan.replace(cluster=plan.cluster.replace(image=Image("python"), unique="x7k2q"))
 
 
 @given(specs(), st.sampled_from(KINDS), st.sampled_from((0, 7)))

@@ -69,7 +69,11 @@ def test_helpers_have_names_as_short(name: str, helper: ReplicaId, incarnation: 
 @given(st.lists(st.tuples(any_name, any_run), min_size=2, max_size=5, unique=True), st.data())
 def test_names_of_different_runs_differ(runs: list[tuple[str, str]], data: st.DataObject) -> None:
     lives = data.draw(st.lists(any_life, min_size=1, max_size=3, unique=True))
-    every = [names.job(plan_of(name, run, ""), *life) for name, run in runs for life in lives]
+    every = [
+        names.job(plan_of(name, run, ""), life.replica, life.attempt, life.incarnation)
+        for name, run in runs
+        for life in lives
+    ]
     assert len(set(every)) == len(every)
 
 
@@ -104,14 +108,14 @@ def test_a_life_has_a_job_of_its_own() -> None:
 @given(any_name, any_life)
 def test_a_pod_says_whose_it_is(name: str, life: Life) -> None:
     plan = plan_of(name)
-    assert names.life_of(plan, {"labels": names.labels_of(plan, *life)}) == life
+    assert names.life_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)}) == life
 
 
 @given(any_name, st.from_regex(r"\Aprepare(-[A-Za-z0-9_-]{1,64})?\Z"))
 def test_a_helpers_pod_says_whose_it_is(name: str, helper: str) -> None:
     plan = plan_of(name, helper=helper)
     life = Life(ReplicaId(helper, 0), 0, 1)
-    assert names.life_of(plan, {"labels": names.labels_of(plan, *life)}) == life
+    assert names.life_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)}) == life
 
 
 def test_pods_of_another_run_are_nobodys() -> None:
@@ -122,7 +126,7 @@ def test_pods_of_another_run_are_nobodys() -> None:
 
 def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None:
     plan = plan_of("digits", replicas=3)
-    (group,) = names.groups(plan._replace(cluster=Cluster()))
+    (group,) = names.groups(plan.replace(cluster=Cluster()))
     labels = names.labels_of_group(plan, group, attempt=2)
     counted = {"labels": labels, "annotations": {"batch.kubernetes.io/job-completion-index": "2"}}
     assert names.life_of(plan, counted) == Life(ReplicaId("worker", 2), 2, 0)
@@ -144,14 +148,14 @@ def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None
 def test_worker_0_has_a_template_of_its_own_where_it_alone_decides_or_writes(
     change: dict[str, object], *, split: bool
 ) -> None:
-    plan = plan_of("digits", replicas=3)._replace(**change)  # type: ignore[arg-type]
+    plan = plan_of("digits", replicas=3).replace(**change)
     assert [group.name for group in names.groups(plan)] == (["worker-1st", "worker"] if split else ["worker"])
 
 
 def test_a_replica_that_differs_has_a_template_of_its_own() -> None:
     plan = plan_of("digits", replicas=3)
-    first = plan.replicas[0]._replace(env={"A": "1"})
-    plan = plan._replace(replicas=(first, *plan.replicas[1:]), cluster=Cluster())
+    first = plan.replicas[0].replace(env={"A": "1"})
+    plan = plan.replace(replicas=(first, *plan.replicas[1:]), cluster=Cluster())
     assert [(group.name, group.first_index, len(group.replicas)) for group in names.groups(plan)] == [
         ("worker-1st", 0, 1),
         ("worker", 1, 2),
@@ -161,6 +165,6 @@ def test_a_replica_that_differs_has_a_template_of_its_own() -> None:
 @given(st.text(max_size=80))
 def test_labels_have_values_that_a_cluster_takes(user: str) -> None:
     plan = plan_of("digits")
-    plan = plan._replace(cluster=Cluster("x7k2q", user))
+    plan = plan.replace(cluster=Cluster("x7k2q", user))
     values = names.labels(plan).values()
     assert not [each for each in values if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", each)]

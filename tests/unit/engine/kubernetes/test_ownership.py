@@ -86,8 +86,12 @@ def ownership(server: Server, folder: Path, plan: Plan = PLAN) -> Ownership:
 
 
 def job(life: Life = WORKER, plan: Plan = PLAN) -> Json:
-    labels = names.labels_of(plan, *life)
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": names.job(plan, *life), "labels": labels}}
+    labels = names.labels_of(plan, life.replica, life.attempt, life.incarnation)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": names.job(plan, life.replica, life.attempt, life.incarnation), "labels": labels},
+    }
 
 
 def pod_of(made: Json, name: str = "", life: Life = WORKER, plan: Plan = PLAN) -> Json:
@@ -97,7 +101,7 @@ def pod_of(made: Json, name: str = "", life: Life = WORKER, plan: Plan = PLAN) -
         "kind": "Pod",
         "metadata": {
             "name": name or f"{made['metadata']['name']}-x7k2q",
-            "labels": names.labels_of(plan, *life),
+            "labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation),
             "ownerReferences": [{**reference, "controller": True}],
         },
     }
@@ -118,7 +122,9 @@ def test_a_pod_that_a_job_of_the_run_has_made_is_recognized_also_by_the_next_sup
         assert await own.recognize(pod) == WORKER
         assert own.settled(pod) == WORKER
         assert await ownership(server, tmp_path).recognize(pod) == WORKER
-        del server.kept["Job", names.job(PLAN, *WORKER)]  # it is deleted before its pod
+        del server.kept[
+            "Job", names.job(PLAN, WORKER.replica, WORKER.attempt, WORKER.incarnation)
+        ]  # it is deleted before its pod
         assert await ownership(server, tmp_path).recognize(pod) == WORKER
 
     play(test)
@@ -138,9 +144,9 @@ def foreign_pods(made: Json) -> dict[str, Json]:
         "not its controller": claimed,
         "another uid": pod_of(elsewhere),
         "another name": pod_of(made, "worker-0"),
-        "another replica's labels": pod_of(made, life=WORKER._replace(replica=ReplicaId("worker", 1))),
-        "another attempt's labels": pod_of(made, life=WORKER._replace(attempt=1)),
-        "a replica that is not planned": pod_of(made, life=WORKER._replace(replica=ReplicaId("worker", 7))),
+        "another replica's labels": pod_of(made, life=WORKER.replace(replica=ReplicaId("worker", 1))),
+        "another attempt's labels": pod_of(made, life=WORKER.replace(attempt=1)),
+        "a replica that is not planned": pod_of(made, life=WORKER.replace(replica=ReplicaId("worker", 7))),
         "a role that is not planned": helper,
     }
 
@@ -151,7 +157,7 @@ def test_a_pod_of_another_with_the_labels_of_a_replica_is_left_out(tmp_path: Pat
         own = ownership(server, tmp_path)
         await own.create_owner(owner(PLAN))
         made = await own.create(job())
-        await own.create(job(WORKER._replace(replica=ReplicaId("worker", 1))))
+        await own.create(job(WORKER.replace(replica=ReplicaId("worker", 1))))
         assert await own.recognize(server.put(foreign_pods(made)[case])) is None
         assert await own.recognize(server.put(pod_of(made))) == WORKER
 
@@ -189,7 +195,7 @@ def test_a_pod_stays_what_it_was_whatever_its_labels_say_later(tmp_path: Path) -
 @pytest.mark.parametrize("value", ["x", "-1", "1e9", "٣", "9" * 5000, "", None, 3, ["0"]])
 @pytest.mark.parametrize("key", [names.INDEX, names.ATTEMPT, names.INCARNATION, names.FROM, names.RESTART_ATTEMPT])
 def test_labels_that_are_no_numbers_are_nobody_s(key: str, value: object) -> None:
-    labels: Json = {**names.labels_of(PLAN, *WORKER), key: value}
+    labels: Json = {**names.labels_of(PLAN, WORKER.replica, WORKER.attempt, WORKER.incarnation), key: value}
     if key == names.FROM:
         del labels[names.INDEX]
     found = names.life_of(PLAN, {"labels": labels})
@@ -211,11 +217,11 @@ def test_an_object_that_another_created_first_is_refused_and_not_adopted(tmp_pat
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         made = await own.create_owner(owner(PLAN))
-        forged = own.mark({**job(WORKER._replace(attempt=1))})
+        forged = own.mark({**job(WORKER.replace(attempt=1))})
         forged["metadata"]["annotations"][MARK] = made["metadata"]["annotations"][MARK]
         server.put(forged)  # with the owner's reference, and a mark that was seen on another object
         with pytest.raises(ForeignError, match=r"a Job .*-r1 that this run has not made"):
-            await own.create(job(WORKER._replace(attempt=1)))
+            await own.create(job(WORKER.replace(attempt=1)))
         assert await own.list("Job") == []
 
     play(test)
@@ -295,7 +301,7 @@ def test_a_run_that_an_older_drumline_started_is_taken_up(tmp_path: Path) -> Non
         its = job()
         its["metadata"]["ownerReferences"] = [reference]
         pod = server.put(pod_of(server.put(its)))
-        other = server.put(pod_of(server.put(job(WORKER._replace(attempt=1))), life=WORKER._replace(attempt=1)))
+        other = server.put(pod_of(server.put(job(WORKER.replace(attempt=1))), life=WORKER.replace(attempt=1)))
         own = ownership(server, tmp_path)
         assert await own.recognize(pod) == WORKER
         assert await own.recognize(other) is None
@@ -325,9 +331,9 @@ def test_a_job_is_deleted_only_if_it_is_the_run_s(tmp_path: Path) -> None:
         own = ownership(server, tmp_path)
         await own.create_owner(owner(PLAN))
         its = await own.create(job())
-        server.put(job(WORKER._replace(attempt=1)))
-        assert await own.delete("Job", names.job(PLAN, *WORKER))
-        assert not await own.delete("Job", names.job(PLAN, *WORKER._replace(attempt=1)))
+        server.put(job(WORKER.replace(attempt=1)))
+        assert await own.delete("Job", names.job(PLAN, WORKER.replica, WORKER.attempt, WORKER.incarnation))
+        assert not await own.delete("Job", names.job(PLAN, WORKER.replica, 1, WORKER.incarnation))
         assert server.deleted == [("Job", its["metadata"]["name"], its["metadata"]["uid"])]
 
     play(test)

@@ -81,7 +81,7 @@ def test_an_image_is_asked_for_by_its_key() -> None:
     plan = plan_of("", "jobset")
     assert plan.cluster
     with pytest.raises(InputError, match=r"`engine\.jobset\.image` is missing"):
-        place(plan._replace(cluster=plan.cluster._replace(image=Image())))
+        place(plan.replace(cluster=plan.cluster.replace(image=Image())))
 
 
 def test_data_that_no_pod_could_share_are_refused() -> None:

@@ -116,8 +116,8 @@ def test_a_folder_in_common_is_asked_for_only_where_there_are_several() -> None:
     one, two = Hosts(all=(Host("a"),)), Hosts(all=(Host("a"), Host("b")))
     assert diagnosis.judge_shared(one, ()).verdict == "ok"
     assert diagnosis.judge_shared(two, ()).verdict == "note"
-    assert diagnosis.judge_shared(two._replace(shared="/m"), ()).verdict == "ok"
-    assert diagnosis.judge_shared(two._replace(shared="/m"), ["b cannot write there"]).verdict == "missing"
+    assert diagnosis.judge_shared(two.replace(shared="/m"), ()).verdict == "ok"
+    assert diagnosis.judge_shared(two.replace(shared="/m"), ["b cannot write there"]).verdict == "missing"
 
 
 def test_room_is_what_the_spec_says_of_a_host_else_what_it_has() -> None:

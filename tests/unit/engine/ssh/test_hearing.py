@@ -110,35 +110,40 @@ def story(tmp_path: Path) -> Story:
 
 
 def used(life: Life) -> Usage:
-    return Usage(*life, at_seconds=2.0, started_seconds=1.0, cpu_seconds=1.0)
+    return Usage(life.replica, life.attempt, life.incarnation, at_seconds=2.0, started_seconds=1.0, cpu_seconds=1.0)
 
 
 def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
     story.hear("h1", LogPiece(OURS, 0, b"hello\n"))
     story.hear("h1", SmallFile(OURS, "report", b"{}"))
-    story.happen("h1", ReplicaStarted(*OURS, 4711))
-    story.happen("h1", ReplicaExited(*OURS, Exit(3), 900.0), used(OURS))
-    assert story.told == [ReplicaStarted(*OURS, 4711, note="on h1"), ReplicaExited(*OURS, Exit(3), 900.0)]
+    story.happen("h1", ReplicaStarted(OURS.replica, OURS.attempt, OURS.incarnation, 4711))
+    story.happen("h1", ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(3), 900.0), used(OURS))
+    assert story.told == [
+        ReplicaStarted(OURS.replica, OURS.attempt, OURS.incarnation, 4711, note="on h1"),
+        ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(3), 900.0),
+    ]
     assert (OURS.folder(story.folder) / "log").read_bytes() == b"hello\n"
     assert [*story.lives.used()] == [used(OURS)]
     assert not story.warnings
 
 
-@pytest.mark.parametrize("life", [THEIRS, HELPER, OURS._replace(attempt=3), OURS._replace(incarnation=1)], ids=str)
+@pytest.mark.parametrize("life", [THEIRS, HELPER, OURS.replace(attempt=3), OURS.replace(incarnation=1)], ids=str)
 def test_what_a_host_says_of_other_replicas_is_dropped_and_the_user_is_warned_once(story: Story, life: Life) -> None:
     before = story.files()
     for _ in range(3):
         story.hear("h1", LogPiece(life, 0, b"a forged line\n"))
         story.hear("h1", SmallFile(life, "error", b"a forged cause"))
-        story.happen("h1", ReplicaStarted(*life, 4711))
-        story.happen("h1", ReplicaExited(*life, Exit(1, message="a forged cause"), 1.0))
+        story.happen("h1", ReplicaStarted(life.replica, life.attempt, life.incarnation, 4711))
+        story.happen(
+            "h1", ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(1, message="a forged cause"), 1.0)
+        )
     assert not story.told
     assert story.files() == before
     assert story.warnings == ["h1 speaks of replicas or attempts that it was not given; that is ignored"]
 
 
 def test_a_host_has_no_say_in_what_other_replicas_used(story: Story) -> None:
-    story.happen("h1", ReplicaExited(*OURS, Exit(0), 900.0), used(THEIRS))
+    story.happen("h1", ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(0), 900.0), used(THEIRS))
     assert not [*story.lives.used()]
     assert len(story.warnings) == 1
 
@@ -183,8 +188,8 @@ def test_room_is_told_no_more_often_but_never_not_at_all(story: Story) -> None:
 
 @pytest.mark.parametrize(("said", "told"), [(9e10, NOW), (900.0, 900.0)])
 def test_an_end_is_never_in_the_future(story: Story, said: float, told: float) -> None:
-    story.happen("h1", ReplicaExited(*OURS, Exit(1), said))
-    assert story.told == [ReplicaExited(*OURS, Exit(1), told)]
+    story.happen("h1", ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(1), said))
+    assert story.told == [ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(1), told)]
 
 
 @pytest.mark.parametrize("at", [1, 1 << 40, (1 << 63) - 1])

@@ -49,11 +49,11 @@ class Story:
 
     def end(self, host: str, exit_: Exit) -> None:
         if helper := self.helpers.given(LIFE, host):
-            self.helpers.ended(host, helper, ReplicaExited(*LIFE, exit_, 90.0))
+            self.helpers.ended(host, helper, ReplicaExited(LIFE.replica, LIFE.attempt, LIFE.incarnation, exit_, 90.0))
 
     def start(self, host: str, pid: int) -> None:
         if helper := self.helpers.given(LIFE, host):
-            self.helpers.started(helper, ReplicaStarted(*LIFE, pid))
+            self.helpers.started(helper, ReplicaStarted(LIFE.replica, LIFE.attempt, LIFE.incarnation, pid))
 
     @property
     def ends(self) -> list[Exit]:
@@ -74,7 +74,7 @@ def story(tmp_path: Path) -> Story:
 def test_it_starts_once_and_ends_when_it_has_on_every_host(story: Story) -> None:
     for host in ("a", "b"):
         story.start(host, 4711)
-    assert story.told == [ReplicaStarted(*LIFE, 4711, note="on 2 hosts")]
+    assert story.told == [ReplicaStarted(LIFE.replica, LIFE.attempt, LIFE.incarnation, 4711, note="on 2 hosts")]
     story.end("a", Exit(0))
     assert not story.ends
     story.end("b", Exit(0))
@@ -183,7 +183,9 @@ class Late(Story):
             self.helpers.go(life, host, f"plan of {host}")
             helper = self.helpers.given(life, host)
             assert helper
-            self.helpers.ended(host, helper, ReplicaExited(*life, Exit(code), 90.0))
+            self.helpers.ended(
+                host, helper, ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(code), 90.0)
+            )
 
 
 BUILD = Life(ReplicaId("build", 0), 0, 0)

@@ -35,7 +35,7 @@ class Trip:
         options = f"{{hosts: [a, b, c]{shared}}}"
         plan = plan_of(f"roles: {{worker: 3}}\nengine: {{default: ssh, ssh: {options}}}\n{more}")
         assert plan.hosts
-        self.plan: Plan = plan._replace(hosts=plan.hosts._replace(unique="u"))
+        self.plan: Plan = plan.replace(hosts=plan.hosts.replace(unique="u"))
         self.site = Site(self.project, folder / "home", 1)
         self.reached = set(NAMES)
         self.warnings: list[str] = []
@@ -247,8 +247,8 @@ def test_an_output_among_the_code_is_refused_on_several_hosts(travel: Callable[.
     with pytest.raises(InputError, match="one host could replace the code that runs on the others"):
         refuse_output_among_code(plan)
     assert plan.hosts
-    refuse_output_among_code(plan._replace(hosts=plan.hosts._replace(all=plan.hosts.all[:1])))
-    refuse_output_among_code(plan._replace(hosts=plan.hosts._replace(shared="/mnt/shared")))
+    refuse_output_among_code(plan.replace(hosts=plan.hosts.replace(all=plan.hosts.all[:1])))
+    refuse_output_among_code(plan.replace(hosts=plan.hosts.replace(shared="/mnt/shared")))
 
 
 @pytest.mark.parametrize("more", ["", "output: results", "output: ../results", "output: /data\ncheckpoint: ckpt"])

@@ -12,7 +12,7 @@ from plans import plan_of
 def part_of(more: str, options: str = "") -> Plan:
     plan = plan_of(f"engine: {{default: ssh, ssh: {{hosts: [a, b]{options}}}}}\n{more}")
     assert plan.hosts
-    return part(plan._replace(hosts=plan.hosts._replace(unique="u")), "/base")
+    return part(plan.replace(hosts=plan.hosts.replace(unique="u")), "/base")
 
 
 @pytest.mark.parametrize(

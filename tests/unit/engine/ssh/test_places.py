@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -31,7 +32,7 @@ class Slow(Placing):
     """Hosts that answer when they are allowed to."""
 
     may = asyncio.Event()
-    error: Exception | None = None
+    error = cast("Exception | None", None)
 
     async def place(self, attempt: int) -> tuple[Placed, list[str]]:
         await self.may.wait()
@@ -129,7 +130,7 @@ def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_
         asyncio.run(placing.place(0))
     assert (raised.value.host, raised.value.comes) == ("b", True)
     with pytest.raises(InputError, match="without b: prepare is not done on b"):
-        asyncio.run(placing._replace(failed={"b"}).place(0))
-    alone = placing._replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))
+        asyncio.run(placing.replace(failed={"b"}).place(0))
+    alone = placing.replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))
     with pytest.raises(AwayError, match="a does not answer"):  # when it is asked for a place
         asyncio.run(alone.place(0))

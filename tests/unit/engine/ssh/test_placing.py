@@ -43,7 +43,7 @@ class Answering(Link):
 
 
 def place(link: Link) -> Any:
-    plan = plan_of("roles: {worker: 2}")._replace(hosts=HOSTS, engine="ssh")
+    plan = plan_of("roles: {worker: 2}").replace(hosts=HOSTS, engine="ssh")
     links = {"h1": Answering(HOSTS.all[0]), "h2": link}
     return asyncio.run(Placing(plan, links, (), 1.0).place(0))
 

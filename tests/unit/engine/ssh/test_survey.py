@@ -22,8 +22,20 @@ from drumline.runtime.keeper import now
 OURS = Life(ReplicaId("worker", 0), 2)  # on h1
 THEIRS = Life(ReplicaId("worker", 1), 2)  # on h2
 ANSWERS: dict[str, object] = {
-    "usage": UsageAnswer(tuple(Usage(*life, float(at), 0.0, 1.0) for at in range(1000) for life in (OURS, THEIRS))),
-    "pulses": PulsesAnswer(tuple(Pulse(*life, float(at)) for at in range(1000) for life in (OURS, THEIRS))),
+    "usage": UsageAnswer(
+        tuple(
+            Usage(life.replica, life.attempt, life.incarnation, float(at), 0.0, 1.0)
+            for at in range(1000)
+            for life in (OURS, THEIRS)
+        )
+    ),
+    "pulses": PulsesAnswer(
+        tuple(
+            Pulse(life.replica, life.attempt, life.incarnation, float(at))
+            for at in range(1000)
+            for life in (OURS, THEIRS)
+        )
+    ),
     "sockets": SocketsAnswer(tuple(ReplicaSockets(OURS.replica, (port,), ()) for port in range(1, 1001))),
 }
 
@@ -62,7 +74,7 @@ def survey(tmp_path: Path) -> Survey:
 
 
 def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(survey: Survey) -> None:
-    assert list(survey.usage(watched=False)) == [Usage(*OURS, 999.0, 0.0, 1.0)]
-    assert list(survey.pulses()) == [Pulse(*OURS, 999.0)]
+    assert list(survey.usage(watched=False)) == [Usage(OURS.replica, OURS.attempt, OURS.incarnation, 999.0, 0.0, 1.0)]
+    assert list(survey.pulses()) == [Pulse(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
     (sockets,) = survey.sockets()
     assert sockets.listening == {1000}

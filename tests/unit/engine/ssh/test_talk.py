@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from drumline.engine.ssh.refusal import AwayError, MalformedError
-from drumline.engine.ssh.shell import Shell, Talk
+from drumline.engine.ssh.shell import Answer, Shell, Talk
 
 MIB = 1 << 20
 
@@ -128,4 +128,4 @@ def test_a_command_that_says_a_byte_now_and_then_takes_no_longer_than_it_may() -
 
 def test_what_a_command_says_is_returned() -> None:
     answer = asyncio.run(shell(Process(Stream(iter((b"a", b"b"))), Stream(iter((b"c\xff",))))).run(["cat"]))
-    assert answer == (0, b"ab", "c\ufffd")
+    assert answer == Answer(0, b"ab", "c\ufffd")

@@ -26,7 +26,9 @@ def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int])
     for cut in [*cuts, len(data)]:
         heard += list(reader.feed(data[:cut]))
         data = data[cut:]
-    assert [({"do": each.message["do"]}, each.data) for each in heard] == [tuple(frame) for frame in frames]
+    assert [({"do": each.message["do"]}, each.data) for each in heard] == [
+        (frame.message, frame.data) for frame in frames
+    ]
 
 
 def test_a_life_is_a_word() -> None:

@@ -7,9 +7,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 from urllib.error import URLError
 from urllib.request import ProxyHandler, Request, build_opener
+
+from drumline.record import Record
 
 NAMES = ("docker", "podman", "buildah")
 INSTALL = "install podman or buildah (`apt install buildah`), or start Docker's daemon; or name an image that is there"
@@ -21,7 +22,7 @@ _KINDS = (
 )
 
 
-class Builder(NamedTuple):
+class Builder(Record):
     """A program that builds and pushes images; all three are told nearly the same."""
 
     kind: str

@@ -16,6 +16,7 @@ from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import BUILD, Launch, Place, Plan, Replica, Resources
+from drumline.record import to_dict
 from drumline.runtime.keeper import boot_id
 
 _MODULE = "drumline.engine.kubernetes.image.build"
@@ -26,8 +27,8 @@ def named(plan: Plan, directory: Path) -> Plan:
     cluster = plan.cluster
     if cluster is None or not cluster.image.is_built:
         return plan
-    image = cluster.image._replace(name=Recipe(str(directory), cluster.image).name(plan.project))
-    return plan._replace(cluster=cluster._replace(image=image))
+    image = cluster.image.replace(name=Recipe(str(directory), cluster.image).name(plan.project))
+    return plan.replace(cluster=cluster.replace(image=image))
 
 
 def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
@@ -52,7 +53,7 @@ class BuildHelper:
         cache = self._site.cache or self._site.home / "cache"
         lock = cache / "images" / f"{cluster.image.name.rpartition(':')[2]}.lock"
         directory = str(self._site.directory)
-        image = json.dumps(cluster.image._asdict())
+        image = json.dumps(to_dict(cluster.image))
         argv = (sys.executable, "-P", "-m", _MODULE, cluster.image.name, str(lock), directory, image)
         launch = Launch(
             Replica(BUILD, str(BUILD), argv, {}, Resources()), 0, Place("", 0, directory, "", ""), {}, incarnation

@@ -9,18 +9,18 @@ import shlex
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 from drumline.engine.project.tree import read, walk
 from drumline.errors import InputError
 from drumline.plan.cluster import Image
+from drumline.record import Record
 
 HERE = "localhost/drumline"  # of images that stay in the builder's own store
 _WHEELS = "/tmp/drumline-install"
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 
 
-class Recipe(NamedTuple):
+class Recipe(Record):
     """What to build: a file of the user's in its folder, or a base with packages on top."""
 
     directory: str  # of the spec; the paths are relative to it

@@ -54,7 +54,7 @@ class Line:
             argv=first.replica.argv,
             variables=given,
             resources=first.replica.resources,
-            place=first.place if len({each.place.port for each in launches}) == 1 else first.place._replace(port=0),
+            place=first.place if len({each.place.port for each in launches}) == 1 else first.place.replace(port=0),
             mounts=volumes.mounts(self._plan, first.replica.id, self._parts),
             labels=labels,
             carries=self._parts > 0,

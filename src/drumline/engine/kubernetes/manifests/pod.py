@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.patch import merge
@@ -15,6 +15,7 @@ from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME
 from drumline.engine.kubernetes.quantity import cores, quantity
 from drumline.plan.cluster import Cluster, Toleration
 from drumline.plan.types import Place, Plan, Resources
+from drumline.record import Record, to_dict
 
 Json = dict[str, Any]
 
@@ -27,7 +28,7 @@ _GROUP = 1000
 _SILENCE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-class Content(NamedTuple):
+class Content(Record):
     """What differs between pods."""
 
     argv: Sequence[str]
@@ -175,6 +176,6 @@ def _tolerations(cluster: Cluster) -> Iterator[Toleration]:
 
 
 def _toleration(each: Toleration) -> Json:
-    spelled = {**each._asdict(), "tolerationSeconds": each.seconds}
+    spelled = {**to_dict(each), "tolerationSeconds": each.seconds}
     del spelled["seconds"]
     return {key: value for key, value in spelled.items() if value is not None}

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.plan.rendezvous.torch import RESTART_COUNT
 from drumline.plan.types import Extended, Launch, LaunchValue, Secret, Shared
+from drumline.record import Record
 
 INDEX = "DRUMLINE_INDEX"
 ATTEMPT = "DRUMLINE_ATTEMPT"
@@ -21,7 +22,7 @@ RESTARTED = "DRUMLINE_RESTARTED"  # the cluster's own count of an attempt, where
 COUNTED = "DRUMLINE_COUNTED"  # the cluster's own count of a template's pods, where replicas begin elsewhere
 
 
-class Variables(NamedTuple):
+class Variables(Record):
     """What a container is given, in this order; and what a shell exports before it becomes the command."""
 
     entries: tuple[dict[str, Any], ...]
@@ -29,7 +30,7 @@ class Variables(NamedTuple):
     shared: Mapping[str, str]  # long values, by key, to which entries refer
 
 
-class Counting(NamedTuple):
+class Counting(Record):
     """Where a pod of a shared template finds its number, and which replica has number 0."""
 
     field: str
@@ -103,7 +104,7 @@ def _text(value: LaunchValue) -> str:
     return escape(str(value))
 
 
-class _Numbered(NamedTuple):
+class _Numbered(Record):
     """A value that is the same for every replica but for one number: its index and a little more."""
 
     before: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.place import (
@@ -20,12 +20,13 @@ from drumline.engine.kubernetes.place import (
 from drumline.engine.kubernetes.quantity import quantity
 from drumline.plan.cluster import Volume
 from drumline.plan.types import Plan, ReplicaId
+from drumline.record import Record
 
 Json = dict[str, Any]
 _Volume = tuple[str, Json, list[Json]]  # its name, what it is, where it is mounted
 
 
-class Mounts(NamedTuple):
+class Mounts(Record):
     """Volumes of a pod, and where its containers have them."""
 
     volumes: tuple[Json, ...]

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.local.warm.command import Command, NotWarm, read_command
 from drumline.engine.local.warm.key import is_of_one_replica, limit_names, make_key, shared_environment
 from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
 from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, derived, study
 from drumline.engine.protocol import Loop
+from drumline.record import Record
 from drumline.runtime.keeper import Hands, Order
 from drumline.runtime.lock import is_locked
 from drumline.runtime.private import open_file
@@ -44,7 +45,7 @@ FORK_SECONDS = 30.0
 _SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "QUIT", "PIPE", "XFSZ", "CHLD"))
 
 
-class Wish(NamedTuple):
+class Wish(Record):
     """What a replica could be forked from, and what it would become."""
 
     key: str
@@ -55,7 +56,7 @@ class Wish(NamedTuple):
     executed: Executed
 
 
-class Kind(NamedTuple):
+class Kind(Record):
     """What a run's warm processes have imported, and how long they stay when it is over."""
 
     framework: str

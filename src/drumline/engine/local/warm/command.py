@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from drumline.record import Record
 
 _PYTHON = re.compile(r"python[0-9.]*")
 # Options that a warm process can be started with in their place. Others have Python do something else altogether.
@@ -17,7 +18,7 @@ class NotWarm(Exception):  # noqa: N818
     """This replica is started by itself; says why."""
 
 
-class Command(NamedTuple):
+class Command(Record):
     """An interpreter with its options, and the script or module that it is to run."""
 
     interpreter: str

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drumline.engine.local.proc import proportional_bytes
 from drumline.engine.local.warm.client import serves, warm_folder
+from drumline.record import Record
 from drumline.runtime.unix import connect, peer_of, send_request
 
 _PATIENCE_SECONDS = 5.0
@@ -22,7 +23,7 @@ _PAUSE_SECONDS = 0.005
 _PREPARING_SECONDS = 0.2  # one that imports hears nothing; one of an older drumline does not say that it is ready
 
 
-class Known(NamedTuple):
+class Known(Record):
     """A warm process: its interpreter, what it has imported, since when, and for how many it did so."""
 
     key: str

@@ -14,11 +14,11 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from drumline.engine.local.life import MARK
 from drumline.engine.local.warm.command import NotWarm, find_program
 from drumline.plan.command import IN_ORDER
+from drumline.record import Record
 from drumline.runtime import TRACE_DIR
 
 # Variables that a replica gets when its keeper starts: a line that names one starts cold.
@@ -62,7 +62,7 @@ _TELL_PID = b"echo $$\n"
 _ANSWER_SECONDS = 5.0
 
 
-class Executed(NamedTuple):
+class Executed(Record):
     """The process that a command comes to: its words, variables and folder.
 
     `parent` has the words of the shell that stays this process's parent, and none where there is no such shell.
@@ -79,7 +79,7 @@ class Executed(NamedTuple):
 _Command = list[tuple[str, int]]  # words as they are written, and where each begins
 
 
-class _Line(NamedTuple):
+class _Line(Record):
     command_at: int
     assigned: tuple[tuple[str, frozenset[str]], ...]
 
@@ -105,7 +105,7 @@ def resolve_shell(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> 
     if stays_parent and kind != _STAYS_PARENT:
         raise NotWarm(f"{name} stays its parent")
     _check_path(executed.env.get("PATH", ""), kind)
-    return executed._replace(
+    return executed.replace(
         env=_with_path_of_command(executed),
         parent=tuple(argv) if stays_parent else (),
         assigned=(*prepared, *line.assigned),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
 
 from drumline.engine.local.warm.command import Command, NotWarm
+from drumline.record import Record
 from drumline.runtime.fit import ONLY_IF_USED
 
 _IMPORTS = {
@@ -36,7 +36,7 @@ _SEEDS = re.compile(rb"\b(?:\w+_)?seed(?:_\w+)?\(")
 _MOST_FILES = 200
 
 
-class Study(NamedTuple):
+class Study(Record):
     """What to prepare for a script."""
 
     sets: dict[str, str]  # variables that it sets, before it imports its framework, to a value that stands there

@@ -113,7 +113,8 @@ class Entry(NamedTuple):
 
     def is_like(self, other: Entry | None) -> bool:
         """Whether nothing has to be done to make one of the other."""
-        return other is not None and self[:3] == other[:3]
+        own = (self.kind, self.content, self.executable)
+        return other is not None and own == (other.kind, other.content, other.executable)
 
 
 Manifest = dict[str, Entry]
