@@ -1,0 +1,31 @@
+"""The journal is read as far as this version understands it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from drumline.run.event import ReplicaExited, TimerFired
+from drumline.store.journal import read_journal
+from past import finished, write_run
+
+
+def test_a_field_that_a_newer_version_added_to_an_event_is_left_out(tmp_path: Path) -> None:
+    journal = write_run(tmp_path, 4, finished()).journal_file
+    before = [entry.event for entry in read_journal(journal)]
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    for line in lines:
+        line["added"] = {"in": ["a", "newer", "version"]}
+        if "exit" in line:
+            line["exit"]["added"] = 1
+    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert [entry.event for entry in read_journal(journal)] == before
+    assert any(isinstance(event, ReplicaExited) for event in before)
+
+
+def test_an_event_that_a_newer_version_added_is_not_read(tmp_path: Path) -> None:
+    journal = write_run(tmp_path, 4, [(finished()[0][0], TimerFired("run", 0))]).journal_file
+    line = json.loads(journal.read_text())
+    with journal.open("a") as file:
+        file.write(json.dumps({**line, "event": "ReplicaFlew"}) + "\n")
+    assert [entry.event for entry in read_journal(journal)] == [TimerFired("run", 0)]
