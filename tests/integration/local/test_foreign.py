@@ -103,7 +103,7 @@ def test_a_supervisor_refuses_a_run_that_changed_hands_after_the_command_looked(
 SUPERVISE = """
 import json, sys
 from drumline.supervise.spare import Spare
-print(Spare().order(json.dumps({"run": sys.argv[1], "asked": ["ResumeRequested"]})))
+print(Spare().order(json.dumps({"run": sys.argv[1], "asked": {"event": "ResumeRequested"}})))
 """
 
 

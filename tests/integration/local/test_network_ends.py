@@ -134,7 +134,7 @@ import socket, sys
 from drumline.engine.local.netlink import Netlink
 from drumline.engine.local.network import borrow_hub
 from drumline.runtime.keeper import enter_namespace
-for descriptor in borrow_hub(int(sys.argv[1])):
+for descriptor in borrow_hub(int(sys.argv[1])).descriptors:
     enter_namespace(descriptor)
 with Netlink() as wires:
     wires.switch(socket.if_nametoindex(sys.argv[2]), on=sys.argv[3] == "on")
