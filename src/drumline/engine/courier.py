@@ -113,9 +113,6 @@ class Courier:
             await asyncio.sleep(0)  # a generator that a task left open is closed by a task of its own, which begins now
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
         await self._close()
-        # A connection that is given up while its TLS begins is closed by nobody else.
-        for transport in [*getattr(self._there, "_transports", {}).values()]:
-            transport.abort()
         await self._there.shutdown_asyncgens()
 
     def _deal(self) -> None:

@@ -13,6 +13,7 @@ import socket
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx2
 from lightkube.config import client_adapter
@@ -61,6 +62,7 @@ def open_door(
             config,
             client_adapter.ConnectionParams(timeout=_TIMEOUT, transport=transport),  # type: ignore[arg-type]
         )
+        client.event_hooks["request"].append(_close_unfinished)
     except EngineError:
         raise
     except Exception as error:  # noqa: BLE001 - YAML, base64, certificates: whatever can be wrong with a file
@@ -89,6 +91,19 @@ def no_credentials(error: Exception, where: Where) -> EngineError:
         f"the credentials of the context `{where.context}` cannot be had: {error}",
         hint="its kubeconfig names the command that gets them",
     )
+
+
+async def _close_unfinished(request: httpx2.Request) -> None:
+    """Have the connection of a request closed that is cancelled while TLS begins: httpcore leaves it open."""
+    connected: list[Any] = []
+
+    async def trace(name: str, info: Mapping[str, Any]) -> None:
+        if name == "connection.connect_tcp.complete":
+            connected.append(info["return_value"])
+        elif name == "connection.start_tls.failed" and connected:
+            await connected.pop().aclose()
+
+    request.extensions["trace"] = trace
 
 
 def _config(context: str | None, environ: Mapping[str, str]) -> SingleConfig:
