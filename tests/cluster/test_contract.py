@@ -1,11 +1,4 @@
-"""The contract that every engine keeps, on a real cluster.
-
-Not here are a few of its tests that a cluster cannot pass: it asks with TERM before it kills, however short the grace
-is; it does not tell a process that a signal ended from one that exits with 128 and its number; a pod does not begin
-before everybody's name is known, nor before its data are there, also where nobody makes them any more. What pods use is
-known half a minute after they start (`test_metrics.py`). Not there at all: environments, since whoever is in an image
-has one, TensorBoard, and whoever hurts a line.
-"""
+"""The contract that every engine keeps, on a real cluster."""
 
 from __future__ import annotations
 
@@ -15,100 +8,40 @@ from pathlib import Path
 import pytest
 
 from cluster.site import Ground, KubernetesSite
-from contract import test_units as units
 from contract.seat import watch, worker
-from contract.sites import LASTING, Deed, wait_until
-from contract.test_place import (  # noqa: F401
-    test_a_line_that_has_ended_holds_nothing,
-    test_an_attempt_under_way_is_placed_where_it_is,
-    test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice,
-    test_every_replica_has_an_address_of_its_own,
-    test_nothing_is_started_or_stopped_before_somebody_watches,
-    test_what_an_engine_objects_to_it_does_not_start,
-    test_what_is_rendered_is_what_starts,
-)
-from contract.test_prepare import (  # noqa: F401
-    test_a_helper_is_taken_up_and_not_started_again,
-    test_a_helper_that_fails_is_the_cause_and_nobody_starts,
-    test_a_run_that_is_killed_while_its_helper_works_ends,
-    test_nobody_starts_before_the_helper_is_done,
-)
-from contract.test_return import (  # noqa: F401
-    test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back,
-    test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_they_came,
-    test_who_lives_is_taken_up_and_not_started_again,
-    test_whoever_comes_back_insists_where_the_first_had_only_asked,
-    test_whoever_comes_back_may_stop_at_once,
-)
-from contract.test_runs import (  # noqa: F401
-    test_a_line_that_falls_starts_again_as_a_whole,
-    test_a_line_that_falls_too_often_has_failed,
-    test_a_line_that_its_engine_refuses_has_failed,
-    test_a_run_finishes,
-    test_a_run_goes_on_under_another_supervisor,
-    test_a_run_is_seen_as_it_was,
-    test_a_run_that_is_killed_after_everybody_was_done_was_done,
-    test_a_run_that_is_killed_before_it_began_starts_nobody,
-    test_a_run_that_is_killed_by_force_ends_though_nobody_obeys,
-    test_a_run_that_is_killed_ends,
-    test_a_run_that_is_killed_without_its_supervisor_ends,
-    test_a_supervisor_that_left_before_anybody_was_told_of_is_replaced,
-    test_a_supervisor_that_left_while_it_stopped_the_line_is_replaced,
-    test_ps_leave_after_the_workers,
-    test_what_a_line_came_to_while_nobody_looked_is_what_the_run_came_to,
-    test_who_fell_first_while_nobody_looked_is_the_cause,
-)
-from contract.test_start import (  # noqa: F401
-    test_an_end_is_told_as_it_was,
-    test_attempts_do_not_mix,
-    test_each_start_and_each_end_is_told_once_in_that_order,
-    test_lines_arrive_in_the_folder_of_the_life,
-    test_nobody_is_started_twice,
-    test_who_ends_at_once_has_started_before,
-    test_who_goes_later_has_the_later_stamp,
-)
-from contract.test_stop import (  # noqa: F401
-    test_patience_may_end_and_does_not_come_back,
-    test_when_an_end_is_told_nothing_of_the_replica_is_left,
-    test_who_cleans_up_first_ends_as_it_likes,
-    test_who_does_not_obey_is_killed_when_the_grace_is_over_and_not_before,
-    test_who_is_stopped_gently_ends_by_term,
-    test_who_never_started_and_who_is_not_known_ends_unseen_once,
-)
-from contract.test_units import (  # noqa: F401
-    test_who_has_returned_is_taken_up_by_the_next_supervisor,
-    test_who_returns_begins_a_life_of_its_own_and_the_others_live_on,
-    test_who_was_to_return_and_never_did_ends_unseen,
-)
+from contract.sites import LASTING, Deed, Site
+from contract.suite import Exceptions, contract_tests, excuse, occupy
 from drumline.run.event import Exit
+
+_KILLS = "a cluster asks with TERM before it kills, however short the grace is"
+_NO_DATA = "a pod begins when its data are there, and the helper that makes them has ended without"
+_ALL_NAMES = "a pod begins when the names of all are known"
+EXCEPTIONS: Exceptions = {
+    "test_build": "an image has its environment",
+    "test_looks": "drumline does not look into pods: there are no pulses, sockets and stacks of their replicas",
+    "test_sabotage": "replicas in pods cannot be hurt by drumline",
+    "test_serve": "TensorBoard does not run in the cluster",
+    "test_usage": "what pods use is known half a minute after they start; test_metrics.py tries it",
+    "test_a_line_that_was_only_looked_at_holds_nothing": "the connections to the cluster are descriptors",
+    "test_an_end_is_told_as_it_was[code 143]": "a cluster does not tell the exit code 143 from the signal TERM",
+    "test_whoever_comes_back_may_stop_at_once[0-9]": _KILLS,
+    "test_without_grace_nobody_is_asked": _KILLS,
+    "test_whoever_comes_back_completes_a_line_that_was_not_all_started": _ALL_NAMES,
+    "test_who_had_ended_before_it_was_stopped_ended_as_it_did": f"{_ALL_NAMES}; the first test below is about those",
+    "test_who_is_stopped_before_its_start_was_told_ends_once": f"{_ALL_NAMES}; the last test below is about those",
+    "test_a_helper_is_stopped_like_anybody_else": _NO_DATA,
+    "test_a_helper_is_told_of_as_a_replica_of_the_first_attempt[3]": _NO_DATA,
+}
+
+globals().update(contract_tests())
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[KubernetesSite]:
-    """A place to try the engine; nothing of what was started there is left when the test has ended."""
-    if any(each in request.node.name for each in ("code=143", "may_stop_at_once[0-9]")):
-        pytest.skip("a cluster does not tell 143 from TERM, and asks before it kills")
+def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Site]:
+    """A place to try the engine."""
+    excuse(request, EXCEPTIONS)
     place = KubernetesSite(tmp_path, ground)
-    try:
-        yield place
-        try:
-            wait_until(lambda: not place.left())
-        except AssertionError:
-            raise AssertionError(place.describe()) from None
-    finally:
-        place.close()
-
-
-def test_a_worker_rejoins_alone_and_is_seen_in_both_lives(site: KubernetesSite, tmp_path: Path) -> None:
-    units.test_a_worker_rejoins_alone_and_is_seen_in_both_lives(site, tmp_path)
-
-
-def test_all_start_again_when_a_ps_falls_under_whatever_supervisor(site: KubernetesSite, tmp_path: Path) -> None:
-    units.test_all_start_again_when_a_ps_falls_under_whatever_supervisor(site, tmp_path)
-
-
-def test_a_chief_comes_back_after_it_fell_while_nobody_looked(site: KubernetesSite, tmp_path: Path) -> None:
-    units.test_a_chief_comes_back_after_it_fell_while_nobody_looked(site, tmp_path)
+    yield from occupy(place, place.describe)
 
 
 def test_who_had_ended_before_the_line_was_stopped_ended_as_it_did(site: KubernetesSite, tmp_path: Path) -> None:

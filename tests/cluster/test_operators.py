@@ -1,8 +1,4 @@
-"""What the contract says of whole runs, with an operator between: a JobSet starts a line again by itself.
-
-Only whole runs: nobody starts or stops one replica of a JobSet, nor says who of them goes first. A TFJob has one
-command for all of a role, and the contract's replicas differ; `test_engine.py` tries it.
-"""
+"""What the contract says of whole runs, with an operator between: a JobSet starts a line again by itself."""
 
 from __future__ import annotations
 
@@ -13,39 +9,33 @@ import pytest
 
 from cluster.site import Ground, KubernetesSite
 from contract.seat import cast, watch, worker, workers
-from contract.sites import LASTING, Deed, wait_until
-from contract.test_runs import (  # noqa: F401
-    open_office,
-    return_to,
-    test_a_line_that_falls_starts_again_as_a_whole,
-    test_a_line_that_falls_too_often_has_failed,
-    test_a_line_that_its_engine_refuses_has_failed,
-    test_a_run_finishes,
-    test_a_run_goes_on_under_another_supervisor,
-    test_a_run_is_seen_as_it_was,
-    test_a_run_that_is_killed_after_everybody_was_done_was_done,
-    test_a_run_that_is_killed_before_it_began_starts_nobody,
-    test_a_run_that_is_killed_by_force_ends_though_nobody_obeys,
-    test_a_run_that_is_killed_ends,
-    test_a_run_that_is_killed_without_its_supervisor_ends,
-    test_a_supervisor_that_left_before_anybody_was_told_of_is_replaced,
-    test_a_supervisor_that_left_while_it_stopped_the_line_is_replaced,
-    test_what_a_line_came_to_while_nobody_looked_is_what_the_run_came_to,
-    until_running,
-)
+from contract.sites import LASTING, Deed, Site
+from contract.suite import Exceptions, contract_tests, excuse, occupy
+from contract.test_runs import open_office, return_to, until_running
 from drumline.plan.types import Plan
 from drumline.run.state import Phase
 
+_WHOLE_RUNS = (
+    "a JobSet's replicas are started and stopped together, in no order; the cluster is that of test_contract.py"
+)
+EXCEPTIONS: Exceptions = {
+    **dict.fromkeys(("test_build", "test_looks", "test_place", "test_prepare", "test_return"), _WHOLE_RUNS),
+    **dict.fromkeys(
+        ("test_sabotage", "test_serve", "test_start", "test_stop", "test_units", "test_usage"), _WHOLE_RUNS
+    ),
+    "test_ps_leave_after_the_workers": _WHOLE_RUNS,
+    "test_who_fell_first_while_nobody_looked_is_the_cause": "the last test below says the same of two replicas",
+}
+
+globals().update(contract_tests())
+
 
 @pytest.fixture
-def site(ground: Ground, tmp_path: Path) -> Iterator[KubernetesSite]:
-    """A place to try the engine; nothing of what was started there is left when the test has ended."""
+def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Site]:
+    """A place to try the engine."""
+    excuse(request, EXCEPTIONS)
     place = KubernetesSite(tmp_path, ground, "jobset")
-    try:
-        yield place
-        wait_until(lambda: not place.left())
-    finally:
-        place.close()
+    yield from occupy(place, place.describe)
 
 
 def domains(site: KubernetesSite, plan: Plan, attempt: int) -> set[str]:

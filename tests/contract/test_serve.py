@@ -14,17 +14,19 @@ from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, StopRequeste
 from drumline.run.state import Phase
 
 
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Somewhere where something is installed that answers as it does."""
-    monkeypatch.setenv("DRUMLINE_TENSORBOARD", str(write_python(tmp_path)))
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Install a program that answers as TensorBoard does."""
+    monkeypatch.setenv("DRUMLINE_TENSORBOARD", str(write_python(folder)))
 
 
 def served(watcher: Watcher) -> list[str]:
     return [event.address for event in watcher.told if isinstance(event, TensorBoardServed)]
 
 
-def test_it_is_started_once_and_taken_up_at_the_same_address(site: Site, tmp_path: Path) -> None:
+def test_it_is_started_once_and_taken_up_at_the_same_address(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path)
     first = watch(site, tmp_path, LASTING)
     assert first.engine.capabilities.tensorboard
     first.engine.serve(first.plan)
@@ -39,7 +41,10 @@ def test_it_is_started_once_and_taken_up_at_the_same_address(site: Site, tmp_pat
     assert second.exits() == {TENSORBOARD: Exit(code=0)}
 
 
-def test_one_that_was_never_started_has_ended_when_it_is_stopped(site: Site, tmp_path: Path) -> None:
+def test_one_that_was_never_started_has_ended_when_it_is_stopped(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path)
     watcher = watch(site, tmp_path, LASTING)
     watcher.stop(TENSORBOARD)
     watcher.until(watcher.ends)
@@ -47,7 +52,10 @@ def test_one_that_was_never_started_has_ended_when_it_is_stopped(site: Site, tmp
     assert (end.replica, end.exit.seen) == (TENSORBOARD, False)
 
 
-def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(site: Site, tmp_path: Path) -> None:
+def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path)
     plan = workers(site, Deed(until=1, code=1)).replace(tensorboard=True)
     plan = plan.replace(
         replicas=(plan.replicas[0].replace(argv=site.command(Deed(until=1, code=1), LASTING)),),

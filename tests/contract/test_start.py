@@ -60,7 +60,7 @@ def test_nobody_is_started_twice(site: Site, tmp_path: Path) -> None:
         (Deed(signal=9), Exit(signal=9)),
         (Deed(signal=6), Exit(signal=6)),
     ],
-    ids=str,
+    ids=["code 0", "code 3", "code 143", "signal 9", "signal 6"],
 )
 def test_an_end_is_told_as_it_was(site: Site, tmp_path: Path, deed: Deed, expected: Exit) -> None:
     watcher = watch(site, tmp_path, deed)

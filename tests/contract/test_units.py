@@ -96,7 +96,6 @@ def until_returned(office: Office, *replicas: ReplicaId) -> None:
     office.until(lambda: all(_is_up_again(office.state.replicas[each]) for each in replicas))
 
 
-@pytest.mark.parametrize("site", ["local", "fake"], indirect=True)
 def test_a_worker_rejoins_alone_and_is_seen_in_both_lives(site: Site, tmp_path: Path) -> None:
     deeds: dict[str, Deed | tuple[Deed, ...]] = {
         "chief.0": Deed(until=3),
@@ -128,7 +127,6 @@ def test_a_worker_rejoins_alone_and_is_seen_in_both_lives(site: Site, tmp_path: 
     assert own == [Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.STARTING, Phase.RUNNING, Phase.FINISHED]
 
 
-@pytest.mark.parametrize("site", ["local", "fake"], indirect=True)
 def test_all_start_again_when_a_ps_falls_under_whatever_supervisor(site: Site, tmp_path: Path) -> None:
     deeds: dict[str, Deed | tuple[Deed, ...]] = {
         "chief.0": (LASTING, Deed(until=3)),
@@ -151,7 +149,6 @@ def test_all_start_again_when_a_ps_falls_under_whatever_supervisor(site: Site, t
     assert lives == {(each, life) for each in twice for life in (0, 1)}
 
 
-@pytest.mark.parametrize("site", ["local", "fake"], indirect=True)
 def test_a_chief_comes_back_after_it_fell_while_nobody_looked(site: Site, tmp_path: Path) -> None:
     deeds: dict[str, Deed | tuple[Deed, ...]] = {
         "chief.0": (Deed(until=1, code=1), Deed()),

@@ -1,0 +1,64 @@
+"""The tests of the contract as a whole, for every engine alike.
+
+An engine that runs beside the tests is one line in `sites.SITES`. One that needs a world of its own (hosts, a cluster)
+has a module there, with a fixture `site` and `globals().update(contract_tests())`. Either may list exceptions, by the
+name of a module, of a test, or of a test with its parameters, each with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.sites import Site, wait_until
+
+Exceptions = Mapping[str, str]  # what is not tried, and why
+
+# Where the contract is collected for each engine that is tried in a world of its own.
+ELSEWHERE = {
+    "ssh": "hosts.test_contract",
+    "kubernetes": "cluster.test_contract",
+    "jobset": "cluster.test_operators",
+}
+UNTRIED: Exceptions = {
+    "tfjob": "all replicas of a role have one command, and the contract's differ; cluster/test_engine.py tries it",
+}
+
+
+def contract_tests() -> dict[str, Callable[..., Any]]:
+    """Return every test of the contract by its name."""
+    found: dict[str, Callable[..., Any]] = {}
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        module = import_module(f"contract.{path.stem}")
+        own = {name: each for name, each in vars(module).items() if _is_test_of(module.__name__, each)}
+        assert not own.keys() & found.keys(), "two tests of the contract have one name, and one of them would not run"
+        found |= own
+    return found
+
+
+def excuse(request: pytest.FixtureRequest, exceptions: Exceptions) -> None:
+    """Skip a test that is one of these exceptions, with its reason."""
+    for name in (request.function.__module__.rpartition(".")[2], request.function.__name__, request.node.name):
+        if name in exceptions:
+            pytest.skip(exceptions[name])
+
+
+def occupy(site: Site, describe_left: Callable[[], str] | None = None) -> Iterator[Site]:
+    """Have a test use this site; nothing of what was started there is left when the test has ended."""
+    try:
+        yield site
+        try:
+            wait_until(lambda: not site.left())
+        except AssertionError:
+            raise AssertionError(f"left: {describe_left() if describe_left else site.left()}") from None
+    finally:
+        site.close()
+
+
+def _is_test_of(module: str, each: object) -> bool:
+    name = getattr(each, "__name__", "")
+    return callable(each) and name.startswith("test_") and each.__module__ == module
