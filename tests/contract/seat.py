@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+import pytest
 
 from contract.sites import PATIENCE_SECONDS, Deed, Site
 from drumline.plan.bind import bind
@@ -26,6 +29,16 @@ from lines import line
 FIRST = ReplicaId("worker", 0)
 _BEAT_SECONDS = 0.005
 _BYSTANDER = 1000  # no attempt comes that far
+
+
+Ability = TypeVar("Ability")
+
+
+def able(engine: object, ability: type[Ability]) -> Ability:
+    """The engine, which is to have this ability; else there is nothing to test."""
+    if not isinstance(engine, ability):
+        pytest.skip(f"the engine is not {ability.__name__}")
+    return engine
 
 
 def cast(site: Site, text: str, deeds: Mapping[str, Deed | tuple[Deed, ...]]) -> Plan:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contract.seat import FIRST, Office, Watcher, cast
+from contract.seat import FIRST, Office, Watcher, able, cast
 from contract.sites import Deed, Site
+from drumline.engine.abilities import Preparing
 from drumline.plan.types import Environment, Plan, ReplicaId
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
@@ -23,7 +24,7 @@ def equipped(site: Site, text: str = "build worker", **deeds: Deed) -> Plan:
 
 def test_of_an_environment_that_is_there_only_the_end_is_told(site: Site, tmp_path: Path) -> None:
     watcher = Watcher(site, tmp_path / "run", equipped(site))
-    watcher.engine.prepare(watcher.plan, HELPER)
+    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
     watcher.until(watcher.ends)
     assert watcher.starts() == []
     (end,) = watcher.ends()
@@ -33,9 +34,9 @@ def test_of_an_environment_that_is_there_only_the_end_is_told(site: Site, tmp_pa
 
 def test_it_is_told_again_to_a_supervisor_that_comes_back(site: Site, tmp_path: Path) -> None:
     first = Watcher(site, tmp_path / "run", equipped(site))
-    first.engine.prepare(first.plan, HELPER)
+    able(first.engine, Preparing).prepare(first.plan, HELPER)
     second = first.again(site)
-    second.engine.prepare(second.plan, HELPER)
+    able(second.engine, Preparing).prepare(second.plan, HELPER)
     second.until(second.ends)
     assert second.exits()[HELPER].ok
 

@@ -4,45 +4,46 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contract.seat import Watcher, watch, worker
+from contract.seat import Watcher, able, watch, worker
 from contract.sites import LASTING, Deed, Site
+from drumline.engine.abilities import Connected, Dumpable, Observable
 from drumline.run.traces import STACKS, trace_dir
 
 
 def take_stacks(watcher: Watcher, *, gently: bool) -> None:
     done: list[bool] = []
     names = tuple(replica.id for replica in watcher.plan.replicas)
-    watcher.engine.stacks(names, 0, gently=gently, then=lambda: done.append(True))
+    able(watcher.engine, Dumpable).stacks(names, 0, gently=gently, then=lambda: done.append(True))
     watcher.until(lambda: done)
     assert done == [True]
 
 
 def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1), LASTING)
-    assert list(watcher.engine.pulses()) == []
+    assert list(able(watcher.engine, Observable).pulses()) == []
     watcher.start()
     watcher.until_started()
-    first = {pulse.replica: pulse for pulse in watcher.engine.pulses()}
+    first = {pulse.replica: pulse for pulse in able(watcher.engine, Observable).pulses()}
     assert sorted(first) == [worker(0), worker(1)]
     assert not any(pulse.is_stopped or pulse.attempt or pulse.incarnation for pulse in first.values())
     site.open(1)
     watcher.until(watcher.ends)
-    (last,) = watcher.engine.pulses()
+    (last,) = able(watcher.engine, Observable).pulses()
     assert last.replica == worker(1)
     assert last.cpu_seconds >= first[worker(1)].cpu_seconds >= 0
     watcher.stop()
     watcher.until_ended()
-    assert list(watcher.engine.pulses()) == []
+    assert list(able(watcher.engine, Observable).pulses()) == []
 
 
 def test_everybody_who_goes_on_can_be_asked_for_its_sockets(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, LASTING, LASTING)
     watcher.start()
     watcher.until_started()
-    assert sorted(each.replica for each in watcher.engine.sockets()) == [worker(0), worker(1)]
+    assert sorted(each.replica for each in able(watcher.engine, Connected).sockets()) == [worker(0), worker(1)]
     watcher.stop()
     watcher.until_ended()
-    assert list(watcher.engine.sockets()) == []
+    assert list(able(watcher.engine, Connected).sockets()) == []
 
 
 def test_a_gentle_look_at_stacks_harms_nobody(site: Site, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.seat import FIRST, Office, Watcher, cast
+from contract.seat import FIRST, Office, Watcher, able, cast
 from contract.sites import LASTING, Deed, Site
+from drumline.engine.abilities import Preparing
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, StopRequested
 from drumline.run.state import Phase
@@ -22,9 +23,9 @@ def helped(site: Site, deed: Deed) -> Plan:
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(site: Site, tmp_path: Path, code: int) -> None:
     watcher = Watcher(site, tmp_path / "run", helped(site, Deed(("making",), until=1, code=code)))
-    watcher.engine.prepare(watcher.plan, HELPER)
+    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
     watcher.until_said("making", replica=HELPER)
-    watcher.engine.prepare(watcher.plan, HELPER)
+    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
     site.open(1)
     watcher.until(watcher.ends)
     watcher.let_somebody_pass()
@@ -35,7 +36,7 @@ def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(site: Site, tmp_p
 
 def test_a_helper_is_stopped_like_anybody_else(site: Site, tmp_path: Path) -> None:
     watcher = Watcher(site, tmp_path / "run", helped(site, LASTING._replace(says=("making",))))
-    watcher.engine.prepare(watcher.plan, HELPER)
+    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
     watcher.until_said("making", replica=HELPER)
     watcher.stop(HELPER)
     watcher.until(watcher.ends)
@@ -45,10 +46,10 @@ def test_a_helper_is_stopped_like_anybody_else(site: Site, tmp_path: Path) -> No
 
 def test_a_helper_is_taken_up_and_not_started_again(site: Site, tmp_path: Path) -> None:
     first = Watcher(site, tmp_path / "run", helped(site, Deed(("making",), until=1)))
-    first.engine.prepare(first.plan, HELPER)
+    able(first.engine, Preparing).prepare(first.plan, HELPER)
     first.until_said("making", replica=HELPER)
     second = first.again(site)
-    second.engine.prepare(second.plan, HELPER)
+    able(second.engine, Preparing).prepare(second.plan, HELPER)
     second.until(second.starts)
     site.open(1)
     second.until(second.ends)

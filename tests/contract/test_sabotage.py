@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.seat import Watcher, watch, worker
+from contract.seat import Watcher, able, watch, worker
 from contract.sites import LASTING, Deed, Site
-from drumline.engine.protocol import Saboteur
+from drumline.engine.abilities import Sabotable, Saboteur
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Harm
@@ -17,10 +17,7 @@ from drumline.run.traces import trace_dir
 
 
 def saboteur_of(site: Site) -> Saboteur:
-    saboteur = site.make_engine().saboteur()
-    if saboteur is None:
-        pytest.skip("nobody can be hurt there")
-    return saboteur
+    return able(site.make_engine(), Sabotable).saboteur()
 
 
 def traces(watcher: Watcher, replica: ReplicaId) -> Path:

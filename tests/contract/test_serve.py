@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from boards import write_python
-from contract.seat import Office, Watcher, watch, workers
+from contract.seat import Office, Watcher, able, watch, workers
 from contract.sites import LASTING, Deed, Site
+from drumline.engine.abilities import Serving
 from drumline.plan.types import TENSORBOARD
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, StopRequested, TensorBoardServed
 from drumline.run.state import Phase
@@ -28,11 +29,10 @@ def test_it_is_started_once_and_taken_up_at_the_same_address(
 ) -> None:
     install(monkeypatch, tmp_path)
     first = watch(site, tmp_path, LASTING)
-    assert first.engine.capabilities.tensorboard
-    first.engine.serve(first.plan)
+    able(first.engine, Serving).serve(first.plan)
     first.until(lambda: served(first) and first.starts())
     second = first.again(site)
-    second.engine.serve(second.plan)
+    able(second.engine, Serving).serve(second.plan)
     second.until(lambda: served(second) and second.starts())
     assert served(second) == served(first)[:1]
     assert first.starts() == second.starts() == [TENSORBOARD]

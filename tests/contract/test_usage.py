@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contract.seat import watch, worker
+from contract.seat import able, watch, worker
 from contract.sites import Deed, Site
+from drumline.engine.abilities import Measurable
 
 
 def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1), Deed(until=2))
     watcher.start()
     watcher.until_started()
-    running = [each for each in watcher.engine.usage(watched=True) if each.memory_bytes is not None]
+    running = [each for each in able(watcher.engine, Measurable).usage(watched=True) if each.memory_bytes is not None]
     assert sorted(each.replica for each in running) == [worker(0), worker(1)]
     site.open(1)
     watcher.until(watcher.ends)
-    told = list(watcher.engine.usage(watched=False))
+    told = list(able(watcher.engine, Measurable).usage(watched=False))
     assert sorted(each.replica for each in told) == [worker(0), worker(1)]
-    assert [each.replica for each in watcher.engine.usage(watched=True)] == [worker(1)]
+    assert [each.replica for each in able(watcher.engine, Measurable).usage(watched=True)] == [worker(1)]
     site.open(2)
     watcher.until_ended()
-    assert worker(1) in [each.replica for each in watcher.engine.usage(watched=False)]
-    assert list(watcher.engine.usage(watched=False)) == []
+    assert worker(1) in [each.replica for each in able(watcher.engine, Measurable).usage(watched=False)]
+    assert list(able(watcher.engine, Measurable).usage(watched=False)) == []
 
 
 def test_what_is_measured_grows_and_fits_into_the_life(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1))
     watcher.start()
     watcher.until_started()
-    (first,) = watcher.engine.usage(watched=False)
+    (first,) = able(watcher.engine, Measurable).usage(watched=False)
     assert (first.attempt, first.incarnation) == (0, 0)
     site.open(1)
     watcher.until(watcher.ends)
-    (last,) = watcher.engine.usage(watched=False)
+    (last,) = able(watcher.engine, Measurable).usage(watched=False)
     (end,) = watcher.ends()
     assert last.at_seconds == end.at_seconds
     assert first.started_seconds == last.started_seconds <= first.at_seconds <= last.at_seconds
@@ -44,11 +45,11 @@ def test_a_life_that_was_taken_up_is_measured_from_its_start(site: Site, tmp_pat
     watcher = watch(site, tmp_path, Deed(until=1))
     watcher.start()
     watcher.until_started()
-    (before,) = watcher.engine.usage(watched=False)
+    (before,) = able(watcher.engine, Measurable).usage(watched=False)
     another = watcher.again(site)
     another.start()
     another.until_started()
-    (after,) = another.engine.usage(watched=False)
+    (after,) = able(another.engine, Measurable).usage(watched=False)
     assert (after.replica, after.started_seconds) == (before.replica, before.started_seconds)
     site.open(1)
     another.until_ended()

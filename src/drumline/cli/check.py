@@ -22,6 +22,7 @@ from drumline.plan.bind import bind
 from drumline.plan.types import Plan
 from drumline.record import Record, to_dict
 from drumline.spec.quantity import format_bytes, format_seconds
+from drumline.supervise.launch import find_shortages
 from drumline.supervise.site import site_of
 from drumline.view.line import LineRow, headcount, line_rows
 from drumline.words import printable
@@ -101,7 +102,7 @@ def _ask_engine(loaded: Loaded) -> _Opinion:
         return _Opinion()
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
-    shortages = engine.shortages(loaded.plan)
+    shortages = find_shortages(engine, loaded.plan)
     python = site.python if engine.capabilities.launching_python and not loaded.plan.environment else None
     return _Opinion(tuple(engine.objections(launches)), tuple(shortages), tuple(engine.remarks()), python)
 

@@ -18,8 +18,9 @@ from drumline.cli.options import (
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_hint, print_json, print_lines
 from drumline.cli.text import FORM_OPTION, table
+from drumline.engine.abilities import Diagnosable, require
 from drumline.engine.health import MISSING, Health, Patient
-from drumline.engine.registry import find_doctor
+from drumline.engine.registry import open_engine
 from drumline.load.load import DEFAULT_FILES, load
 from drumline.record import to_dict
 from drumline.supervise.site import site_of
@@ -51,8 +52,9 @@ def command(
     that is needed is missing.
     """
     patient = _patient(file, given, on, hosts).replace(context=context, namespace=namespace)
+    engine = require(open_engine(patient.engine, patient.site), Diagnosable, "doctor", patient.engine)
     with told_after_a_moment(f"looking at {_place(patient)}..."):
-        found = list(find_doctor(patient.engine)(patient))
+        found = list(engine.examine(patient))
     if form == "json":
         print_json([to_dict(each) for each in found])
     else:

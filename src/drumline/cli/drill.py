@@ -12,7 +12,8 @@ from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.terminal import print_line
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.cli.train import require_launchable
-from drumline.engine.protocol import Saboteur
+from drumline.engine.abilities import Reachable, Sabotable, Saboteur, require
+from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
 from drumline.load.load import Loaded, load
@@ -146,7 +147,7 @@ def _take_running(target: Target, who: str | None, harm: Harm, *, yes: bool) -> 
     if not is_locked(folder.lock_file):
         raise supervisor_gone(folder)
     named = who or (f"{target.role}.{target.number}" if target.number is not None else target.role)
-    victim, saboteur = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)).saboteur())
+    victim, saboteur = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)))
     if not yes:
         raise InputError(
             f"{folder.id}.{victim} is at work, and a drill hurts it", hint="say `--yes`, or drill a spec instead"
@@ -158,10 +159,10 @@ def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, Repl
     """Start a spec as a run of its own, with a restart to prove if it has none."""
     site = site_of(loaded.directory)
     engine = open_engine(loaded.plan.engine, site)
-    victim, saboteur = _prepare(loaded.plan, who, harm, engine.saboteur())
+    victim, saboteur = _prepare(loaded.plan, who, harm, engine)
     warn(*loaded.warnings)
     require_launchable(engine, loaded.plan)
-    reached = engine.reach(loaded.plan)
+    reached = engine.reach(loaded.plan) if isinstance(engine, Reachable) else loaded.plan
     with held_interrupts():
         folder, plan = make_run(
             lambda run: _restarting(loaded.plan_as(run).replace(cluster=reached.cluster, hosts=reached.hosts)),
@@ -175,11 +176,11 @@ def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, Repl
     return folder, victim, saboteur
 
 
-def _prepare(plan: Plan, who: str | None, harm: Harm, saboteur: Saboteur | None) -> tuple[ReplicaId, Saboteur]:
+def _prepare(plan: Plan, who: str | None, harm: Harm, engine: Engine) -> tuple[ReplicaId, Saboteur]:
     """Whom to hurt, and who does it; raise InputError if that cannot be."""
     victim = _victim(plan, who)
-    objection = saboteur.objection(plan, harm) if saboteur else f"nobody can be hurt on {plan.engine}"
-    if saboteur is None or objection:
+    saboteur = require(engine, Sabotable, "a drill", plan.engine).saboteur()
+    if objection := saboteur.objection(plan, harm):
         raise InputError(f"--{harm} {victim}: {objection}")
     if harm is Harm.PAUSE and plan.timeouts.progress_seconds is None:
         raise InputError(

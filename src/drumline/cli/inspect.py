@@ -7,14 +7,16 @@ from pathlib import Path
 
 import click
 
+from drumline.engine.abilities import Browsable, require
 from drumline.engine.output import Output, Written
-from drumline.engine.registry import open_output
+from drumline.engine.registry import open_engine
 from drumline.errors import InputError
 from drumline.run.id import parse_target
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
-from drumline.view.run import run_details
+from drumline.supervise.site import site_of
+from drumline.view.run import RunDetails, run_details
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -36,5 +38,11 @@ def find_output(run: str) -> Output:
     if target.role is not None:
         raise InputError(f"{run}: all replicas of a run write to one place", hint=f"say `{target.run}`")
     folder = find_folder(home_of(os.environ), target.run)
-    details = run_details(folder, read_clock())
-    return open_output(Written(details.plan, Path(details.output_dir), folder.path))
+    return output_of(run_details(folder, read_clock()))
+
+
+def output_of(details: RunDetails) -> Output:
+    """What a run has written, where its engine let it write."""
+    engine = open_engine(details.plan.engine, site_of(details.run.summary.directory))
+    browsable = require(engine, Browsable, "access to the output", details.plan.engine)
+    return browsable.open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))

@@ -6,7 +6,7 @@ import math
 import time
 from pathlib import Path
 
-from drumline.engine.protocol import Saboteur
+from drumline.engine.abilities import Saboteur
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
 from drumline.run.drill import Harm, Outcome, Seen, follow, verdict

@@ -21,6 +21,7 @@ from drumline.errors import InputError, SpecError
 from drumline.load.load import load, read_file
 from drumline.plan.bind import bind
 from drumline.spec.foreign import is_template
+from drumline.supervise.launch import find_shortages
 from drumline.supervise.site import site_of
 
 
@@ -75,7 +76,7 @@ def command(
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
     warn(*loaded.warnings)
-    for shortage in engine.shortages(loaded.plan):
+    for shortage in find_shortages(engine, loaded.plan):
         warn(f"{shortage}; `train` refuses that here")
     for remark in engine.remarks():
         warn(remark)

@@ -10,6 +10,8 @@ import click
 
 from drumline.cli.terminal import print_json, print_lines
 from drumline.cli.text import FORM_OPTION, utc
+from drumline.engine.abilities import Dumpable, require
+from drumline.engine.registry import open_engine
 from drumline.errors import NotFoundError
 from drumline.run.id import parse_target
 from drumline.run.traces import STACKS, trace_dir
@@ -19,6 +21,7 @@ from drumline.store.folder import find_folder
 from drumline.store.home import home_of
 from drumline.supervise.control import request_stacks
 from drumline.supervise.reach import read_state
+from drumline.supervise.site import site_of_run
 
 _MOST_BYTES = 1 << 22  # of one replica's stacks
 
@@ -36,6 +39,9 @@ def command(target: str, form: str) -> None:
     folder = find_folder(home_of(os.environ), meant.run)
     replicas = meant.replicas(folder.plan())
     goes_on = not read_state(folder).phase.is_final
+    if goes_on:
+        engine = folder.plan().engine
+        require(open_engine(engine, site_of_run(folder)), Dumpable, "taking stacks", engine)
     if goes_on and (connection := connect(folder.socket_file)):
         with connection:
             request_stacks(connection)

@@ -25,6 +25,7 @@ from drumline.cli.options import (
 )
 from drumline.cli.terminal import is_terminal, print_line, print_lines
 from drumline.cli.text import warn
+from drumline.engine.abilities import Reachable
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
@@ -172,8 +173,8 @@ def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None) -> Callable[[], 
 
 def _reach(engine: Engine, plan: Plan) -> Plan:
     """Ask whoever is to run it elsewhere; the first contact may take a while, and says so."""
-    if plan.hosts is None and plan.cluster is None:
-        return engine.reach(plan)
+    if not isinstance(engine, Reachable):
+        return plan
     from drumline.cli.patience import told_after_a_moment  # noqa: PLC0415 - nobody waits for what is here
 
     where = ", ".join(plan.hosts.names) if plan.hosts else "the cluster"

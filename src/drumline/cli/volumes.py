@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+from drumline.cli.inspect import output_of
 from drumline.cli.terminal import confirm, print_line
-from drumline.engine.output import Written
-from drumline.engine.registry import open_output
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Plan
 from drumline.view.run import RunDetails
@@ -18,7 +16,7 @@ def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
     """Say what will be deleted, ask unless that is answered already, and delete it."""
     doomed = []
     for details in runs:
-        output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
+        output = output_of(details)
         found = output.volumes()
         for volume in found:
             print_line(f"run {details.plan.run}: {volume.words}", err=True)
@@ -60,8 +58,7 @@ def left_behind(details: RunDetails) -> Iterator[str]:
 def remove_on_hosts(details: RunDetails) -> Iterator[str]:
     """Remove the folders that a run has on hosts; say where that cannot be."""
     try:
-        output = open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
-        output.remove(details.plan.hosts.names if details.plan.hosts else ())
+        output_of(details).remove(details.plan.hosts.names if details.plan.hosts else ())
     except EngineError as error:
         first, *rest = error.message.split("\n")
         yield first

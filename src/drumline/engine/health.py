@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,9 +40,6 @@ class Patient(Record):
     context: str | None = None
     namespace: str | None = None
     hosts: Hosts | None = None
-
-
-Examine = Callable[[Patient], Iterable[Health]]
 
 
 def lacking(framework: str, words: str, remedy: str) -> Health:

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.record import Record
 from drumline.run.event import Event
-
-if TYPE_CHECKING:
-    from drumline.run.drill import Harm
-    from drumline.run.quiet import Pulse
-    from drumline.run.rendezvous import Sockets
-    from drumline.run.usage import Usage  # nobody waits for it who only starts a line
 
 
 class Capacity(Record):
@@ -63,7 +57,6 @@ class Capabilities(Record):
     forms: tuple[str, ...]  # in which `render` can write, the usual one first
     dates_logs: bool = False  # its logs come with the times of their lines, and it writes the marks beside them
     launching_python: bool = False  # `python` means what it means where the run is launched
-    tensorboard: bool = False  # whether it can stand beside a line, whose output is then a folder of this machine
 
 
 class Loop(Protocol):
@@ -89,22 +82,6 @@ class Loop(Protocol):
 Tell = Callable[[Event], None]
 
 
-class Saboteur(Protocol):
-    """Hurts replicas from outside, on purpose, so that their supervisor has to notice by itself: for drills."""
-
-    def objection(self, plan: Plan, harm: Harm) -> str | None:
-        """Why nobody of this line can be hurt so; None if that can be done."""
-        ...
-
-    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
-        """Do this to the life with these traces; raise EngineError if it does not live."""
-        ...
-
-    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
-        """Undo that, as far as it can be undone and somebody is there."""
-        ...
-
-
 class Engine(Protocol):
     """A place that can run a line."""
 
@@ -116,17 +93,6 @@ class Engine(Protocol):
         `keep` are the addresses of an attempt that is already under way. For a supervisor, what the plan asks for is
         claimed; raise MustWait while others have it, and tell RoomFound when it is to be had.
         """
-        ...
-
-    def reach(self, plan: Plan) -> Plan:
-        """See that the place is there in which the plan would run, and that it may; raise EngineError if not.
-
-        The plan then says which place that is, so that whoever takes the run up looks nowhere else.
-        """
-        ...
-
-    def shortages(self, plan: Plan) -> Iterator[str]:
-        """Say what the plan asks for beyond all that there is here."""
         ...
 
     def remarks(self) -> Sequence[str]:
@@ -146,21 +112,6 @@ class Engine(Protocol):
 
         Each start and each end is told once. Of lives that an earlier engine began, those that `start` and `stop`
         name are told of, the ends that came in between in the order in which they came.
-        """
-        ...
-
-    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Start the helper that builds or makes something for this line, if nobody did.
-
-        It is told of as a replica of attempt 0. Of one that has nothing to do, only that it has ended well is told,
-        and what it found.
-        """
-        ...
-
-    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
-        """Start TensorBoard over this line's output, if nobody did; raise EngineError if that cannot be.
-
-        It is told of as a replica of attempt 0, and where it is once it answers. Only for engines that are capable.
         """
         ...
 
@@ -191,46 +142,11 @@ class Engine(Protocol):
         """Give back what a placement claimed and no start took over."""
         ...
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
-        """What every life uses that goes on, and once more what each used that has ended since this was asked last.
-
-        While nobody is `watched` for, it should cost next to nothing. An engine that cannot tell has nothing to say.
-        """
-        ...
-
-    def pulses(self) -> Iterator[Pulse]:
-        """What every life that goes on has done so far, by which to tell whether it does anything."""
-        ...
-
-    def sockets(self) -> Iterator[Sockets]:
-        """On which ports every life that goes on listens, and whom it has called."""
-        ...
-
-    def stacks(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        gently: bool,
-        then: Callable[[], object],
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
-        """Begin to save the stacks of these with their traces; call `then` when that is done, or cannot be.
-
-        `gently` nobody is harmed by it, and who cannot be looked at so has none. Else it may end them, who are about
-        to be stopped anyway.
-        """
-        ...
-
     def release(self, *, forced: bool = False) -> None:
         """Give back everything that was claimed for the run; it is over.
 
         Where the user has `forced` the end, do not wait long for what other machines send.
         """
-        ...
-
-    def saboteur(self) -> Saboteur | None:
-        """Who can hurt replicas of this engine; None if nobody can. Comes without `watch`."""
         ...
 
     def traces(self) -> Iterator[Path]:

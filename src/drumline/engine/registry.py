@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 from drumline.engine.protocol import Engine, Site
 from drumline.errors import EngineError
 from drumline.plan.engines import ENGINES, ON_CLUSTERS
-
-if TYPE_CHECKING:
-    from drumline.engine.health import Examine
-    from drumline.engine.output import Output, Written
 
 _MODULES = {
     "local": "drumline.engine.local",
@@ -19,30 +15,6 @@ _MODULES = {
     "ssh": "drumline.engine.ssh",
     **dict.fromkeys(ON_CLUSTERS, "drumline.engine.kubernetes"),
 }
-
-
-def find_doctor(name: str) -> Examine:
-    """Who looks at the place where an engine of this name runs its replicas."""
-    return cast("Examine", _part(name, "doctor").examine)
-
-
-def open_output(written: Written) -> Output:
-    """What a run has written, where its engine let it write."""
-    return cast("Output", _part(written.plan.engine, "output").open_output(written))
-
-
-def _part(name: str, part: str) -> Any:
-    """A module of an engine that only few commands need."""
-    package = _package(name)
-    try:
-        return import_module(f"{package}.{part}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("drumline"):
-            raise EngineError(f"`{name}` has nothing of the kind yet") from None
-        raise EngineError(
-            f"`{name}` needs {error.name}, which is not installed",
-            hint=f"`pip install 'drumline[{package.rpartition('.')[2]}]'`",
-        ) from None
 
 
 def get_ready() -> None:

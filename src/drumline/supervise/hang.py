@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from drumline.engine.abilities import Connected, Dumpable, Observable
 from drumline.engine.protocol import Engine, Tell
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import TakeStacks
@@ -81,7 +82,7 @@ class HangWatch:
         progress = self._plan.timeouts.progress_seconds
         if progress is None and self._formed:
             return
-        found = (pulse for pulse in self._engine.pulses() if pulse.attempt == state.attempt)
+        found = (pulse for pulse in pulses_of(self._engine) if pulse.attempt == state.attempt)
         pulses = {pulse.replica: pulse for pulse in found if pulse.replica.role != "evaluator"}
         said = max(self._spoke.values(), default=None), *self._reports(pulses.values())
         look = Look(now, pulses, said)
@@ -99,9 +100,7 @@ class HangWatch:
             self._looks_closely = True
             lives = {name: pulse.incarnation for name, (_, pulse) in quiet.since.items()}
             look = TakeStacks(tuple(lives), attempt, lives)
-            self._engine.stacks(
-                look.replicas, attempt, gently=True, then=lambda: self._saw(look, quiet), incarnations=lives
-            )
+            save_stacks(self._engine, look, gently=True, then=lambda: self._saw(look, quiet))
         elif verdict is Verdict.MOVES:
             self._waits = 0
 
@@ -116,7 +115,8 @@ class HangWatch:
             self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
 
     def _look_for_missing(self, attempt: int, now: float, quiet: Quiet) -> None:
-        sockets = {each.replica: each for each in self._engine.sockets()}
+        found = self._engine.sockets() if isinstance(self._engine, Connected) else ()
+        sockets = {each.replica: each for each in found}
         missing = find_missing(self._plan, self._addresses(attempt), sockets)
         self._formed = not missing
         patience = self._plan.timeouts.rendezvous_seconds
@@ -150,7 +150,7 @@ def take_stacks(
     has_ended: Callable[[ReplicaId], bool] = lambda _: False,
 ) -> None:
     """Have everybody's stacks saved, whatever that does to them, and tell whom they blame."""
-    stopped = {pulse.replica for pulse in engine.pulses() if pulse.is_stopped and pulse.attempt == action.attempt}
+    stopped = {pulse.replica for pulse in pulses_of(engine) if pulse.is_stopped and pulse.attempt == action.attempt}
 
     def conclude() -> None:
         found = read_activities(run_dir, action, stopped)
@@ -159,7 +159,20 @@ def take_stacks(
         blame = find_culprit(seen)
         tell(StacksTaken(action.attempt, blame.replica, blame.message))
 
-    engine.stacks(action.replicas, action.attempt, gently=False, then=conclude, incarnations=action.incarnations)
+    save_stacks(engine, action, gently=False, then=conclude)
+
+
+def pulses_of(engine: Engine) -> Iterator[Pulse]:
+    """Yield what replicas have done so far, where the engine can tell."""
+    return engine.pulses() if isinstance(engine, Observable) else iter(())
+
+
+def save_stacks(engine: Engine, look: TakeStacks, *, gently: bool, then: Callable[[], object]) -> None:
+    """Begin to save stacks, and call `then`; at once where the engine cannot save any."""
+    if isinstance(engine, Dumpable):
+        engine.stacks(look.replicas, look.attempt, gently=gently, then=then, incarnations=look.incarnations)
+    else:
+        then()
 
 
 def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from drumline.engine.abilities import Limited
 from drumline.engine.protocol import Engine, Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.bind import bind
@@ -19,12 +20,17 @@ def check_launchable(engine: Engine, plan: Plan) -> str:
     _require_secrets(plan)
     launches = bind(plan, engine.place(plan))
     engine.close()
-    shortages = "; ".join(engine.shortages(plan))  # each has commas of its own
+    shortages = "; ".join(find_shortages(engine, plan))  # each has commas of its own
     if shortages and not plan.oversubscribe:
         raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
     for objection in engine.objections(launches):
         raise EngineError(objection)
     return shortages
+
+
+def find_shortages(engine: Engine, plan: Plan) -> Iterator[str]:
+    """Yield what the plan asks for beyond all that there is, where the engine knows that before the run."""
+    return engine.shortages(plan) if isinstance(engine, Limited) else iter(())
 
 
 def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tuple[RunFolder, Plan]:

@@ -79,7 +79,9 @@ class Rounds:
     def _look_at_stacks(self, then: Callable[[], object]) -> None:
         state = self._supervisor.state
         left = tuple(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
-        self._engine.stacks(left, state.attempt, gently=True, then=then, incarnations=state.incarnations)
+        from drumline.supervise.hang import save_stacks  # noqa: PLC0415 - only where it is asked for
+
+        save_stacks(self._engine, TakeStacks(left, state.attempt, state.incarnations), gently=True, then=then)
 
     def _open_hangs(self) -> HangWatch:
         if self._hangs is None:

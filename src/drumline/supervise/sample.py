@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from drumline.engine.abilities import Measurable
 from drumline.engine.protocol import Engine
 from drumline.plan.types import Plan
 from drumline.record import Record
@@ -38,7 +39,7 @@ class Sampler:
         self, run_dir: Path, plan: Plan, engine: Engine, *, tick_seconds: float, clock: Callable[[], float]
     ) -> None:
         self._run_dir = run_dir
-        self._engine = engine
+        self._engine = engine if isinstance(engine, Measurable) else None
         self._limits = {replica.id: replica.resources.memory_bytes for replica in plan.replicas}
         self._tick = tick_seconds
         self._written: dict[str, _Written] = {}
@@ -57,6 +58,8 @@ class Sampler:
     def write(self, *, watched: bool = False) -> None:
         """Write a sample of every replica, and the last one of those that have ended."""
         self._looked = self._clock()
+        if self._engine is None:
+            return
         with suppress(OSError):  # no descriptor is left to look with
             for usage in self._engine.usage(watched=watched):
                 with suppress(OSError):  # a full disk costs this sample; the next one covers its time too

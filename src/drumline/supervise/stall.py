@@ -25,7 +25,7 @@ from drumline.run.traces import LOG, REPORT, STACKS, STEP_FORMAT, STEPS, TRACE, 
 from drumline.runtime.private import open_file
 from drumline.runtime.progress import read_report
 from drumline.store.logs import read_tail
-from drumline.supervise.hang import read_activities
+from drumline.supervise.hang import pulses_of, read_activities, save_stacks
 from drumline.view.life import Life
 from drumline.view.sight import leaders
 from drumline.words import span
@@ -108,18 +108,12 @@ class StallWatch:
             for name, life in lives.items():  # what was saved before says nothing of now
                 with suppress(OSError):
                     (self._run_dir / trace_dir(name, state.attempt, life) / STACKS).unlink()
-            self._engine.stacks(
-                stacks.replicas,
-                state.attempt,
-                gently=True,
-                then=lambda: self._tell_stalled(stacks, gaps),
-                incarnations=lives,
-            )
+            save_stacks(self._engine, stacks, gently=True, then=lambda: self._tell_stalled(stacks, gaps))
 
     def _tell_stalled(self, stacks: TakeStacks, gaps: Gaps) -> None:
         if stacks.attempt != self._attempt or not self._told:
             return  # it has ended, or taken a step since
-        stopped = {pulse.replica for pulse in self._engine.pulses() if pulse.is_stopped}
+        stopped = {pulse.replica for pulse in pulses_of(self._engine) if pulse.is_stopped}
         found = read_activities(self._run_dir, stacks, stopped)
         known = any(each.doing is not Doing.UNKNOWN for each in found.values())
         blame = find_culprit(found) if known else Blame(None, "")

@@ -12,8 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
+from drumline.engine.abilities import Preparing, Serving, require
 from drumline.engine.protocol import Engine, Loop, MustWait
-from drumline.errors import DrumlineError, EngineError
+from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
 from drumline.plan.types import TENSORBOARD, Placement, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
@@ -87,7 +88,7 @@ class Supervisor:
         if not isinstance(asked, ResumeRequested):
             self.take(RunAccepted() if self.is_new else SupervisorReturned())
         self.settle()
-        if self.plan.tensorboard is None and self._engine.capabilities.tensorboard:
+        if self.plan.tensorboard is None and isinstance(self._engine, Serving):
             self._loop.call_later(_SETTLED_SECONDS, self._send_scout)
 
     def take(self, event: Event) -> None:
@@ -180,7 +181,8 @@ class Supervisor:
                 assert_never(action)
 
     def _prepare(self, action: Prepare) -> None:
-        self._engine.prepare(self.plan, action.helper, incarnation=action.incarnation)
+        preparing = require(self._engine, Preparing, f"the helper {action.helper}", self.plan.engine)
+        preparing.prepare(self.plan, action.helper, incarnation=action.incarnation)
 
     def _start(self, action: Start) -> None:
         placement = self._placement(action.attempt)
@@ -189,9 +191,8 @@ class Supervisor:
     def _serve(self, incarnation: int) -> None:
         """Have the engine show the run; that it cannot is the end of TensorBoard and of nothing else."""
         try:
-            if not self._engine.capabilities.tensorboard:
-                raise EngineError(f"it cannot be shown where {self.plan.engine} runs")
-            self._engine.serve(self.plan, incarnation=incarnation)
+            serving = require(self._engine, Serving, "TensorBoard beside a run", self.plan.engine)
+            serving.serve(self.plan, incarnation=incarnation)
         except (DrumlineError, OSError) as error:
             message = error.strerror if isinstance(error, OSError) else str(error)
             self.take(ReplicaExited(TENSORBOARD, 0, incarnation, Exit(message=message or ""), self._loop.now()))

@@ -12,7 +12,7 @@ from clockwork import Clockwork
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, acts_of, command_of
 from drumline.engine.local.trace import Trace, read_trace
-from drumline.engine.protocol import Capabilities, Site
+from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
 from drumline.plan.bind import bind
@@ -308,7 +308,7 @@ def test_tensorboard_is_played_beside_a_line_and_taken_up(tmp_path: Path) -> Non
 class BlindEngine(FakeEngine):
     """An engine that can show nothing."""
 
-    capabilities = Capabilities(forms=("json",))
+    serve = None  # type: ignore[assignment]  # it does not have this ability
 
 
 def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_
     asked = see_through(plan.replace(tensorboard=True), tmp_path, BlindEngine)
     assert asked.state.phase is Phase.FINISHED
     (warning,) = asked.state.warnings
-    assert "it cannot be shown where local runs" in warning
+    assert "TensorBoard beside a run is not supported on local" in warning
     (tmp_path / "other").mkdir()
     unasked = see_through(plan.replace(tensorboard=None), tmp_path / "other", BlindEngine)
     assert (unasked.state.tensorboard, unasked.state.warnings) == (None, ())

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from drumline.engine.fake.act import Act, acts_of, command_of
 from drumline.engine.fake.stage import Stage
-from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
@@ -32,7 +32,7 @@ PORT = 2222
 class FakeEngine:
     """Plays a line."""
 
-    capabilities = Capabilities(forms=("json",), tensorboard=True)
+    capabilities = Capabilities(forms=("json",))
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -48,15 +48,6 @@ class FakeEngine:
             replica.id: self._place(plan, *address.rsplit(":", 1))
             for replica, address in zip(plan.replicas, addresses, strict=True)
         }
-
-    def reach(self, plan: Plan) -> Plan:
-        """There is nothing to reach."""
-        return plan
-
-    def shortages(self, plan: Plan) -> Iterator[str]:
-        """Nothing is short."""
-        del plan
-        return iter(())
 
     def remarks(self) -> Sequence[str]:
         """All is as one would think."""
@@ -164,10 +155,6 @@ class FakeEngine:
                 yield Usage(
                     life.replica, life.attempt, life.incarnation, at, life.started, cpu_seconds=0.0, memory_bytes=0
                 )
-
-    def saboteur(self) -> Saboteur | None:
-        """Nobody can be hurt who only plays."""
-        return None
 
     def pulses(self) -> Iterator[Pulse]:
         """Who plays works all the time, unless its act is idle."""

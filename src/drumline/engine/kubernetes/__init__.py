@@ -6,21 +6,22 @@ Placing and rendering talk to nobody. The truth of a run is in the cluster: whoe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
+from drumline.engine.extra import needed_by
+from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import BUILD, Launch, Placement, Plan, ReplicaId
 
 if TYPE_CHECKING:
+    from drumline.engine.health import Health, Patient
     from drumline.engine.kubernetes.code import Code
     from drumline.engine.kubernetes.image.helper import BuildHelper
     from drumline.engine.kubernetes.run import ClusterRun
-    from drumline.run.quiet import Pulse
-    from drumline.run.rendezvous import Sockets
+    from drumline.engine.output import Output, Written
     from drumline.run.usage import Usage
 
 
@@ -51,7 +52,8 @@ class KubernetesEngine:
 
         The plan then says which these are, and what the image is called.
         """
-        from drumline.engine.kubernetes.reach import reach  # noqa: PLC0415 - lightkube, which no other command loads
+        with needed_by("kubernetes", "kubernetes"):
+            from drumline.engine.kubernetes.reach import reach  # noqa: PLC0415 - lightkube, which no other command loads
 
         plan = self._named(plan)
         if BUILD in plan.helpers:
@@ -60,11 +62,6 @@ class KubernetesEngine:
             require_builder(plan, os.environ)
         self._remarks = (*self._remarks, *self._code(plan).remarks)
         return reach(plan)
-
-    def shortages(self, plan: Plan) -> Iterator[str]:
-        """What a cluster has changes with every minute: a line that has no room there waits for it."""
-        del plan
-        return iter(())
 
     def remarks(self) -> Sequence[str]:
         """Say what is unwise in a cluster, and what of the project is not carried, as far as somebody looked."""
@@ -103,11 +100,6 @@ class KubernetesEngine:
         else:
             self._run.prepare(plan, helper, incarnation)
 
-    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
-        """Nobody asks for it: the output is no folder of this machine."""
-        del incarnation
-        raise EngineError(f"TensorBoard of a run on {plan.engine} is not served")
-
     def start(self, launches: Sequence[Launch]) -> None:
         """Create the Jobs of everybody who has none."""
         run = self._run
@@ -145,30 +137,19 @@ class KubernetesEngine:
         """What the cluster's metrics say, or the kubelets; where nobody does, nothing is known."""
         return self._run.usage(watched=watched)
 
-    def pulses(self) -> Iterator[Pulse]:
-        """What everybody does in its pod nobody sees from here; without a pulse, nobody is said to hang."""
-        return iter(())
+    def examine(self, patient: Patient) -> Iterable[Health]:
+        """Examine the cluster."""
+        with needed_by("kubernetes", "kubernetes"):
+            from drumline.engine.kubernetes.doctor import examine  # noqa: PLC0415 - few commands need it
 
-    def sockets(self) -> Iterator[Sockets]:
-        """Nor on what it listens; who is not known to be missing is not missed."""
-        return iter(())
+        return examine(patient)
 
-    def stacks(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        gently: bool,
-        then: Callable[[], object],
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
-        """Nobody can be looked at so."""
-        del replicas, attempt, gently, incarnations
-        self._run.call_soon(then)
+    def open_output(self, written: Written) -> Output:
+        """Return access to the volumes of a run."""
+        with needed_by("kubernetes", "kubernetes"):
+            from drumline.engine.kubernetes.output import open_output  # noqa: PLC0415 - few commands need it
 
-    def saboteur(self) -> Saboteur | None:
-        """Nobody is hurt from here."""
-        return None
+        return open_output(written)
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ from drumline.engine.local.environment import complete
 from drumline.engine.local.life import Life
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.room import Room
-from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
+from drumline.engine.protocol import Capabilities, Loop, Site, Tell
 from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
@@ -29,11 +29,14 @@ from drumline.runtime import prepare
 from drumline.runtime.private import make_folder
 
 if TYPE_CHECKING:
+    from drumline.engine.abilities import Saboteur
+    from drumline.engine.health import Health, Patient
     from drumline.engine.local.meter import Meter
     from drumline.engine.local.network import Network
     from drumline.engine.local.processes import Processes
     from drumline.engine.local.python import LinePython
     from drumline.engine.local.warm.client import WarmProcesses
+    from drumline.engine.output import Output, Written
     from drumline.run.quiet import Pulse
     from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 class LocalEngine:
     """Runs a line as processes of this machine."""
 
-    capabilities = Capabilities(forms=("shell", "json", "yaml"), launching_python=True, tensorboard=True)
+    capabilities = Capabilities(forms=("shell", "json", "yaml"), launching_python=True)
 
     def __init__(self, site: Site, environ: Mapping[str, str], lease: tuple[str, float] | None = None) -> None:
         self._site = site
@@ -96,10 +99,6 @@ class LocalEngine:
             name: where.replace(gpus=division.gpus.get(name), gpus_shared=name in division.shared)
             for name, where in placement.items()
         }
-
-    def reach(self, plan: Plan) -> Plan:
-        """We are there."""
-        return plan
 
     def shortages(self, plan: Plan) -> Iterator[str]:
         """Say what the plan asks for beyond all that this machine has."""
@@ -269,6 +268,18 @@ class LocalEngine:
 
         return LocalSaboteur()
 
+    def examine(self, patient: Patient) -> Iterable[Health]:
+        """Examine this machine."""
+        from drumline.engine.local.doctor import examine  # noqa: PLC0415 - few commands need it
+
+        return examine(patient)
+
+    def open_output(self, written: Written) -> Output:
+        """Return the run's folder."""
+        from drumline.engine.local.output import open_output  # noqa: PLC0415 - few commands need it
+
+        return open_output(written)
+
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""
         return self._running.traces()
@@ -338,7 +349,7 @@ def get_ready() -> None:
     import_module("drumline.engine.local.processes")
 
 
-def make_engine(site: Site) -> Engine:
+def make_engine(site: Site) -> LocalEngine:
     """Return the engine for this machine."""
     return LocalEngine(site, dict(os.environ))  # a plain one, since it is copied for every replica
 

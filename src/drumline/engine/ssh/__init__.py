@@ -5,16 +5,20 @@ Nothing is installed on a host: drumline's own package is carried there once, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Capabilities, Engine, Loop, Saboteur, Site, Tell
+from drumline.engine.extra import needed_by
+from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 
 if TYPE_CHECKING:
+    from drumline.engine.abilities import Saboteur
+    from drumline.engine.health import Health, Patient
+    from drumline.engine.output import Output, Written
     from drumline.engine.ssh.run import SshRun
     from drumline.run.quiet import Pulse
     from drumline.run.rendezvous import Sockets
@@ -52,20 +56,12 @@ class SshEngine:
         """See that every host answers, knows us and has a Python; the plan then says what they have."""
         from drumline.engine.ssh.luggage import refuse_output_among_code, remarks  # noqa: PLC0415
 
-        try:
+        with needed_by("ssh", "ssh"):
             from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads
-        except ModuleNotFoundError as error:
-            missing = f"`ssh` needs {error.name}, which is not installed"
-            raise EngineError(missing, hint="`pip install 'drumline[ssh]'`") from None
 
         refuse_output_among_code(plan)
         self._remarks = (*self._remarks, *remarks(plan, self._site))
         return reach(plan)
-
-    def shortages(self, plan: Plan) -> Iterator[str]:
-        """A line that does not fit is refused when it is placed."""
-        del plan
-        return iter(())
 
     def remarks(self) -> Sequence[str]:
         """Say which hosts the line goes without, and how they divide their GPUs."""
@@ -99,11 +95,6 @@ class SshEngine:
         from drumline.engine.local.life import Life  # noqa: PLC0415
 
         run.prepare(plan, Life(helper, 0, incarnation))
-
-    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
-        """Nobody asks for it: the output is no folder of this machine."""
-        del incarnation
-        raise EngineError(f"TensorBoard of a run on {plan.engine} is not served")
 
     def start(self, launches: Sequence[Launch]) -> None:
         """Have every host start its replicas that have not been."""
@@ -165,11 +156,25 @@ class SshEngine:
             [Life(each, attempt, incarnations.get(each, 0)) for each in replicas], gently=gently, then=then
         )
 
-    def saboteur(self) -> Saboteur | None:
+    def saboteur(self) -> Saboteur:
         """Who has a hand on the host do it."""
         from drumline.engine.ssh.sabotage import SshSaboteur  # noqa: PLC0415 - only in a drill
 
         return SshSaboteur()
+
+    def examine(self, patient: Patient) -> Iterable[Health]:
+        """Examine every host."""
+        with needed_by("ssh", "ssh"):
+            from drumline.engine.ssh.doctor import examine  # noqa: PLC0415 - few commands need it
+
+        return examine(patient)
+
+    def open_output(self, written: Written) -> Output:
+        """Return access to the output on hosts, or to what was fetched."""
+        with needed_by("ssh", "ssh"):
+            from drumline.engine.ssh.output import open_output  # noqa: PLC0415 - few commands need it
+
+        return open_output(written)
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""

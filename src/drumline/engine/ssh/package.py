@@ -34,6 +34,7 @@ PARTS = (
     "run",
     "runtime",
     "engine/__init__.py",
+    "engine/extra.py",
     "engine/interpreter.py",
     "engine/protocol.py",
     "engine/strings.py",

@@ -1,0 +1,172 @@
+"""What an engine may be able to do beside running replicas: one protocol of one method for each ability.
+
+An engine has an ability if it has the method; there are no methods that do nothing. Callers ask with `isinstance`, or
+with `require` where the user asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+from drumline.errors import EngineError
+from drumline.plan.types import Plan, ReplicaId
+
+if TYPE_CHECKING:
+    from drumline.engine.health import Health, Patient
+    from drumline.engine.output import Output, Written
+    from drumline.run.drill import Harm
+    from drumline.run.quiet import Pulse
+    from drumline.run.rendezvous import Sockets
+    from drumline.run.usage import Usage
+
+
+Ability = TypeVar("Ability")
+
+
+def require(engine: object, ability: type[Ability], what: str, name: str) -> Ability:
+    """Return the engine of this name as one that has the ability; raise EngineError, which says what, if it has not."""
+    if not isinstance(engine, ability):
+        raise EngineError(f"{what} is not supported on {name}")
+    return engine
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """Runs replicas in a place that has to be reached first."""
+
+    def reach(self, plan: Plan) -> Plan:
+        """Check that the place answers and allows the run; raise EngineError if not.
+
+        The plan that is returned names the place, so that a later supervisor uses the same one.
+        """
+        ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """Knows before a run all that there is."""
+
+    def shortages(self, plan: Plan) -> Iterator[str]:
+        """Yield what the plan asks for beyond all that there is."""
+        ...
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """Can build environments and images and make data before replicas start."""
+
+    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+        """Start this helper, unless it was started before.
+
+        It is reported as a replica of attempt 0. Of one that has nothing to do, only the end is reported, with what it
+        found.
+        """
+        ...
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """Can run TensorBoard beside a run; the run's output is a folder of this machine."""
+
+    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
+        """Start TensorBoard over the run's output, unless it was started before; raise EngineError if that fails.
+
+        It is reported as a replica of attempt 0, and its address once it answers.
+        """
+        ...
+
+
+@runtime_checkable
+class Measurable(Protocol):
+    """Can measure what replicas use."""
+
+    def usage(self, *, watched: bool) -> Iterator[Usage]:
+        """Yield the usage of every incarnation that runs, and the last one of each that has ended since the last call.
+
+        Unless the run is `watched`, this should cost next to nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """Can tell whether replicas do anything."""
+
+    def pulses(self) -> Iterator[Pulse]:
+        """Yield what every incarnation that runs has done so far."""
+        ...
+
+
+@runtime_checkable
+class Connected(Protocol):
+    """Can tell how replicas are connected."""
+
+    def sockets(self) -> Iterator[Sockets]:
+        """Yield the ports on which every incarnation that runs listens, and the addresses it has connected to."""
+        ...
+
+
+@runtime_checkable
+class Dumpable(Protocol):
+    """Can save the stacks of replicas."""
+
+    def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        then: Callable[[], object],
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Begin to save the stacks of these with their traces; call `then` when that is done, or has failed.
+
+        `gently` does no harm, and leaves out replicas of which it cannot be done so. Otherwise it may end them.
+        """
+        ...
+
+
+class Saboteur(Protocol):
+    """Harms replicas from outside, so that their supervisor has to notice by itself."""
+
+    def objection(self, plan: Plan, harm: Harm) -> str | None:
+        """Return why this harm cannot be done to replicas of this plan; None if it can."""
+        ...
+
+    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Harm the incarnation with these traces; raise EngineError if it does not run."""
+        ...
+
+    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+        """Undo the harm, as far as that is possible and the replica still runs."""
+        ...
+
+
+@runtime_checkable
+class Sabotable(Protocol):
+    """Can harm replicas for a drill."""
+
+    def saboteur(self) -> Saboteur:
+        """Return what harms replicas; needs no `watch`."""
+        ...
+
+
+@runtime_checkable
+class Diagnosable(Protocol):
+    """Can examine the place where it runs replicas."""
+
+    def examine(self, patient: Patient) -> Iterable[Health]:
+        """Yield what was found, one line for each thing that matters there."""
+        ...
+
+
+@runtime_checkable
+class Browsable(Protocol):
+    """Can show and copy what a run has written."""
+
+    def open_output(self, written: Written) -> Output:
+        """Return access to what a run has written."""
+        ...

@@ -1,0 +1,20 @@
+"""Libraries that an engine needs and drumline's base does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from drumline.errors import EngineError
+
+
+@contextmanager
+def needed_by(engine: str, extra: str) -> Iterator[None]:
+    """Raise EngineError, with the extra to install, if an import in the block does not find a library."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("drumline"):
+            raise
+        missing = f"`{engine}` needs {error.name}, which is not installed"
+        raise EngineError(missing, hint=f"`pip install 'drumline[{extra}]'`") from None
