@@ -40,9 +40,7 @@ REASONS = {
     "first step on all, first": "Nothing is warm yet: one process imports TensorFlow (most of the time, on one core),"
     " while by hand all workers import it at the same time, on all cores. Where those do not slow each other down, as"
     " the row `one alone` of the bench shows, one import for all saves little before there are many more workers than"
-    " cores ([warm start](warm.md)). Where scikit-learn is installed, which TensorFlow then imports, too, and the warm"
-    " process does not, 0.67 and 0.74 was seen for two workers on two cores, and 0.50 for four; without it 0.91 for"
-    " two.",
+    " cores ([warm start](warm.md)).",
 }
 
 

@@ -87,8 +87,8 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "tensorflow-2": Case("tensorflow", 2, {"first": 0.8, "following": 0.25}),
-    "tensorflow-4": Case("tensorflow", 4, {"first": 0.5, "following": 0.2, "memory": 0.65}),
+    "tensorflow-2": Case("tensorflow", 2, {"first": 1.0, "following": 0.25}),
+    "tensorflow-4": Case("tensorflow", 4, {"first": 1.0, "following": 0.2, "memory": 0.65}),
     "torch-2": Case("torch", 2, {"following": 0.1}),
 }
 

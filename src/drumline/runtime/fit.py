@@ -7,21 +7,10 @@ import gc
 import importlib
 import os
 import sys
-import threading
-import typing
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
-
-# What a framework has for a few of its users, who are known by the packages that they name: importing those takes a
-# third of the time that TensorFlow takes, where they are installed. It is executed when somebody looks into it.
-ONLY_IF_USED: Mapping[str, Mapping[str, Collection[str]]] = {
-    "tensorflow": {"keras.wrappers": ("sklearn", "scipy", "joblib", "threadpoolctl", "narwhals", "cloudpickle")},
-}
 
 _EXITING = 4  # the flag of a thread that is about to end, in /proc/PID/task/TID/stat
 
@@ -36,90 +25,17 @@ class Unfit(Exception):  # noqa: N818
 def warm_up(framework: str, modules: Sequence[str]) -> None:
     """Import a framework and these modules, nothing else; raise Unfit where nothing should be forked after that."""
     first = () if framework == "plain" else (framework,)
-    rare = ONLY_IF_USED.get(framework, {}).keys()
     try:
-        import_all((*first, *modules), rare - set(modules))
+        for name in (*first, *modules):
+            importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 - whatever a package may raise
         raise Unfit(f"{type(error).__name__}: {error}"[:200]) from None
     check_threads()
     check_origins(sys.modules)
-    if set(modules) - rare:
+    if modules:
         # The objects of an import are frozen in forks, so the collection at the end of Python passes them by. Packages
         # may do something when they are freed: write what a file has in its buffer, or print reports of leaks.
         atexit.register(gc.unfreeze)
-
-
-def import_all(names: Iterable[str], postponed: Collection[str] = ()) -> None:
-    """Import modules, with `typing` compiling a type's name in quotes only when it is new.
-
-    TensorFlow quotes eighteen thousand, of which not two hundred differ: 4 % of the time that its import takes.
-    """
-    seen_by_typing, finder = vars(typing), _Postponing(postponed)
-    seen_by_typing["compile"] = lru_cache(maxsize=None)(compile)  # in front of the builtin; code may be shared
-    sys.meta_path.insert(0, finder)
-    try:
-        for name in names:
-            importlib.import_module(name)
-    finally:
-        sys.meta_path.remove(finder)
-        del seen_by_typing["compile"]
-
-
-class _Postponing:
-    """Finds a few modules before anybody else does, and has them executed only when somebody looks into them."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in self._names else None
-        if spec and spec.loader:
-            spec.loader = _Postponed(spec.loader)  # type: ignore[assignment]
-        return spec
-
-
-class _Postponed:
-    """Loads a module that is as any other, but for what it would define."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self._lock = threading.RLock()
-        self._is_begun = False
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)  # type: ignore[no-any-return]
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Have Python ask here for what is not there, as it asks a module that has a `__getattr__`."""
-        if module.__spec__:
-            module.__spec__.loader = module.__loader__ = self._loader
-
-        def find(name: str) -> object:
-            self._execute(module, ours)
-            if vars(module).get("__getattr__") is find:  # it asks for what it has not come to define
-                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
-            return getattr(module, name)
-
-        def list_all() -> list[str]:
-            self._execute(module, ours)
-            return sorted(vars(module))
-
-        ours = {"__getattr__": find, "__dir__": list_all}
-        vars(module).update(ours)
-
-    def _execute(self, module: ModuleType, ours: Mapping[str, object]) -> None:
-        with self._lock:
-            if self._is_begun:
-                return
-            self._is_begun = True
-            try:
-                self._loader.exec_module(module)
-            except BaseException:
-                self._is_begun = False  # whoever comes next is told the same
-                raise
-            for name, value in ours.items():
-                if vars(module).get(name) is value:
-                    del vars(module)[name]
 
 
 def check_threads() -> None:

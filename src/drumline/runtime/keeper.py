@@ -127,6 +127,7 @@ def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
     is_keeper = True
     try:
         os.setsid()
+        os.chdir("/")  # so that any folder can be removed
         if become is None:
             close_all_but(*hands.all)
         trace, log = hands.trace, hands.log
@@ -140,7 +141,7 @@ def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
         if order.file_limits:
             resource.setrlimit(resource.RLIMIT_NOFILE, order.file_limits)
         try:
-            pid = (_spawn(order, hands) if become is None else None) or os.fork()
+            pid = os.fork()
         except OSError as error:
             _write(log, f"drumline: cannot start a process: {error.strerror}\n".encode())
             _write_line(trace, {"code": 126, "at": now(), "over": True})
@@ -173,7 +174,7 @@ def _become_replica(order: Order, hands: Hands, become: Become) -> None:
         os.close(null)
         os.dup2(hands.log, 1)
         os.dup2(hands.log, 2)
-        _introduce(os.getpid(), order, hands, unlimited)
+        _introduce(order, hands, unlimited)
         for number in _IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         step = "enter its network"
@@ -200,33 +201,9 @@ def _become_replica(order: Order, hands: Hands, become: Become) -> None:
             os._exit(125)
 
 
-def _spawn(order: Order, hands: Hands) -> int | None:
-    """Start a plain command without a copy of ourselves in between: all the rest of a start takes no longer than that.
-
-    None if it is not plain, or cannot be started: then a fork says why, as it would say it of any other.
-    """
-    if order.group or hands.enter:
-        return None
-    streams = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, hands.log, 1),
-        (os.POSIX_SPAWN_DUP2, hands.log, 2),
-    ]
-    signals = (*_OWN_SIGNALS, *_IGNORED_BY_PYTHON)
-    try:
-        os.chdir(order.workdir)
-        path = _find(order.argv[0], order.env)
-        pid = os.posix_spawn(path, list(order.argv), order.env, file_actions=streams, setsid=True, setsigdef=signals)
-    except (OSError, ValueError, NotImplementedError):
-        return None
-    finally:
-        os.chdir("/")  # nobody is kept from removing a folder because of us
-    _introduce(pid, order, hands)
-    return pid
-
-
-def _introduce(pid: int, order: Order, hands: Hands, unlimited: str = "") -> None:
-    """Write down which process the replica is, and tell whoever may be there to hear it."""
+def _introduce(order: Order, hands: Hands, unlimited: str) -> None:
+    """Write down which process the replica is, and tell the supervisor, if there is one to read it."""
+    pid = os.getpid()
     known = {"pid": pid, "ticks": start_ticks(pid), "unlimited": unlimited, "note": order.note}
     _write_line(hands.trace, {name: value for name, value in known.items() if value != ""})
     _write(hands.news, json.dumps([order.name, pid, unlimited, order.note]).encode() + b"\n")

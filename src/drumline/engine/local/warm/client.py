@@ -74,13 +74,12 @@ def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: 
     """
     executed = resolve_shell(argv, env, workdir)
     command = read_command(executed.argv, executed.env, executed.workdir)
-    studied = study(command, kind.framework, executed.workdir)
+    sets = study(command, kind.framework, executed.workdir)
     check_secrets(kind.secrets, kind.framework)
-    named = () if kind.secrets else kind.modules
-    left_out = kind.own | kind.secrets | (frozenset() if named else credentials({**env, **executed.env}))
+    modules = () if kind.secrets else kind.modules
+    left_out = kind.own | kind.secrets | (frozenset() if modules else credentials({**env, **executed.env}))
     left_out |= derived(executed.assigned, lambda name: is_of_one_replica(name, left_out), kind.framework)
-    shared = {**shared_environment(executed.env, left_out), **studied.sets}
-    modules = (*named, *studied.modules)
+    shared = {**shared_environment(executed.env, left_out), **sets}
     key = make_key(command, kind.framework, modules, shared, WARM_FILE)
     return Wish(key, command, shared, modules, executed.workdir, executed)
 
@@ -360,7 +359,7 @@ class _WarmProcess:
         if self._names is None:
             return PREPARING
         try:
-            check_shadows(wish.command, self._kind.framework, wish.workdir, self._names)
+            check_shadows(wish.command, wish.workdir, self._names)
         except NotWarm as reason:
             return str(reason)
         return ""

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from drumline.engine.local.warm.command import Command, NotWarm
-from drumline.record import Record
-from drumline.runtime.fit import ONLY_IF_USED
 
 _IMPORTS = {
     "tensorflow": ("tensorflow", "keras", "tf_keras"),
@@ -36,32 +34,21 @@ _SEEDS = re.compile(rb"\b(?:\w+_)?seed(?:_\w+)?\(")
 _MOST_FILES = 200
 
 
-class Study(Record):
-    """What to prepare for a script."""
+def study(command: Command, framework: str, workdir: str) -> dict[str, str]:
+    """Return the variables that a script sets before it imports its framework, with their values.
 
-    sets: dict[str, str]  # variables that it sets, before it imports its framework, to a value that stands there
-    modules: tuple[str, ...]  # of the framework, which are not for everybody and which it seems to use
-
-
-def study(command: Command, framework: str, workdir: str) -> Study:
-    """Read a script, and whatever it imports that stands beside it.
-
-    Raise NotWarm for one that looks for what is loaded, or sets in another way what is read only once.
+    What it imports from its own folder is read, too.
+    Raise NotWarm for a script that looks at what is loaded, or sets in another way what is read only once.
     """
     wanted = {name.encode() for name in _IMPORTS[framework]}
     uses = not wanted
     sets: dict[str, str] = {}
-    modules: set[str] = set()
     for number, (path, text) in enumerate(_texts(command, workdir)):
         name = os.path.basename(path)  # noqa: PTH119
         if b"sys.modules" in text:
             raise NotWarm(f"{name} looks at sys.modules")
         if b"\0" in text:
             raise NotWarm(f"{name} is not text")
-        said = text.lower()
-        for module, packages in ONLY_IF_USED.get(framework, {}).items():
-            if any(package.encode() in said for package in packages):
-                modules.add(module)
         first = min((at for at, module in _imported(text) if module.partition(b".")[0] in wanted), default=None)
         uses = uses or first is not None
         if first is not None and _SEEDS.search(text, 0, first):
@@ -76,7 +63,7 @@ def study(command: Command, framework: str, workdir: str) -> Study:
                 sets[variable] = match[2].decode(errors="replace")
     if not uses and not command.module:
         raise NotWarm(f"it does not import {framework}")
-    return Study(sets, tuple(sorted(modules)))
+    return sets
 
 
 def check_secrets(names: Collection[str], framework: str) -> None:
@@ -112,12 +99,8 @@ def _is_read_at_import(variable: str) -> bool:
     return bool(_READ_AT_IMPORT.fullmatch(variable)) and variable not in _READ_LATER
 
 
-def check_shadows(command: Command, framework: str, workdir: str, loaded: Collection[str]) -> None:
-    """Raise NotWarm where a file beside the script would be imported instead of what is loaded already.
-
-    Or as good as loaded: started by itself, the framework would import that file, too.
-    """
-    taken = {*loaded, *(name for packages in ONLY_IF_USED.get(framework, {}).values() for name in packages)}
+def check_shadows(command: Command, workdir: str, loaded: Collection[str]) -> None:
+    """Raise NotWarm where a file beside the script would be imported instead of what is loaded already."""
     folder = _folder(command, workdir)
     try:
         entries = sorted(os.listdir(folder))  # noqa: PTH208
@@ -125,7 +108,7 @@ def check_shadows(command: Command, framework: str, workdir: str, loaded: Collec
         return
     for entry in entries:
         name, dot, kind = entry.partition(".")
-        if name in taken and name != "__main__":
+        if name in loaded and name != "__main__":
             package = not dot and os.path.exists(os.path.join(folder, entry, "__init__.py"))  # noqa: PTH110, PTH118
             if package or kind in ("py", "pyc") or kind.endswith("so"):
                 raise NotWarm(f"{entry} beside the script takes the place of a module that is loaded")
