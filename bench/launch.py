@@ -85,7 +85,7 @@ def up() -> None:
             return max(float(mark.read_text()) for mark in marks.iterdir()) - begin
 
     title = "8 tiny replicas, until all are up"
-    _table(title, measure, _launchers(), repetitions=25, goal=Goal("up", "honcho", 1.0))
+    _table(title, measure, _launchers(), repetitions=25, goal=Goal("up", "honcho", 2.0))
 
 
 def lines() -> None:
@@ -207,7 +207,7 @@ def weight() -> None:
             )
             print(f"\nsupervisor of 32 replicas: {memory / 1024:.1f} MB resident, {share:.2%} of a core")
             command = "python -m bench.launch weight"
-            note(Figure("supervisor of 32 replicas, memory", memory / 1024, 30, "goal", 1.0, command, "MB"))
+            note(Figure("supervisor of 32 replicas, memory", memory / 1024, 40, "goal", 1.0, command, "MB"))
             note(Figure("supervisor of 32 replicas, share of a core", share * 100, 0.5, "goal", 1.0, command, "%"))
         finally:
             _run([PYTHON, "-m", "drumline", "kill", "--force", run], folder)

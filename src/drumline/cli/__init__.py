@@ -19,8 +19,6 @@ from drumline.words import of_system
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from drumline.early import Early
-
 # The help texts live here, so that `drumline --help` imports no command.
 COMMANDS = {
     "init": "Write a drumline.yml and a training script to begin with",
@@ -110,22 +108,22 @@ def group() -> None:
     """Distributed training from one spec: on this machine, on SSH hosts, on Kubernetes."""
 
 
-def main(early: Early | None = None) -> None:
+def main() -> None:
     """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback.
 
     Left without taking the interpreter apart, which takes as long as starting it and is of use to nobody.
     """
     terminal.guard_streams()
-    code = run(early=early)
+    code = run()
     with suppress(OSError):
         terminal.flush()
     os._exit(code)
 
 
-def run(argv: Sequence[str] | None = None, *, early: Early | None = None) -> int:
-    """Run the command line and return its exit code; `early` is the launch that it is to go on with."""
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
     try:
-        code = group.main(args=argv, prog_name="drumline", standalone_mode=False, obj=early)
+        code = group.main(args=argv, prog_name="drumline", standalone_mode=False)
         terminal.flush()
     except click.UsageError as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 shows the help by itself

@@ -25,7 +25,7 @@ from drumline.runtime.lock import is_locked
 from drumline.spec.quantity import parse_seconds
 from drumline.store.folder import RunFolder, find_folder
 from drumline.store.home import home_of
-from drumline.supervise.detach import held_interrupts, take_up
+from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import make_run
 from drumline.supervise.reach import read_state, stop_run, supervisor_gone
 from drumline.supervise.site import site_of, site_of_run
@@ -169,7 +169,7 @@ def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, Repl
             site,
             spec=loaded.data,
         )
-        take_up(folder)
+        start_supervisor(folder)
     if plan.restart != loaded.plan.restart:
         warn("the spec allows no restart; the drill allows one, to see what it would be worth")
     print_line(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)

@@ -11,7 +11,7 @@ from drumline.run.id import parse_target
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import find_folder
 from drumline.store.home import home_of
-from drumline.supervise.detach import take_up
+from drumline.supervise.detach import start_supervisor
 from drumline.supervise.reach import read_state
 
 
@@ -23,7 +23,7 @@ def command(run: str) -> None:
     state = read_state(folder)
     if state.phase.is_final:
         print_line(f"run {folder.id} is over: {state.phase}")
-    elif not is_locked(folder.lock_file) and take_up(folder):
+    elif not is_locked(folder.lock_file) and start_supervisor(folder):
         print_line(f"run {folder.id} is looked after again")
     else:
         print_line(f"run {folder.id} has a supervisor already")

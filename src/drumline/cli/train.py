@@ -5,12 +5,10 @@ What is needed only after the replicas are up is imported only then: people wait
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -30,17 +28,13 @@ from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
 from drumline.load.load import Loaded, load
-from drumline.load.typed import Typed
 from drumline.plan.types import Plan
-from drumline.record import Record
 from drumline.store.folder import RunFolder
-from drumline.supervise.detach import Begun, held_interrupts, release_interrupts, take_up
+from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import check_launchable, make_run
 from drumline.supervise.site import site_of
-from drumline.supervise.spare import Spare
 
 if TYPE_CHECKING:
-    from drumline.early import Early
     from drumline.view.card import Card
 
 _SECOND_THOUGHT_SECONDS = 3.0
@@ -86,10 +80,7 @@ def command(
     """
     if file and named:
         raise InputError(f"two specs, {file} and {named}", hint="name one")
-    early: Early | None = ctx.obj
-    if early and early.failed and not early.loaded:
-        raise early.failed
-    loaded = (early and early.loaded) or load(
+    loaded = load(
         file or named,
         given=given,
         on=on,
@@ -106,28 +97,21 @@ def command(
         show_plan(loaded)
         return
     warn(*loaded.warnings)
-    if early and early.failed:
-        raise early.failed
-    begin: Callable[[], _Begun]
-    if early and early.begun:
-        begin = partial(_join, early.begun)
-    else:
-        wanted = Typed(no_warm=no_warm, oversubscribe=oversubscribe).applied(loaded.plan)
-        begin = _prepare(loaded, wanted, early.spare if early else None)
+    site = site_of(loaded.directory)
+    engine = open_engine(loaded.plan.engine, site)
+    wanted = loaded.plan.replace(oversubscribe=oversubscribe, warm=None if no_warm else loaded.plan.warm)
+    require_launchable(engine, wanted)
+    wanted = _reach(engine, wanted)
     folder: RunFolder | None = None
     try:
-        with held_interrupts():  # from its number on, a run is there with all that belongs to it, and can be named
-            begun = begin()
-            folder = begun.folder
-            gc.freeze()
-            gc.enable()
-            _say_who(begun.plan)
+        with held_interrupts():  # until the run can be named
+            folder, plan = make_run(partial(_numbered, loaded, wanted), site, spec=loaded.data)
+            start_supervisor(folder)
+            _say_who(plan)
             if in_background:
-                warn(*begun.notes)  # who watches is told by the run itself
+                warn(*engine.remarks())  # a command that shows the run reads them from its journal
                 print_line(folder.id)
                 return
-        if early and early.begun:
-            release_interrupts()
         ctx.exit(watch(folder))
     except KeyboardInterrupt:
         if folder is None:
@@ -136,39 +120,12 @@ def command(
         ctx.exit(130)
 
 
-class _Begun(Record):
-    folder: RunFolder
-    plan: Plan
-    notes: Sequence[str]
-
-
-def _join(begun: Begun) -> _Begun:
-    """Take part in a run that has begun already."""
-    if begun.shortages:
-        warn(begun.shortages)
-    folder = RunFolder(Path(begun.run))
-    return _Begun(folder, folder.plan(), begun.notes)
-
-
-def _prepare(loaded: Loaded, wanted: Plan, spare: Spare | None) -> Callable[[], _Begun]:
-    """Check all that can be before there is a run; return how to begin it."""
-    site = site_of(loaded.directory)
-    engine = open_engine(wanted.engine, site)
-    require_launchable(engine, wanted)
-    wanted = _reach(engine, wanted)
-
-    def plan_as(run: str) -> Plan:
-        own = loaded.plan_as(run)
-        return own.replace(
-            oversubscribe=wanted.oversubscribe, warm=wanted.warm, cluster=wanted.cluster, hosts=wanted.hosts
-        )
-
-    def begin() -> _Begun:
-        folder, plan = make_run(plan_as, site, spec=loaded.data)
-        take_up(folder, spare=spare)
-        return _Begun(folder, plan, engine.remarks())
-
-    return begin
+def _numbered(loaded: Loaded, wanted: Plan, run: str) -> Plan:
+    """Return the plan of the run with this number, as it is wanted."""
+    plan = loaded.plan_as(run)
+    return plan.replace(
+        oversubscribe=wanted.oversubscribe, warm=wanted.warm, cluster=wanted.cluster, hosts=wanted.hosts
+    )
 
 
 def _reach(engine: Engine, plan: Plan) -> Plan:

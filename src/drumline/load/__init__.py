@@ -1,4 +1,1 @@
-"""WHAT IT COMES TO: a file's name and what was typed beside it, read into the plan that they make together.
-
-Light, and without click: a launch waits for all of this.
-"""
+"""WHAT IT COMES TO: a file's name and the options of the command line, read into the plan that they make together."""

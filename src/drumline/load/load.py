@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.script import remarks
 from drumline.plan.make import make_plan
-from drumline.plan.renumber import renumbered
 from drumline.plan.rules import findings
 from drumline.plan.types import Plan
 from drumline.record import Record
@@ -22,9 +21,6 @@ from drumline.spec.types import Spec
 from drumline.words import listed, nearest, printable
 
 DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
-
-
-_ANY = "1"  # any number but that of the plan itself
 
 
 class Loaded(Record):
@@ -41,11 +37,6 @@ class Loaded(Record):
         """The same plan as the run of this number."""
         plan = make_plan(self.spec, run=run, engine=self.plan.engine)
         return plan.replace(cluster=self.plan.cluster, hosts=self.plan.hosts)
-
-    @property
-    def is_same_for_any_run(self) -> bool:
-        """Whether a run's number shows in nothing but its names."""
-        return self.plan_as(_ANY) == renumbered(self.plan, _ANY)
 
 
 def load(

@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import yaml
+
 from drumline.errors import Problem, SpecError
 from drumline.record import Record
-from drumline.spec.lean import patterns_when_used
 from drumline.spec.syntax import ESCAPE, Position, explain_syntax
 from drumline.words import printable
-
-with patterns_when_used():  # those of its readers and its types are none of ours: we take its events
-    import yaml
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40

@@ -1,26 +1,22 @@
-"""Leaving the terminal: runs that go on by themselves are given to a supervisor, which is told what it is for."""
+"""Fork the supervisor of a run, and detach it from the terminal."""
 
 from __future__ import annotations
 
-import json
+import gc
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
 
-from drumline.errors import EngineError, InputError, NotFoundError
-from drumline.plan.codec import plan_to_json
-from drumline.plan.types import Plan
-from drumline.record import Record
-from drumline.run.codec import event_to_data
-from drumline.supervise.spare import Spare
-
-if TYPE_CHECKING:  # who launches waits for neither
-    from drumline.run.event import ResumeRequested, StopRequested
-    from drumline.store.folder import RunFolder
-
-_REFUSALS = {kind.exit_code: kind for kind in (InputError, EngineError, NotFoundError)}
+from drumline.errors import EngineError
+from drumline.run.event import ResumeRequested, StopRequested
+from drumline.runtime.keeper import close_all_but
+from drumline.store.folder import RunFolder
+from drumline.words import of_system
 
 
 @contextmanager
@@ -33,63 +29,81 @@ def held_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def hold_interrupts() -> None:
-    """Hold Ctrl-C back from now on, until somebody is there who can answer."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def start_supervisor(folder: RunFolder, *, asked: StopRequested | ResumeRequested | None = None) -> bool:
+    """Fork a supervisor for a run, new or old, tell it what is `asked`, and return when it has taken the run.
 
+    Return False if the run has a supervisor already, which was told nothing, or if it cannot be resumed. Raise
+    EngineError if the supervisor fails to start. Ctrl-C is held back meanwhile.
 
-def release_interrupts() -> None:
-    """Raise what was held back, if anything was."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def take_up(
-    folder: RunFolder, *, asked: StopRequested | ResumeRequested | None = None, spare: Spare | None = None
-) -> bool:
-    """Give a run a supervisor, new or again, and tell it what is asked; False if it has one, which was told nothing.
-
-    False, too, if a run that is to be resumed cannot be. An interrupt is held back until the supervisor has the run.
+    The calling process has no thread and no running event loop: the keepers are forked from its child.
     """
-    path = str(folder.path.absolute())
+    path = folder.path.absolute()
     with held_interrupts():
-        order = {"run": path, "asked": None if asked is None else event_to_data(asked)}
-        word = (spare or Spare()).order(json.dumps(order))
+        word = _fork(path, asked)
     if word not in ("ok", "busy", "refused"):
-        raise _not_started(path, word)
+        raise EngineError(
+            f"the supervisor of run {folder.id} could not start: {word or 'it was killed'}",
+            hint=f"see {path}/supervisor.log; `drumline supervise {folder.id}` tries again,"
+            f" `drumline kill {folder.id}` ends what runs",
+        )
     return word == "ok"
 
 
-class Begun(Record):
-    """A run that a supervisor has made, in this folder; what is short all the same, and what else is to be said."""
-
-    run: str
-    shortages: str
-    notes: Sequence[str]
-
-
-def launch(plan: Plan, *, spec: bytes, directory: str, spare: Spare) -> Begun:
-    """Have a supervisor make a run of a plan, under the next number, and look after it; raise whatever it refuses.
-
-    Interrupts are to be held: there is a run then, to be named.
-    """
-    order = {"plan": plan_to_json(plan), "spec": spec.decode("latin-1"), "directory": directory}
-    made, behind, word = spare.order(json.dumps(order)).partition("\n")
-    if not behind:
-        raise EngineError(f"the supervisor of a new run could not start: {made or 'it was killed'}")
-    answer = json.loads(made)
-    if "refused" in answer:
-        code, message, hint = answer["refused"]
-        raise _REFUSALS[code](message, hint=hint)
-    begun = Begun(**answer)
-    if word != "ok":
-        raise _not_started(begun.run, word)
-    return begun
+def _fork(path: Path, asked: StopRequested | ResumeRequested | None) -> str:
+    """Fork a supervisor and return its answer; nothing if it ends without one."""
+    answers, answer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        if os.fork() == 0:
+            _supervise(path, asked, _Answer(answer))
+    except OSError as error:
+        os.close(answers)
+        return of_system(error)
+    finally:
+        os.close(answer)
+    with os.fdopen(answers, "rb") as stream:
+        return stream.read().decode()
 
 
-def _not_started(run: str, word: str) -> EngineError:
-    number = os.path.basename(run)  # noqa: PTH119
-    return EngineError(
-        f"the supervisor of run {number} could not start: {word or 'it was killed'}",
-        hint=f"see {run}/supervisor.log; `drumline supervise {number}` tries again,"
-        f" `drumline kill {number}` ends what runs",
-    )
+class _Answer:
+    """The supervisor's end of the pipe to the process that forked it, which may be gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._is_open = True
+
+    def send(self, word: str) -> None:
+        """Send the answer; only the first one is sent."""
+        if self._is_open:
+            self._is_open = False
+            with suppress(OSError):
+                os.write(self.descriptor, word.encode())
+            os.close(self.descriptor)
+
+
+def _supervise(path: Path, asked: StopRequested | ResumeRequested | None, answer: _Answer) -> NoReturn:
+    """Become the supervisor of a run, in a session of its own."""
+    status = 1
+    try:
+        gc.freeze()  # an object of the command that is collected here would close a descriptor of the supervisor
+        os.setsid()
+        _close_terminal(answer.descriptor)
+        from drumline.supervise.main import supervise  # noqa: PLC0415 - commands that only read a run do not load it
+
+        supervise(path, answer.send, asked=asked)
+        status = 0
+    except BaseException as error:  # noqa: BLE001
+        traceback.print_exc()
+        sys.stderr.flush()
+        answer.send(of_system(error) if isinstance(error, OSError) else str(error) or type(error).__name__)
+    finally:
+        os._exit(status)
+
+
+def _close_terminal(kept: int) -> None:
+    """Close every descriptor of the command but this one; the standard streams become /dev/null."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for target in (0, 1, 2):
+        os.dup2(null, target)
+    close_all_but(kept)

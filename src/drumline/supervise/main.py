@@ -12,7 +12,6 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from drumline.engine.protocol import Engine
 from drumline.engine.registry import get_ready, open_engine
 from drumline.run.event import ResumeRequested, StopRequested
 from drumline.run.resume import may_resume
@@ -32,9 +31,6 @@ from drumline.supervise.supervisor import Supervisor
 # For so long replicas that come up have the cores for themselves: what nobody waits for can wait.
 SETTLED_SECONDS = 1.0
 
-# So soon whoever launched goes on, and loads what shows a run.
-SHOWN_SECONDS = 0.08
-
 # So soon after the replicas were started we load what reads why one fell: its line would wait for that.
 LISTENING_SECONDS = 0.2
 
@@ -51,12 +47,11 @@ def supervise(
     acknowledge: Callable[[str], object],
     *,
     asked: StopRequested | ResumeRequested | None = None,
-    engine: Engine | None = None,
 ) -> None:
     """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
 
     `asked` is what whoever calls this wants of it; nothing needs to be written for that. A run that cannot be resumed
-    is left as it is. `engine` is the run's own, where somebody has it open.
+    is left as it is.
     """
     folder = RunFolder(path)
     check_run(str(path))
@@ -68,7 +63,7 @@ def supervise(
         return
     loop = EventLoop()
     plan = folder.plan()
-    engine = engine or open_engine(plan.engine, site)
+    engine = open_engine(plan.engine, site)
     journal = Journal(
         folder.journal_file,
         boot=boot_id(),
@@ -86,12 +81,8 @@ def supervise(
     _heed_signals(loop, supervisor)
     engine.watch(folder.path, loop, supervisor.take)
     supervisor.begin(asked)
-    if supervisor.is_new:
-        loop.call_later(SHOWN_SECONDS, partial(acknowledge, "ok"))
-    else:
-        acknowledge("ok")
+    acknowledge("ok")
     gc.freeze()  # all that was loaded stays; looking for garbage among it would copy every page that keepers share
-    gc.enable()
 
     def settle_down() -> None:
         rounds.settled = True
@@ -104,7 +95,6 @@ def supervise(
     while supervisor.ending is None:
         loop.turn()
         supervisor.settle()
-    acknowledge("ok")  # a run may be over sooner than it is shown
     engine.release(forced=supervisor.state.forced)  # first: another run may wait for it
     rounds.finish()
     supervisor.leave()

@@ -18,7 +18,7 @@ from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 from drumline.supervise.control import read_answer, request_stop, wait_closed
-from drumline.supervise.detach import take_up
+from drumline.supervise.detach import start_supervisor
 
 _MOMENT_SECONDS = 0.01
 _LEAVING_SECONDS = 20.0  # that the last supervisor of a run may take after its end
@@ -45,7 +45,7 @@ def ask_to_stop(folder: RunFolder, *, force: bool) -> RunState:
                     return before
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)  # it is just coming or going
-        elif take_up(folder, asked=StopRequested(force, now())):
+        elif start_supervisor(folder, asked=StopRequested(force, now())):
             return before
     return before
 
@@ -76,7 +76,7 @@ def resume_run(folder: RunFolder) -> RunState:
         if is_lost(folder, before):
             before = _see_lost(folder, before)
         check_resumable(folder, before)
-        if take_up(folder, asked=ResumeRequested()):
+        if start_supervisor(folder, asked=ResumeRequested()):
             return before
         if time.monotonic() > deadline:
             raise EngineError(f"somebody holds run {folder.id}, which is over", hint="try again in a moment")
@@ -92,7 +92,7 @@ def is_lost(folder: RunFolder, state: RunState) -> bool:
 
 def _see_lost(folder: RunFolder, before: RunState) -> RunState:
     """Have it written down that nobody of a run is alive; return where it stands then, perhaps in its next attempt."""
-    take_up(folder)
+    start_supervisor(folder)
     while not (state := read_state(folder)).phase.is_final and state.attempt == before.attempt:
         if not is_locked(folder.lock_file):
             break

@@ -101,9 +101,16 @@ def test_a_supervisor_refuses_a_run_that_changed_hands_after_the_command_looked(
 
 
 SUPERVISE = """
-import json, sys
-from drumline.supervise.spare import Spare
-print(Spare().order(json.dumps({"run": sys.argv[1], "asked": {"event": "ResumeRequested"}})))
+import sys
+from pathlib import Path
+from drumline.errors import EngineError
+from drumline.run.event import ResumeRequested
+from drumline.store.folder import RunFolder
+from drumline.supervise.detach import start_supervisor
+try:
+    start_supervisor(RunFolder(Path(sys.argv[1])), asked=ResumeRequested())
+except EngineError as error:
+    print(error.message)
 """
 
 

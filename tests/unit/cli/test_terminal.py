@@ -179,7 +179,7 @@ ALLOWED = {
     "engine/ssh/host.py": "an agent's log, on a host",
     "engine/ssh/look.py": "a pipe, on a host",
     "engine/ssh/output.py": "one sentence before a shell opens, by a stream that escapes",
-    "supervise/spare.py": "the supervisor's log",
+    "supervise/detach.py": "the supervisor's log",
     "supervise/supervisor.py": "the supervisor's log",
 }
 CLICK = {"echo", "secho", "style", "confirm", "prompt", "pause", "clear", "progressbar", "echo_via_pager", "edit"}

@@ -63,9 +63,6 @@ class LocalEngine:
         self._tell: Tell
         self._room = Room(site, environ, boot=_boot)
         self._remarks: tuple[str, ...] = ()
-        # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
-        self._file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self._file_limits[1], self._file_limits[1]))
 
     def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a port of its own: free, unless the spec or an earlier placement names it; and its GPUs.
@@ -137,7 +134,9 @@ class LocalEngine:
         self._tell = tell
         from drumline.engine.local.processes import Processes  # noqa: PLC0415 - who only places has no use for it
 
-        limits, lease = self._file_limits, self._lease
+        # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
+        limits, lease = resource.getrlimit(resource.RLIMIT_NOFILE), self._lease
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
         self._processes = Processes(run_dir, boot=_boot(), file_limits=limits, loop=loop, tell=tell, lease=lease)
         self._room.watch(loop, tell)
 

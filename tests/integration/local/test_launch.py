@@ -1,0 +1,267 @@
+"""A launch: what it makes, what it says, and what a refused one leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from drumline.load.load import load
+from drumline.run.state import Phase
+from drumline.store.launch import read_facts
+from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
+from integration.local.test_terminal import WAITING, Terminal
+
+pytestmark = pytest.mark.cold("whoever makes other plans makes them in another way")
+
+BOTH = "roles: {chief: {run: echo first}, worker: {run: echo second}}"
+
+
+class Launched(NamedTuple):
+    """What a launch printed, and the newest run, which it may have started."""
+
+    code: int
+    out: str
+    err: str
+    run: Run
+
+
+def launch(house: House, *words: str) -> Launched:
+    """Launch and wait for the end of the command."""
+    answer = house.run("train", *words)
+    return Launched(*answer, house.runs()[-1] if house.runs() else Run(house, "0"))
+
+
+def test_a_launch_keeps_its_plan_its_spec_and_its_folder(house: House) -> None:
+    house.write_spec(BOTH)
+    launched = launch(house)
+    assert (launched.code, launched.err) == (0, "drumline: run 1 (bad-day): 1 chief and 1 worker on local\n")
+    assert launched.run.folder.plan() == load(str(house.project / "drumline.yml")).plan_as("1")
+    assert launched.run.folder.spec_file.read_bytes() == (house.project / "drumline.yml").read_bytes()
+    assert read_facts(launched.run.folder)["directory"] == str(house.project)
+
+
+def test_a_supervisor_is_forked_by_a_process_without_threads_and_without_an_event_loop(house: House) -> None:
+    house.write_spec(BOTH)
+    counting = house.write("counting.py", _COUNTING)
+    command = house.command("train", program=(sys.executable, str(counting)))
+    command.communicate(timeout=PATIENCE_SECONDS)
+    assert command.returncode == 0
+    assert (house.project / "forks").read_text() == "1 thread, loop None\n"
+
+
+# The command line, which writes down how many threads there are when it forks.
+_COUNTING = """
+import asyncio, os
+from drumline.__main__ import main
+
+fork = os.fork
+
+def counted():
+    loop = asyncio._get_running_loop()
+    with open("forks", "a") as stream:
+        stream.write(f"{len(os.listdir('/proc/self/task'))} thread, loop {loop}\\n")
+    os.fork = fork  # what a supervisor forks is not counted
+    return fork()
+
+os.fork = counted
+main()
+"""
+
+
+def test_in_the_background_it_prints_its_number(house: House) -> None:
+    house.write_spec(BOTH)
+    launched = launch(house, "-d")
+    assert (launched.code, launched.out) == (0, "1\n")
+    launched.run.wait_for(Phase.FINISHED)
+
+
+def test_what_fails_says_why(house: House) -> None:
+    house.write_spec("run: echo broken >&2; exit 3")
+    launched = launch(house)
+    assert launched.code == 1
+    assert "Run 1 failed. First to fall: 1.worker.0, exit code 3" in launched.out
+
+
+def test_what_is_typed_has_its_part_in_the_plan(house: House) -> None:
+    house.write("other.yml", "project: other\nframework: torch\nrun: echo {{ lr }}\nparameters: {lr: 1, seed: 2}\n")
+    words = ("-p", "lr=0.5", "--parameter", "seed=7", "--name", "mine", "--no-warm", "--oversubscribe", "other.yml")
+    launched = launch(house, *words)
+    plan = launched.run.folder.plan()
+    assert (plan.name, plan.parameters, plan.warm, plan.oversubscribe) == (
+        "mine",
+        {"lr": "0.5", "seed": "7"},
+        None,
+        True,
+    )
+    assert launched.run.log("worker.0") == b"0.5\n"
+
+
+@pytest.mark.parametrize("where", ["output", "checkpoint"])
+def test_where_the_number_has_a_part_in_the_plan_every_run_gets_one_of_its_own(house: House, where: str) -> None:
+    house.write_spec(f"{where}: 'at-{{{{ run }}}}'\nrun: echo here")
+    launch(house)
+    again = launch(house)
+    assert getattr(again.run.folder.plan(), where) == "at-2"
+
+
+def test_a_spec_that_is_wrong_is_refused_with_its_lines(house: House) -> None:
+    house.write_spec("run: echo here\nrolls: 3")
+    launched = launch(house)
+    assert launched.code == 2
+    assert launched.err.startswith("drumline.yml:4: rolls: ")
+    assert launched.err.splitlines()[1] == "error: one problem, nothing was done"
+    assert not house.runs()
+
+
+def test_a_spec_that_is_not_there_is_refused(house: House) -> None:
+    launched = launch(house)
+    assert (launched.code, launched.err.splitlines()[0]) == (2, "error: there is no drumline.yml here")
+
+
+def test_what_the_machine_does_not_have_is_refused_behind_what_is_unwise(house: House) -> None:
+    house.write("task.py", "import os\nos.environ['TF_CONFIG'] = '{}'\n")
+    house.write_spec(
+        "framework: tensorflow\nresources: {cpus: 4000}\nroles: {worker: {replicas: 2, run: python task.py}}"
+    )
+    launched = launch(house)
+    assert launched.code == 2
+    warning, error, hint = launched.err.splitlines()
+    assert warning.startswith("warning: task.py:2: sets TF_CONFIG itself")
+    assert error.startswith("error: ")
+    assert "8000" in error
+    assert hint == "hint: ask for less, or insist with `--oversubscribe`"
+    assert not house.runs()
+
+
+def test_a_secret_that_is_missing_is_named(house: House) -> None:
+    house.write_spec("run: echo here\nenv: {TOKEN: {from: TOKEN}}")
+    launched = launch(house)
+    assert launched.code == 2
+    assert "needs the secret TOKEN from the variable TOKEN, which is not set" in launched.err
+    assert not house.runs()
+
+
+def test_a_home_that_cannot_be_written_is_one_clear_error(house: House) -> None:
+    house.write_spec("run: echo here")
+    launch(house)
+    (house.home / "last-run").unlink()
+    (house.home / "last-run").mkdir()
+    again = launch(house)
+    assert again.code == 3
+    assert again.err == (
+        f"error: cannot keep runs in {house.home}: Is a directory\n"
+        "hint: set DRUMLINE_HOME to a folder that you may write to\n"
+    )
+    (house.home / "last-run").rmdir()
+
+
+def test_a_supervisor_that_is_killed_before_it_has_taken_its_run_is_one_clear_error(house: House) -> None:
+    house.write_spec("run: echo here")
+    murder = house.write("murder.py", _MURDER)
+    command = house.command("train", program=(sys.executable, str(murder)))
+    _, err = command.communicate(timeout=PATIENCE_SECONDS)
+    assert command.returncode == 3
+    assert err.startswith("error: the supervisor of run 1 could not start: it was killed\nhint: ")
+    assert house.run("supervise", "1").out == "run 1 is looked after again\n"
+    Run(house, "1").wait_for(Phase.FINISHED)
+
+
+# The command line, whose supervisor is killed at once.
+_MURDER = """
+import os, signal
+from drumline.__main__ import main
+
+fork = os.fork
+
+def murderous():
+    pid = fork()
+    if pid == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return pid
+
+os.fork = murderous
+main()
+"""
+
+
+def test_ctrl_c_leaves_it_alone_and_says_how_to_come_back(house: House) -> None:
+    house.write_spec(WAITING)
+    terminal = Terminal(house, "train")
+    try:
+        terminal.wait_for("here I am")
+        terminal.press_ctrl_c()
+        terminal.wait_for("run 1 goes on")
+        assert terminal.wait() == 130
+    finally:
+        terminal.close()
+        terminal.process.kill()
+        terminal.process.wait()
+    house.write("go", "")
+    Run(house, "1").wait_for(Phase.FINISHED)
+
+
+def test_an_interrupt_between_the_run_and_its_name_is_answered_with_the_name(house: House) -> None:
+    house.write_spec(WAITING)
+    slow = house.write("slow.py", _SLOW)
+    command = house.command("train", program=(sys.executable, str(slow)))
+    wait_until(lambda: house.exists("made"))
+    command.send_signal(signal.SIGINT)
+    house.write("interrupted", "")
+    _, err = command.communicate(timeout=PATIENCE_SECONDS)
+    assert command.returncode == 130
+    assert "run 1 goes on" in err
+    house.write("go", "")
+    Run(house, "1").wait_for(Phase.FINISHED)
+
+
+# The command line, which waits for Ctrl-C when its run is made and has no supervisor yet.
+_SLOW = """
+import os, time
+from drumline.__main__ import main
+
+fork = os.fork
+
+def slowly():
+    open("made", "w").close()
+    while not os.path.exists("interrupted"):
+        time.sleep(0.01)
+    os.fork = fork
+    return fork()
+
+os.fork = slowly
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "yaml", "drumline.supervise.launch"])
+def test_an_interrupt_during_start_up_exits_with_130_and_no_traceback(house: House, module: str) -> None:
+    house.write_spec(WAITING)
+    slow = house.write("slow.py", _SLOW_IMPORT.replace("MODULE", module))
+    command = house.command("train", program=(sys.executable, str(slow)))
+    wait_until(lambda: house.exists("importing"))
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate(timeout=PATIENCE_SECONDS)
+    assert (command.returncode, out, err.strip()) == (130, "", "")
+    assert not house.runs()
+
+
+# The command line, which is interrupted while it imports what it needs.
+_SLOW_IMPORT = """
+import builtins, signal
+from drumline.__main__ import main
+
+real = builtins.__import__
+
+def slowly(name, *rest):
+    if name == "MODULE":
+        open("importing", "w").close()
+        while True:
+            signal.pause()
+    return real(name, *rest)
+
+builtins.__import__ = slowly
+main()
+"""
