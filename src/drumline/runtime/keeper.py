@@ -23,7 +23,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+if TYPE_CHECKING:
+    from drumline.runtime.order import Descriptors, Order
 
 LEFTOVER_GRACE_SECONDS = 1.0
 
@@ -74,51 +77,10 @@ def end_with_parent() -> None:
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-class Order(NamedTuple):
-    """Which replica to run, and as what; `note` says how it came to be started this way, for whoever reads its trace.
-
-    A supervisor that raised its own limit of open files says in `file_limits` what the replica is to have. `group` is
-    the folder of a memory cgroup for the replica alone: its keeper stays outside, and is no victim of its hunger.
-
-    `lease` is a file that somebody touches who wants the replica: where that is not done for so long, it is ended.
-    """
-
-    name: str
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    workdir: str
-    boot: str = ""
-    file_limits: tuple[int, int] | None = None
-    group: str = ""
-    note: str = ""
-    lease: str = ""
-    lease_seconds: float = 0.0
-
-
-class Hands(NamedTuple):
-    """The open descriptors that a keeper gets.
-
-    `trace` is locked already. `news` is a pipe: one line with the name and pid when the process is about to become the
-    replica. Those in `held` stay open for as long as the keeper lives: claims, which end with the replica. The
-    namespaces in `enter` are the replica's and not the keeper's: the process enters them, in this order.
-    """
-
-    trace: int
-    log: int
-    news: int
-    held: Sequence[int] = ()
-    enter: Sequence[int] = ()
-
-    @property
-    def all(self) -> set[int]:
-        """Every one of them."""
-        return {self.trace, self.log, self.news, *self.held, *self.enter}
-
-
 Become = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
-def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
+def keep(order: Order, descriptors: Descriptors, become: Become | None = None) -> None:
     """Run one replica. Called in a fresh fork, and never returns there, unless `become` does, in the replica itself.
 
     Unless somebody else says what to become, the replica becomes its command, and nothing that was open in the
@@ -129,8 +91,8 @@ def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
         os.setsid()
         os.chdir("/")  # so that any folder can be removed
         if become is None:
-            close_all_but(*hands.all)
-        trace, log = hands.trace, hands.log
+            close_all_but(*descriptors.all)
+        trace, log = descriptors.trace, descriptors.log
         _write_line(trace, {"keeper": os.getpid(), "boot": order.boot})
         for number in (*_OWN_SIGNALS, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
@@ -148,9 +110,9 @@ def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
             os._exit(1)
         if pid == 0:
             is_keeper = False
-            _become_replica(order, hands, become or _execute)
+            _become_replica(order, descriptors, become or _execute)
             return
-        for descriptor in hands.all.difference(hands.held, (trace,)):
+        for descriptor in descriptors.all.difference(descriptors.held, (trace,)):
             os.close(descriptor)
         status, cpu_seconds, outlived = _wait_leased(pid, order) if order.lease else (*_wait_for(pid), {})
         end = {"code": _code(status), "signal": _signal(status), "at": now(), "cpu": round(cpu_seconds, 3)}
@@ -162,7 +124,7 @@ def keep(order: Order, hands: Hands, become: Become | None = None) -> None:
             os._exit(0)  # whatever happens, this fork must not go on as its supervisor
 
 
-def _become_replica(order: Order, hands: Hands, become: Become) -> None:
+def _become_replica(order: Order, descriptors: Descriptors, become: Become) -> None:
     is_replica = False
     try:
         os.setsid()
@@ -172,21 +134,21 @@ def _become_replica(order: Order, hands: Hands, become: Become) -> None:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-        os.dup2(hands.log, 1)
-        os.dup2(hands.log, 2)
-        _introduce(order, hands, unlimited)
+        os.dup2(descriptors.log, 1)
+        os.dup2(descriptors.log, 2)
+        _introduce(order, descriptors, unlimited)
         for number in _IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         step = "enter its network"
         try:
-            for namespace in hands.enter:
+            for namespace in descriptors.enter:
                 enter_namespace(namespace)
             step = f"work in {order.workdir}"
             os.chdir(order.workdir)
         except OSError as error:
             _write(2, f"drumline: cannot {step}: {error.strerror}\n".encode())
             os._exit(126)
-        for descriptor in hands.all:
+        for descriptor in descriptors.all:
             os.close(descriptor)
         try:
             become(order.argv, order.env)
@@ -201,12 +163,12 @@ def _become_replica(order: Order, hands: Hands, become: Become) -> None:
             os._exit(125)
 
 
-def _introduce(order: Order, hands: Hands, unlimited: str) -> None:
+def _introduce(order: Order, descriptors: Descriptors, unlimited: str) -> None:
     """Write down which process the replica is, and tell the supervisor, if there is one to read it."""
     pid = os.getpid()
     known = {"pid": pid, "ticks": start_ticks(pid), "unlimited": unlimited, "note": order.note}
-    _write_line(hands.trace, {name: value for name, value in known.items() if value != ""})
-    _write(hands.news, json.dumps([order.name, pid, unlimited, order.note]).encode() + b"\n")
+    _write_line(descriptors.trace, {name: value for name, value in known.items() if value != ""})
+    _write(descriptors.news, json.dumps([order.name, pid, unlimited, order.note]).encode() + b"\n")
 
 
 def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -22,14 +22,13 @@ import gc  # noqa: E402
 import importlib.util  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
-import resource  # noqa: E402
 import selectors  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
 import time  # noqa: E402
-import warnings  # noqa: E402
 from collections.abc import Mapping, Sequence  # noqa: E402
 from contextlib import suppress  # noqa: E402
+from functools import partial  # noqa: E402
 from types import ModuleType  # noqa: E402
 from typing import TYPE_CHECKING, Any, NoReturn  # noqa: E402
 
@@ -46,18 +45,17 @@ def _beside(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from drumline.runtime import fit, fork, keeper, priority, seed, unix
+    from drumline.runtime import fit, fork, keeper, order, priority, seed, unix
 else:
-    fit, fork, keeper, priority, seed, unix = map(_beside, ("fit", "fork", "keeper", "priority", "seed", "unix"))
+    fit, fork, keeper, order = map(_beside, ("fit", "fork", "keeper", "order"))
+    priority, seed, unix = map(_beside, ("priority", "seed", "unix"))
 
 LISTENER = 3
-MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
 
 _TICK_SECONDS = 10.0
 _HALF_A_REQUEST_SECONDS = 10.0
 _LONGEST_CHATTER = 65536
 _REST_SECONDS = 0.1
-_NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 class WarmProcess:
@@ -91,7 +89,6 @@ class WarmProcess:
         self._keep_seconds = 0.0
         self._idle_since = time.monotonic()
         self._began = time.time()
-        self._pid = os.getpid()
         self._begun = 0  # replicas
         self._ready = _lock_ready(folder)
 
@@ -138,8 +135,8 @@ class WarmProcess:
 
     def _answer(self, connection: Any) -> fork.Script | None:
         try:
-            request, descriptors = unix.receive_request(connection, MOST_DESCRIPTORS)
-        except (OSError, *_NONSENSE):
+            request, descriptors = unix.receive_request(connection, order.MOST_DESCRIPTORS)
+        except (OSError, *order.MALFORMED):
             self._forget(connection)
             return None
         try:
@@ -151,13 +148,7 @@ class WarmProcess:
                 self._send(connection, self._status())
             elif request.get("do") == "stop":
                 self._leave(connection, {"pid": os.getpid()})
-        except _NONSENSE:
-            if os.getpid() != self._pid:
-                raise  # a keeper that cannot begin must not go on as we do
-            self._forget(connection)
-        except OSError:  # no process can be forked now; the replica starts cold when its connection closes
-            if os.getpid() != self._pid:
-                raise
+        except order.MALFORMED:
             self._forget(connection)
         finally:
             for descriptor in descriptors:
@@ -190,28 +181,20 @@ class WarmProcess:
     def _start(
         self, connection: socket.socket, request: Mapping[str, Any], descriptors: list[int]
     ) -> fork.Script | None:
-        name, held = str(request["name"]), int(request["held"])
-        sealed, trace, log, news, *others = descriptors
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the threads, which were counted
-            pid = os.fork()
-        if pid:
-            self._begun += 1
-            self._send(connection, {"name": name, "keeper": pid})
+        scripts: list[fork.Script] = []
+
+        def keep(ordered: order.Order, given: order.Descriptors, sent: Mapping[str, Any]) -> None:
+            script = fork.Script(**sent["script"])
+            keeper.keep(ordered, given, become=partial(self._become, script))
+            scripts.append(script)
+
+        if answer := order.fork_keeper(request, descriptors, release=self._let_go, keep=keep):
+            self._begun += "keeper" in answer
+            self._send(connection, answer)
             return None
-        self._let_go()
-        descriptors.clear()  # they are the keeper's
-        order, script = _read_order(sealed)
-        hands = keeper.Hands(trace, log, news, others[:held], others[held:])
-        os.umask(request["umask"])
-        os.sched_setaffinity(0, request["affinity"])
-        for name, soft in request["limits"].items():
-            number = getattr(resource, name)
-            resource.setrlimit(number, (soft, resource.getrlimit(number)[1]))
-        keeper.keep(order, hands, become=lambda argv, env: self._become(script, argv, env))
         if self._chatter:
             os.write(2, self._chatter)  # what importing says is said by each
-        return script
+        return scripts[0]
 
     def _become(self, script: fork.Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
         fork.settle(script, argv, env)
@@ -291,14 +274,6 @@ def _remove(folder: str) -> None:
             os.unlink(f"{folder}/{name}")  # noqa: PTH108
     with suppress(OSError):
         os.rmdir(folder)  # noqa: PTH106
-
-
-def _read_order(sealed: int) -> tuple[keeper.Order, fork.Script]:
-    """Read what a replica is to be, its secrets included; only a fork does that, so that the warm process has none."""
-    with os.fdopen(sealed, "rb") as file:
-        file.seek(0)
-        data = json.load(file)
-    return keeper.Order(**data["order"]), fork.Script(**data["script"])
 
 
 def _changed(before: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:

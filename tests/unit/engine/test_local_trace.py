@@ -14,6 +14,7 @@ from drumline.engine.local.trace import Trace, read_trace
 from drumline.plan.types import ReplicaId
 from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.runtime import keeper
+from drumline.runtime.order import Descriptors, Order
 
 WORKER = ReplicaId("worker", 0)
 MIB = 1 << 20
@@ -66,8 +67,8 @@ def test_a_keeper_that_cannot_enter_the_group_says_why_and_runs_the_replica(tmp_
     heard, news = os.pipe()
     pid = os.fork()
     if pid == 0:
-        order = keeper.Order("worker.0 0 0", ["echo", "ran"], {}, "/", group=f"{tmp_path}/gone", note="cold: why")
-        keeper.keep(order, keeper.Hands(trace, log, news))
+        order = Order("worker.0 0 0", ["echo", "ran"], {}, "/", group=f"{tmp_path}/gone", note="cold: why")
+        keeper.keep(order, Descriptors(trace, log, news))
     os.close(news)
     os.waitpid(pid, 0)
     assert read_trace(tmp_path / "keeper").unlimited == "No such file or directory"

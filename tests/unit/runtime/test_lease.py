@@ -12,6 +12,7 @@ from drumline.engine.local.trace import read_trace
 from drumline.run.event import Exit
 from drumline.run.failure import failure_class
 from drumline.runtime import keeper
+from drumline.runtime.order import Descriptors, Order
 from integration.local.runs import lives
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -24,10 +25,10 @@ def _keep(folder: Path, script: str, lease_seconds: float) -> int:
     lease.touch()
     pid = os.fork()
     if pid == 0:
-        order = keeper.Order(
+        order = Order(
             "worker.0 0 0", ["sh", "-c", script], dict(os.environ), "/", lease=str(lease), lease_seconds=lease_seconds
         )
-        keeper.keep(order, keeper.Hands(trace, log, news))
+        keeper.keep(order, Descriptors(trace, log, news))
     for descriptor in (trace, log, news):
         os.close(descriptor)
     return pid

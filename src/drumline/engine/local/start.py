@@ -21,6 +21,7 @@ from drumline.run.event import EngineFailed
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime import TRACE_DIR, keeper
 from drumline.runtime.lock import is_locked
+from drumline.runtime.order import Descriptors, Order
 from drumline.runtime.private import make_folder, open_file
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Starter:
             if ready and order_from:
                 self._ordered[start.life] = start.copy(), follow
                 with closing(ready):
-                    order_from(ready.order, ready.hands, partial(self._forked, start.life, follow))
+                    order_from(ready.order, ready.descriptors, partial(self._forked, start.life, follow))
             elif ready:
                 _fork_all([ready], follow)
         except EngineError as error:
@@ -210,7 +211,7 @@ class Starter:
             follow.adopt(life)
             return None
         try:
-            order = keeper.Order(
+            order = Order(
                 name=f"{life.replica} {life.attempt} {life.incarnation}",
                 argv=launch.replica.argv,
                 env={**start.env, MARK: life.mark(self._run_dir), TRACE_DIR: str(folder)},
@@ -226,7 +227,7 @@ class Starter:
         except OSError:
             os.close(trace)
             raise
-        return _Ready(life, order, keeper.Hands(trace, log, news, start.held, start.enter))
+        return _Ready(life, order, Descriptors(trace, log, news, start.held, start.enter))
 
     def _forked(self, life: Life, follow: Follow, pid: int | None) -> None:
         """Watch the keeper that a warm process has forked; without a pid the warm process ended, perhaps before."""
@@ -279,20 +280,20 @@ class Starter:
             follow.heard(life, Trace(pid=pid, unlimited=unlimited, note=note))
 
 
-_Forker = Callable[[keeper.Order, keeper.Hands, Callable[[int | None], None]], None]
+_Forker = Callable[[Order, Descriptors, Callable[[int | None], None]], None]
 
 
 class _Ready(Record):
     """A life whose keeper can be forked; its trace is locked and its log is open."""
 
     life: Life
-    order: keeper.Order
-    hands: keeper.Hands
+    order: Order
+    descriptors: Descriptors
 
     def close(self) -> None:
         """Close what was opened for it; whoever was forked has it, too."""
-        os.close(self.hands.trace)
-        os.close(self.hands.log)
+        os.close(self.descriptors.trace)
+        os.close(self.descriptors.log)
 
 
 def _fork_all(ready: list[_Ready], follow: Follow) -> None:
@@ -306,7 +307,7 @@ def _fork_all(ready: list[_Ready], follow: Follow) -> None:
         for each in waiting:
             pid = os.fork()
             if pid == 0:
-                keeper.keep(each.order, each.hands)
+                keeper.keep(each.order, each.descriptors)
             forked.append(pid)
     except OSError as error:
         raise _refused(waiting[len(forked)].life, error) from None

@@ -21,8 +21,8 @@ from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shel
 from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, derived, study
 from drumline.engine.protocol import Loop
 from drumline.record import Record
-from drumline.runtime.keeper import Hands, Order
 from drumline.runtime.lock import is_locked
+from drumline.runtime.order import Descriptors, Order
 from drumline.runtime.private import open_file
 from drumline.runtime.unix import connect, listen, send_request
 
@@ -136,9 +136,9 @@ class WarmProcesses:
         process.waits = waits
         return process
 
-    def start(self, wish: Wish, order: Order, hands: Hands, done: Callable[[int | None], None]) -> None:
+    def start(self, wish: Wish, order: Order, descriptors: Descriptors, done: Callable[[int | None], None]) -> None:
         """Have a replica forked; call back with its keeper's pid, or with None if the warm process went away."""
-        self._known[wish.key].start(wish, order, hands, done)
+        self._known[wish.key].start(wish, order, descriptors, done)
 
     def close(self) -> None:
         """Leave them all to the next run, those too that are still to be made ready."""
@@ -187,11 +187,11 @@ class _WarmProcess:
         elif len(self._asking) == 1:
             self._expect_hello()
 
-    def start(self, wish: Wish, order: Order, hands: Hands, done: Callable[[int | None], None]) -> None:
+    def start(self, wish: Wish, order: Order, descriptors: Descriptors, done: Callable[[int | None], None]) -> None:
         request = {
             "do": "start",
             "name": order.name,
-            "held": len(hands.held),
+            "held": len(descriptors.held),
             "umask": _umask(),
             "limits": {name: _soft(name) for name in limit_names() if name != "RLIMIT_NOFILE"},
             "affinity": sorted(os.sched_getaffinity(0)),
@@ -205,7 +205,7 @@ class _WarmProcess:
         self._loop.call_later(FORK_SECONDS, partial(self._expect, order.name, done))
         sealed = seal_order(order, wish)
         try:
-            self._send(request, [sealed, hands.trace, hands.log, hands.news, *hands.held, *hands.enter])
+            self._send(request, [sealed, *descriptors.listed])
         finally:
             os.close(sealed)
 
