@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-hosts test-cluster matrix test-ways test-pythons fuzz bench schema session dist clean
+.PHONY: help setup demo check quick test test-hosts test-cluster matrix test-ways test-pythons fuzz bench schema session dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -23,11 +23,15 @@ $(READY): pyproject.toml constraints/dev.txt
 demo: $(READY) ## Train a real model on two workers here
 	scripts/demo
 
-check: $(READY) ## Lint, types, layers
+check: $(READY) ## Lint, types, layers, and that every test asserts something
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	PYTHONPATH=tests $(BIN)/python -m assertions
+
+quick: check ## Lint, types and unit tests, in a minute
+	$(BIN)/python -m pytest -q -n 2 tests/unit
 
 test: check ## All checks, and all tests that need no cluster
 	scripts/environment tensorflow tensorboard torch jax

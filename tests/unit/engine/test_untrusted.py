@@ -56,7 +56,8 @@ def test_whatever_comes_through_can_be_written_down(value: Any) -> None:
         found = load_json(json.dumps(value).encode())
     except ValueError:
         return
-    json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+    written = json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+    assert load_json(written) == found
 
 
 def test_a_lone_surrogate_is_replaced() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.parameters import (
@@ -174,7 +174,9 @@ def test_text_that_no_shell_reads_gets_the_value_as_it_is(text: str, value: str)
 
 @given(command=st.text(st.sampled_from("ab \n'\"\\$`(){}<>#;p")))
 def test_a_command_without_values_stays_as_it_is(command: str) -> None:
-    assert fill_shell(command, {"p": "", "a": "", "b": ""}) == command or list(shell_placeholders(command))
+    assume("{{" not in command)
+    assert list(shell_placeholders(command)) == []
+    assert fill_shell(command, {}) == command
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,10 @@ def test_threads_of_both_printers_are_read() -> None:
     assert last.frames == (Frame("f", "a b.py", 3),)
 
 
-@pytest.mark.parametrize("text", ["", "Error: no such process\n", "\x00\x1b[2J", "Thread 7", 'Thread 7 (idle): "x"\n'])
+@pytest.mark.parametrize("text", ["", "Error: no such process\n", "\x00\x1b[2J", "Thread 7"])
 def test_what_has_no_stacks_says_nothing(text: str) -> None:
-    assert read_activity(text).doing in (Doing.UNKNOWN, Doing.ELSEWHERE)
+    assert read_activity(text) == Activity(Doing.UNKNOWN)
+
+
+def test_a_thread_without_frames_does_nothing() -> None:
+    assert read_activity('Thread 7 (idle): "x"\n') == Activity(Doing.ELSEWHERE, "nothing")

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.culprit import read_activity
+from drumline.run.culprit import Activity, Doing, read_activity
 from drumline.run.evidence import Peers, closing, read_evidence
 from drumline.run.exception import lines_of, trim
 from drumline.run.progress import newest_first, read_piece, read_progress
@@ -120,8 +120,10 @@ def test_numbers_beyond_measure_are_no_rate(line: str) -> None:
 
 @pytest.mark.parametrize("line", [f'  File "a", line {NINES * 20} in f', f"    f (a:{NINES * 20})"])
 def test_a_frame_with_a_line_number_of_thousands_of_digits_is_none(line: str) -> None:
-    read_activity(f'Thread 0x1 (a): "MainThread"\n{line}\n')
-    show_card(TRACEBACK + line.encode() + b"\nValueError: x\n")
+    assert read_activity(f'Thread 0x1 (a): "MainThread"\n{line}\n') == Activity(Doing.ELSEWHERE, "nothing")
+    chain = closing(lines_of(TRACEBACK + line.encode() + b"\nValueError: x\n"))
+    assert chain
+    assert trim(chain) == ["ValueError: x"]
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300])

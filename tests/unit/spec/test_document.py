@@ -133,7 +133,11 @@ def test_what_comes_out_of_one_alias_too_many_is_refused_in_its_line() -> None:
 
 @pytest.mark.parametrize("depth", [39, 40])
 def test_lists_may_be_as_deep_as_anybody_writes_them(depth: int) -> None:
-    assert read("[" * depth + "]" * depth) is not None
+    found = read("[" * depth + "]" * depth)
+    for _ in range(depth - 1):
+        assert isinstance(found, list)
+        (found,) = found
+    assert found == []
 
 
 scalars = (

@@ -66,7 +66,7 @@ def test_the_schema_that_is_shipped_is_that_of_the_types() -> None:
 
 
 def test_the_schema_is_one() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
+    assert Draft202012Validator(Draft202012Validator.META_SCHEMA).is_valid(SCHEMA)
 
 
 def test_the_schema_has_no_words_of_ours() -> None:
@@ -76,7 +76,7 @@ def test_the_schema_has_no_words_of_ours() -> None:
 @given(spec_files())
 def test_the_schema_accepts_what_the_reader_accepts(written: tuple[Spec, str]) -> None:
     _, text = written
-    VALIDATOR.validate(as_an_editor_sees(document.parse(text.encode(), "f").root))
+    assert accepts(text)
 
 
 @pytest.mark.parametrize(

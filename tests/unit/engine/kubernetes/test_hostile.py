@@ -97,11 +97,9 @@ def test_what_a_runtime_says_is_one_short_line() -> None:
     assert len(end.exit.message) < 1200
 
 
-@pytest.mark.parametrize(
-    "moment", ["x", "", "9999", "2026-13-01T00:00:00Z", "0001-01-01", 3, None, [], "\x00", "9" * 9999]
-)
+@pytest.mark.parametrize("moment", ["x", "", "2026-13-01T00:00:00Z", "0001-01-01", 3, None, [], "\x00", "9" * 9999])
 def test_what_is_no_time_is_none(moment: Any) -> None:
-    assert seconds_of(moment) is None or moment == "9999"
+    assert seconds_of(moment) is None
 
 
 def test_a_text_is_bounded_and_in_one_line() -> None:
@@ -113,9 +111,12 @@ def test_a_text_is_bounded_and_in_one_line() -> None:
 @pytest.mark.parametrize("reason", ["FailedMount", "FailedCreate", "Pulling", "ProvisioningFailed"])
 def test_an_event_of_any_shape_is_read(reason: str) -> None:
     event = {"reason": reason, "message": "m", "involvedObject": {"kind": "Pod", "name": "a", "uid": "u"}}
+    assert read_event(event)
     for path, new in product(paths_of(event), STRANGE):
-        read_event(replaced(event, path, new))
-        slim_event(replaced(event, path, new))
+        strange = replaced(event, path, new)
+        found, slim = read_event(strange), slim_event(strange)
+        assert found == (read_event(slim) if slim else None)
+        assert found is None or found.wait.message.isprintable()
 
 
 def test_an_event_is_read_in_a_moment_whatever_it_says_and_little_of_it_is_kept() -> None:

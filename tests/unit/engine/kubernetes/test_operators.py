@@ -63,10 +63,15 @@ def start(server: Server, attempt: int) -> None:
     asyncio.run(operator.start(attempt, objects_of(PLAN, attempt)))
 
 
+def attempts_made(server: Server) -> list[str]:
+    """The attempt of each JobSet that was made."""
+    return [each["metadata"]["labels"][names.ATTEMPT] for each in server.made if each["kind"] == "JobSet"]
+
+
 def test_a_jobset_is_made_where_there_is_none() -> None:
     server = Server(None)
     start(server, 0)
-    assert "JobSet" in [each["kind"] for each in server.made]
+    assert attempts_made(server) == ["0"]
 
 
 def test_a_jobset_that_somebody_asked_for_a_moment_ago_is_the_one() -> None:
@@ -79,11 +84,13 @@ def test_a_jobset_that_somebody_asked_for_a_moment_ago_is_the_one() -> None:
 def test_a_jobset_of_another_attempt_makes_room_whichever_that_is() -> None:
     server = Server(jobset("theirs", 1000))
     start(server, 1)
-    assert server.made
+    assert server.there == jobset("new", 0)
+    assert attempts_made(server) == ["1"]
 
 
 def test_a_jobset_of_an_attempt_before_that_is_over_makes_room() -> None:
     over = {"conditions": [{"type": "Failed", "status": "True"}]}
     server = Server({**jobset("old", 0), "status": over})
     start(server, 1)
-    assert server.made
+    assert server.there == jobset("new", 0)
+    assert attempts_made(server) == ["1"]

@@ -239,21 +239,28 @@ def test_what_is_fetched_comes_where_this_machine_would_have_it(
     assert {kind: str(path.relative_to(tmp_path)) for kind, path in found.items()} == expected
 
 
+def is_refused(plan: Plan) -> bool:
+    try:
+        refuse_output_among_code(plan)
+    except InputError as error:
+        return "one host could replace the code that runs on the others" in str(error)
+    return False
+
+
 @pytest.mark.parametrize(
     "more", ["output: .", "output: x/..", "output: ..", "output: ../project", "output: x\ncheckpoint: ./"]
 )
 def test_an_output_among_the_code_is_refused_on_several_hosts(travel: Callable[..., Trip], more: str) -> None:
     plan = travel(more=more).plan
-    with pytest.raises(InputError, match="one host could replace the code that runs on the others"):
-        refuse_output_among_code(plan)
+    assert is_refused(plan)
     assert plan.hosts
-    refuse_output_among_code(plan.replace(hosts=plan.hosts.replace(all=plan.hosts.all[:1])))
-    refuse_output_among_code(plan.replace(hosts=plan.hosts.replace(shared="/mnt/shared")))
+    assert not is_refused(plan.replace(hosts=plan.hosts.replace(all=plan.hosts.all[:1])))
+    assert not is_refused(plan.replace(hosts=plan.hosts.replace(shared="/mnt/shared")))
 
 
 @pytest.mark.parametrize("more", ["", "output: results", "output: ../results", "output: /data\ncheckpoint: ckpt"])
 def test_an_output_beside_the_code_is_not_refused(travel: Callable[..., Trip], more: str) -> None:
-    refuse_output_among_code(travel(more=more).plan)
+    assert not is_refused(travel(more=more).plan)
 
 
 def test_what_a_host_writes_in_its_project_folder_does_not_reach_the_code_of_others(trip: Trip) -> None:

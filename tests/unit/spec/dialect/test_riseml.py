@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
@@ -348,7 +349,6 @@ def test_what_is_converted_has_the_same_plan(file: dict[str, Any]) -> None:
     assert_same_plan_when_converted(text)
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "train",
     [
@@ -359,5 +359,7 @@ def test_what_is_converted_has_the_same_plan(file: dict[str, Any]) -> None:
     ],
 )
 def test_one_very_long_text_is_read_in_time_that_grows_with_its_length_only(train: str) -> None:
+    began = time.process_time()
     with suppress(SpecError):
         plan_of(a_file(train))
+    assert time.process_time() - began < 20
