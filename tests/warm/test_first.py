@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from drumline.engine.local.warm.client import PREPARING, warm_folder
-from drumline.engine.local.warm.known import Known, known_warm_processes
+from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.warm import WarmProcess
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
@@ -53,7 +54,7 @@ class Place(NamedTuple):
         wait_until(lambda: [known.ready for known in known_warm_processes(self.house.home)] == [True])
 
     @property
-    def known(self) -> Known:
+    def known(self) -> WarmProcess:
         (found,) = wait_until(lambda: list(known_warm_processes(self.house.home)))
         return found
 

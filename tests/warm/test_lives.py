@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.local.warm.client import warm_folder
-from drumline.engine.local.warm.known import Known, known_warm_processes
+from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.warm import WarmProcess
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
@@ -47,7 +48,7 @@ def notes(run: Run) -> set[str]:
     return {event.note for event in run.events if isinstance(event, ReplicaStarted)}
 
 
-def only(house: House) -> Known:
+def only(house: House) -> WarmProcess:
     (found,) = known_warm_processes(house.home)
     return found
 

@@ -13,7 +13,8 @@ import pytest
 
 from drumline.engine.local.warm.client import Kind, make_wish, warm_folder
 from drumline.engine.local.warm.command import NotWarm
-from drumline.engine.local.warm.known import Known, known_warm_processes
+from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.warm import WarmProcess
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
 from integration.local.runs import House, Run
@@ -36,7 +37,7 @@ def note(run: Run) -> str:
     return found
 
 
-def only(house: House) -> Known:
+def only(house: House) -> WarmProcess:
     (found,) = known_warm_processes(house.home)
     return found
 

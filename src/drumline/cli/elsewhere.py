@@ -6,17 +6,18 @@ from collections.abc import Iterable
 
 from drumline.words import nearest
 
-HERE = {
-    **dict.fromkeys(("run", "create", "apply", "submit", "launch", "start", "up"), "train"),
-    **dict.fromkeys(("get", "list", "ls", "ps", "jobs", "describe", "show"), "status"),
-    **dict.fromkeys(("stop", "delete", "cancel", "terminate", "down"), "kill"),
-    **dict.fromkeys(("log", "tail", "follow", "attach"), "logs"),
-    **dict.fromkeys(("exec", "shell", "ssh"), "inspect"),
-    **dict.fromkeys(("validate", "lint", "plan"), "check"),
-    **dict.fromkeys(("system", "info"), "doctor"),
-    **dict.fromkeys(("top", "stats"), "monitor"),
-    "template": "render",
+_WORDS = {
+    "train": "run create apply submit launch start up",
+    "status": "get list ls ps jobs describe show",
+    "kill": "stop delete cancel terminate down",
+    "logs": "log tail follow attach",
+    "inspect": "exec shell ssh",
+    "check": "validate lint plan",
+    "doctor": "system info",
+    "monitor": "top stats",
+    "render": "template",
 }
+HERE = {word: here for here, words in _WORDS.items() for word in words.split()}
 _OF_ACCOUNTS = ("account", "login", "user", "whoami")
 
 

@@ -12,6 +12,7 @@ from drumline.cli.frame import Frame, show, watch
 from drumline.cli.row import note, run_data
 from drumline.cli.terminal import json_lines
 from drumline.cli.text import FORM_OPTION, span, table
+from drumline.default import DEFAULT_ENGINE
 from drumline.errors import InputError
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import home_dir, run_ids
@@ -100,7 +101,7 @@ def _table(home: str, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
         "AGE": [span(now.at - row.summary.created_at, parts=1) for row in rows],
         "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
         "REPLICAS": [_headcount(row) for row in rows],
-        "ENGINE": [row.summary.engine if row.summary.engine != "local" else "" for row in rows],
+        "ENGINE": [row.summary.engine if row.summary.engine != DEFAULT_ENGINE else "" for row in rows],
         "NOTE": [_note(home, row, now) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}

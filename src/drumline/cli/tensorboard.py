@@ -17,7 +17,7 @@ from threading import Thread
 import click
 
 from drumline.cli.terminal import print_line
-from drumline.engine.local.claim import claim_port
+from drumline.engine.ports import claim_port
 from drumline.errors import EngineError, InputError
 from drumline.run.id import parse_target
 from drumline.run.tensorboard import pythons

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, span, table
+from drumline.default import DEFAULT_ENGINE
+from drumline.engine.abilities import Warming, require
+from drumline.engine.registry import open_engine
+from drumline.engine.warm import WarmPool, WarmProcess
 from drumline.errors import NotFoundError
 from drumline.record import to_dict
-from drumline.store.home import home_of
+from drumline.supervise.site import site_of
 from drumline.words import count, size
-
-if TYPE_CHECKING:
-    from drumline.engine.local.warm.known import Known
 
 
 @click.group(invoke_without_command=True)
@@ -30,9 +30,7 @@ def command(ctx: click.Context, form: str) -> None:
     """
     if ctx.invoked_subcommand:
         return
-    from drumline.engine.local.warm.known import known_warm_processes  # noqa: PLC0415
-
-    found = list(known_warm_processes(home_of(os.environ)))
+    found = _pool().processes()
     if form == "json":
         print_json([to_dict(each) for each in found])
         return
@@ -54,7 +52,12 @@ def command(ctx: click.Context, form: str) -> None:
     print_lines(table(("KEY", "IMPORTED", "ENVIRONMENT", "MEMORY", "AGE", "REPLICAS", "NOW"), rows))
 
 
-def _state(known: Known) -> str:
+def _pool() -> WarmPool:
+    engine = open_engine(DEFAULT_ENGINE, site_of(Path.cwd()))
+    return require(engine, Warming, "forking from warm processes", DEFAULT_ENGINE).warm_pool()
+
+
+def _state(known: WarmProcess) -> str:
     """Return what a warm process does, or why nothing is forked from it."""
     if not known.ready:
         return "is being made ready"
@@ -69,13 +72,11 @@ def stop(keys: tuple[str, ...]) -> None:
 
     The replicas that were forked from them go on.
     """
-    from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes  # noqa: PLC0415
-
-    home = home_of(os.environ)
-    full = {each.key for each in known_warm_processes(home)} if keys else set()
+    pool = _pool()
+    full = {each.key for each in pool.processes()} if keys else set()
     for key in keys:
         if not any(each.startswith(key) for each in full):
             raise NotFoundError(f"there is no warm process {key}", hint="`drumline warm` shows which there are")
     chosen = [each for each in full if each.startswith(keys)]
-    ended = stop_warm_processes(home, *chosen)
+    ended = pool.stop(chosen)
     print_line(f"ended {ended} warm process{'' if ended == 1 else 'es'}")

@@ -17,6 +17,7 @@ from drumline.plan.types import Plan, ReplicaId
 if TYPE_CHECKING:
     from drumline.engine.health import Health, Patient
     from drumline.engine.output import Output, Written
+    from drumline.engine.warm import WarmPool
     from drumline.run.drill import Harm
     from drumline.run.quiet import Pulse
     from drumline.run.rendezvous import Sockets
@@ -160,6 +161,15 @@ class Diagnosable(Protocol):
 
     def examine(self, patient: Patient) -> Iterable[Health]:
         """Yield what was found, one line for each thing that matters there."""
+        ...
+
+
+@runtime_checkable
+class Warming(Protocol):
+    """Can fork replicas from processes that have imported the framework already."""
+
+    def warm_pool(self) -> WarmPool:
+        """Return access to these processes."""
         ...
 
 

@@ -9,7 +9,7 @@ from drumline.engine.protocol import Engine, Site
 from drumline.errors import EngineError
 from drumline.plan.engines import ENGINES, ON_CLUSTERS
 
-_MODULES = {
+BUILT_IN = {
     "local": "drumline.engine.local",
     "fake": "drumline.engine.fake",
     "ssh": "drumline.engine.ssh",
@@ -19,7 +19,7 @@ _MODULES = {
 
 def get_ready() -> None:
     """Import what most runs need."""
-    import_module(_MODULES["local"]).get_ready()
+    import_module(BUILT_IN["local"]).get_ready()
 
 
 def open_engine(name: str, site: Site) -> Engine:
@@ -28,9 +28,9 @@ def open_engine(name: str, site: Site) -> Engine:
 
 
 def _package(name: str) -> str:
-    if name not in _MODULES:
+    if name not in BUILT_IN:
         raise EngineError(
             f"this version of drumline cannot run on `{name}`",
             hint=f"it can run on: {', '.join(ENGINES)}",
         )
-    return _MODULES[name]
+    return BUILT_IN[name]

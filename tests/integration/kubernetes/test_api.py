@@ -12,7 +12,7 @@ import pytest
 
 from drumline.engine.kubernetes.api import Api, Change, open_api
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
-from drumline.engine.local.claim import claim_port
+from drumline.engine.ports import claim_port
 from drumline.errors import EngineError
 from integration.kubernetes.server import (
     Answer,

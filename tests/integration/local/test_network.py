@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.claim import PortClaim, claim_port
+from drumline.engine.ports import PortClaim, claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from integration.local.peers import PRIVATE, end, peers

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from drumline.engine.local.claim import claim_port
+from drumline.engine.ports import claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from integration.local.runs import PATIENCE_SECONDS, House, Run, lives, wait_until

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from drumline.engine.local.claim import claim_port
+from drumline.engine.ports import claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from integration.local.runs import House, Run, wait_until

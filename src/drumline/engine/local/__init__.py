@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from drumline.engine.local.python import LinePython
     from drumline.engine.local.warm.client import WarmProcesses
     from drumline.engine.output import Output, Written
+    from drumline.engine.warm import WarmPool
     from drumline.run.quiet import Pulse
     from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage
@@ -278,6 +279,12 @@ class LocalEngine:
         from drumline.engine.local.output import open_output  # noqa: PLC0415 - few commands need it
 
         return open_output(written)
+
+    def warm_pool(self) -> WarmPool:
+        """Return access to the warm processes of this home."""
+        from drumline.engine.local.warm.known import LocalWarmPool  # noqa: PLC0415 - one command needs it
+
+        return LocalWarmPool(self._site.home)
 
     def traces(self) -> Iterator[Path]:
         """The folders of everybody who is alive."""

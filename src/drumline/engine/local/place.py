@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from drumline.engine.local.claim import PortClaim, claim_port
+from drumline.engine.ports import PortClaim, claim_port
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import COMPUTING, Place, Placement, Plan, Replica, ReplicaId

@@ -36,6 +36,7 @@ PARTS = (
     "engine/__init__.py",
     "engine/extra.py",
     "engine/interpreter.py",
+    "engine/ports.py",
     "engine/protocol.py",
     "engine/strings.py",
     "engine/local",

@@ -8,14 +8,14 @@ import select
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from drumline.engine.local.proc import proportional_bytes
 from drumline.engine.local.warm.client import serves, warm_folder
-from drumline.record import Record
+from drumline.engine.warm import WarmProcess
 from drumline.runtime.unix import connect, peer_of, send_request
 
 _PATIENCE_SECONDS = 5.0
@@ -23,24 +23,22 @@ _PAUSE_SECONDS = 0.005
 _PREPARING_SECONDS = 0.2  # one that imports hears nothing; one of an older drumline does not say that it is ready
 
 
-class Known(Record):
-    """A warm process: its interpreter, what it has imported, since when, and for how many it did so."""
+class LocalWarmPool:
+    """The warm processes of a home."""
 
-    key: str
-    pid: int
-    framework: str
-    modules: tuple[str, ...]  # besides the framework
-    python: str
-    began: float  # seconds since 1970
-    replicas: int  # that were forked from it
-    runs: int  # that use it now
-    keep_seconds: float
-    unfit: str  # why nobody is forked from it
-    memory_bytes: int | None
-    ready: bool = True  # it has imported all
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def processes(self) -> Sequence[WarmProcess]:
+        """Return all, those too that are being made ready."""
+        return tuple(known_warm_processes(self._home))
+
+    def stop(self, keys: Sequence[str]) -> int:
+        """End these, or all, and return how many there were; no replica ends with them."""
+        return stop_warm_processes(self._home, *keys)
 
 
-def known_warm_processes(home: Path) -> Iterator[Known]:
+def known_warm_processes(home: Path) -> Iterator[WarmProcess]:
     """Yield the warm processes of a home, those too that are being made ready."""
     for folder in _folders(home):
         with _reach(folder) as connection:
@@ -48,7 +46,7 @@ def known_warm_processes(home: Path) -> Iterator[Known]:
             if connection and not said and (preparing := _read_preparing(folder, peer_of(connection).pid)):
                 yield preparing
             if said:
-                yield Known(
+                yield WarmProcess(
                     folder.name,
                     said["pid"],
                     said["framework"],
@@ -104,7 +102,7 @@ def _ask(connection: socket.socket, what: str, folder: Path) -> dict[str, Any] |
     return None
 
 
-def _read_preparing(folder: Path, pid: int) -> Known | None:
+def _read_preparing(folder: Path, pid: int) -> WarmProcess | None:
     """Return what the command line of a warm process says that imports; None if it is not there yet."""
     words = _words(pid)
     if str(folder) not in words:
@@ -113,7 +111,7 @@ def _read_preparing(folder: Path, pid: int) -> Known | None:
     began, memory = time.time(), proportional_bytes(pid)
     with suppress(OSError):
         began = Path(f"/proc/{pid}").stat().st_mtime
-    return Known(folder.name, pid, framework, tuple(modules), words[0], began, 0, 0, 0.0, "", memory, ready=False)
+    return WarmProcess(folder.name, pid, framework, tuple(modules), words[0], began, 0, 0, 0.0, "", memory, ready=False)
 
 
 def _words(pid: int) -> list[str]:

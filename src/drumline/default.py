@@ -1,0 +1,3 @@
+"""The engine of a spec that names none."""
+
+DEFAULT_ENGINE = "local"
