@@ -1,47 +1,68 @@
-"""A loop without a world: nothing is waited for, and the next time that anybody asked for is now."""
+"""The supervisor's loop for tests: turned by hand, in real time or in a time of its own."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
-from collections.abc import Callable
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from drumline.supervise.loop import BootClockLoop
+
+T = TypeVar("T")
+_BEAT_SECONDS = 0.001
 
 
-class Clockwork:
-    """Times in their order, as fast as they can be called; descriptors it has none."""
+class TurnedLoop(BootClockLoop):
+    """The real loop, which runs only while a test turns it."""
+
+    def turn(self) -> None:
+        """Let everything happen that is due."""
+        self.run_until_complete(asyncio.sleep(_BEAT_SECONDS))
+
+    def turn_once(self) -> None:
+        """Call once what is due now."""
+        self.call_soon(self.stop)
+        self.run_forever()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run this to its end; return its result."""
+        return self.run_until_complete(work)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Clockwork(TurnedLoop):
+    """A loop of its own time, which passes only when everything waits, and then at once: no machine is too slow."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self._now = now
-        self._times: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = itertools.count()
+        selector = selectors.DefaultSelector()
+        super().__init__(selector)
+        look = selector.select
 
-    def on_readable(self, descriptor: int, call: Callable[[], object]) -> None:
-        """Nobody who plays has descriptors."""
-        raise AssertionError(f"descriptor {descriptor}")
+        def leap(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            assert timeout is not None or len(selector.get_map()) > 1, "nothing more happens"
+            found = look(timeout if timeout is None else 0)
+            self._now += 0 if found else max(0.0, timeout or 0)
+            return found
 
-    def forget(self, descriptor: int) -> None:
-        """Nobody who plays has descriptors."""
-        raise AssertionError(f"descriptor {descriptor}")
+        selector.select = leap  # type: ignore[method-assign]
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call this once, after so long."""
-        heapq.heappush(self._times, (self._now + seconds, next(self._order), call))
-
-    def now(self) -> float:
-        """The time of whatever was called last."""
+    def time(self) -> float:
+        """Return the time of what was called last."""
         return self._now
 
-    def turn(self) -> bool:
-        """Let the next time come; False if nobody asked for one."""
-        if not self._times:
-            return False
-        self._now, _, call = heapq.heappop(self._times)
-        call()
-        return True
+    @property
+    def timers(self) -> int:
+        """How many calls wait for their time."""
+        return sum(not each.cancelled() for each in self._scheduled)  # type: ignore[attr-defined]
 
     def pass_time(self, seconds: float) -> None:
-        """Let so much time pass, and everything that is due happen."""
+        """Let so much time pass, and everything happen that is due by then."""
         until = self._now + seconds
-        while self._times and self._times[0][0] <= until:
-            self.turn()
+        self.run_until_complete(asyncio.sleep(seconds))
         self._now = until
+        for _ in range(10):
+            self.run_until_complete(asyncio.sleep(0))

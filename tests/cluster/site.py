@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from clockwork import TurnedLoop
 from cluster.conftest import Kubectl
 from contract.sites import PATIENCE_SECONDS, Deed, Rendered, player, wait_until
 from drumline.engine import protocol
@@ -17,7 +19,6 @@ from drumline.engine.kubernetes import KubernetesEngine, names
 from drumline.plan.cluster import Cluster, Image, Volume
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
-from drumline.supervise.loop import EventLoop
 
 IMAGE = "python:local"
 PORT = 8080
@@ -82,7 +83,7 @@ class _Engine(KubernetesEngine):
     """The engine as it is; a process that a signal ended and one that exits with 128 and its number look the same
     to a cluster, so here, where it is known, the signal is told."""
 
-    def watch(self, run_dir: Path, loop: protocol.Loop, tell: protocol.Tell) -> None:
+    def watch(self, run_dir: Path, loop: asyncio.AbstractEventLoop, tell: protocol.Tell) -> None:
         def spell(event: Event) -> None:
             if isinstance(event, ReplicaExited) and (code := event.exit.code) and code > 128:
                 event = event.replace(exit=Exit(signal=code - 128))
@@ -117,8 +118,8 @@ class KubernetesSite:
         self._engines.append(_Engine(self._site))
         return self._engines[-1]
 
-    def make_loop(self) -> EventLoop:
-        return EventLoop()
+    def make_loop(self) -> TurnedLoop:
+        return TurnedLoop()
 
     def of(self, plan: Plan) -> Plan:
         volume = Volume(size_bytes=1 << 24, storage_class="shared", access="ReadWriteMany")

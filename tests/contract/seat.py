@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from clockwork import TurnedLoop
 from contract.sites import PATIENCE_SECONDS, Deed, Site
 from drumline.plan.bind import bind
 from drumline.plan.codec import plan_to_json
@@ -21,7 +22,6 @@ from drumline.runtime.keeper import boot_id
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Journal, read_journal
 from drumline.store.launch import write_launch
-from drumline.supervise.loop import EventLoop
 from drumline.supervise.marks import Marker
 from drumline.supervise.supervisor import Supervisor
 from lines import line
@@ -62,7 +62,7 @@ def worker(index: int) -> ReplicaId:
     return ReplicaId("worker", index)
 
 
-def turn_until(loop: EventLoop, look: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
+def turn_until(loop: TurnedLoop, look: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
     """Let a loop turn until something is so, which it may not itself be woken by."""
     deadline = time.monotonic() + PATIENCE_SECONDS
 
@@ -183,7 +183,7 @@ class Office:
         """The supervisor is gone, in the midst of whatever it did; another one takes the run up."""
         self.loop = self._site.make_loop()
         self.engine = self._site.make_engine()
-        self._journal = Journal(self.folder.journal_file, boot=boot_id(), wall=time.time, since_boot=self.loop.now)
+        self._journal = Journal(self.folder.journal_file, boot=boot_id(), wall=time.time, since_boot=self.loop.time)
         history = list(read_journal(self.folder.journal_file))
         self.supervisor = Supervisor(self.plan, self.engine, self._journal, history, self.loop)
         self.engine.watch(self.folder.path, self.loop, self.supervisor.take)

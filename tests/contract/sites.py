@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from clockwork import TurnedLoop
 from drumline.engine import protocol
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
@@ -28,7 +29,6 @@ from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.environment import MARK
 from drumline.runtime.keeper import descendants, signal_process
 from drumline.runtime.lock import is_locked
-from drumline.supervise.loop import EventLoop
 
 NEVER = 9  # a gate that nobody opens
 PATIENCE_SECONDS = 600.0  # a waiting that ends early costs nothing
@@ -65,7 +65,7 @@ class Site(Protocol):
         """A new engine, as every supervisor has one."""
         ...
 
-    def make_loop(self) -> EventLoop:
+    def make_loop(self) -> TurnedLoop:
         """A new loop, as every supervisor has one."""
         ...
 
@@ -134,8 +134,8 @@ class LocalSite:
         self._engines.append(LocalEngine(self._site, os.environ))
         return self._engines[-1]
 
-    def make_loop(self) -> EventLoop:
-        return EventLoop()
+    def make_loop(self) -> TurnedLoop:
+        return TurnedLoop()
 
     def of(self, plan: Plan) -> Plan:
         return plan
@@ -279,7 +279,7 @@ class FakeSite:
     def make_engine(self) -> protocol.Engine:
         return FakeEngine(self._site)
 
-    def make_loop(self) -> EventLoop:
+    def make_loop(self) -> TurnedLoop:
         return _HurriedLoop(lambda: self._passed)
 
     def of(self, plan: Plan) -> Plan:
@@ -326,15 +326,15 @@ class FakeSite:
         return float(3600 * 10**gate)  # all gates before it take less than that together
 
 
-class _HurriedLoop(EventLoop):
+class _HurriedLoop(TurnedLoop):
     """The real loop, by a clock that may be ahead."""
 
     def __init__(self, ahead: Callable[[], float]) -> None:
-        super().__init__()
         self._ahead = ahead
+        super().__init__()
 
-    def now(self) -> float:
-        return super().now() + self._ahead()
+    def time(self) -> float:
+        return super().time() + self._ahead()
 
 
 SITES: dict[str, Callable[[Path], Site]] = {"local": LocalSite, "warm": WarmSite, "fake": FakeSite}

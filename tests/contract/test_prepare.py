@@ -85,7 +85,7 @@ def test_a_run_that_is_killed_while_its_helper_works_ends(site: Site, tmp_path: 
     office = Office(site, tmp_path / "home", helped(site, LASTING._replace(says=("making",))))
     office.supervisor.begin()
     office.until(lambda: "making" in office.log(HELPER))
-    office.supervisor.take(StopRequested(at_seconds=office.loop.now()))
+    office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
     state = office.until_over()
     assert state.phase is Phase.KILLED
     assert state.helpers[HELPER].exit == Exit(signal=15)

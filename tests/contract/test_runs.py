@@ -32,7 +32,7 @@ def return_to(office: Office, *, asked: bool = False) -> None:
     """Another supervisor takes the run up, as `drumline supervise` and `drumline kill` have it."""
     office.replace()
     if asked:
-        office.supervisor.take(StopRequested(at_seconds=office.loop.now()))
+        office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
     office.supervisor.begin()
 
 
@@ -63,7 +63,7 @@ def test_a_run_is_seen_as_it_was(site: Site, tmp_path: Path) -> None:
     said = b"".join(item.data for item in items if isinstance(item, Lines))
     assert said == b"one\ntwo\n"
     assert [item.phase for item in items if isinstance(item, Change) and item.id == "4"][-1] is Phase.FAILED
-    details = run_details(office.folder, Moment(time.time(), office.loop.now(), boot_id()))
+    details = run_details(office.folder, Moment(time.time(), office.loop.time(), boot_id()))
     assert [(row.id, row.exit) for row in details.replicas] == [(worker(0), Exit(code=0)), (worker(1), Exit(code=3))]
     assert all(row.duration_seconds is not None for row in details.replicas)
 
@@ -100,7 +100,7 @@ def test_a_line_that_falls_too_often_has_failed(site: Site, tmp_path: Path) -> N
 def test_a_run_that_is_killed_ends(site: Site, tmp_path: Path) -> None:
     office = open_office(site, tmp_path, workers(site, LASTING, LASTING))
     until_running(office)
-    office.supervisor.take(StopRequested(at_seconds=office.loop.now()))
+    office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
     state = office.until_over()
     assert state.phase is Phase.KILLED
     assert {(each.phase, each.exit) for each in state.replicas.values()} == {(Phase.KILLED, Exit(signal=15))}
@@ -109,16 +109,16 @@ def test_a_run_that_is_killed_ends(site: Site, tmp_path: Path) -> None:
 def test_a_run_that_is_killed_by_force_ends_though_nobody_obeys(site: Site, tmp_path: Path) -> None:
     office = open_office(site, tmp_path, workers(site, DEAF, DEAF))
     office.until(lambda: office.log(worker(0)) == office.log(worker(1)) == "ready\n")
-    office.supervisor.take(StopRequested(at_seconds=office.loop.now()))
+    office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
     office.supervisor.settle()
-    office.supervisor.take(StopRequested(force=True, at_seconds=office.loop.now()))
+    office.supervisor.take(StopRequested(force=True, at_seconds=office.loop.time()))
     state = office.until_over()
     assert {(each.phase, each.exit) for each in state.replicas.values()} == {(Phase.KILLED, Exit(signal=9))}
 
 
 def test_a_run_that_is_killed_before_it_began_starts_nobody(site: Site, tmp_path: Path) -> None:
     office = Office(site, tmp_path / "home", workers(site, LASTING))
-    office.supervisor.take(StopRequested(at_seconds=office.loop.now()))
+    office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
     office.supervisor.begin()
     assert office.until_over().phase is Phase.KILLED
     assert not [event for event in office.events if isinstance(event, ReplicaStarted)]

@@ -70,7 +70,7 @@ def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(
     site.open(1)
     office.until(lambda: (office.state.attempt, office.state.phase) == (1, Phase.RUNNING))
     assert office.state.tensorboard_address == address
-    office.supervisor.take(StopRequested(at_seconds=office.loop.now()))
+    office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
     state = office.until_over()
     assert state.phase is Phase.KILLED
     assert state.tensorboard

@@ -64,12 +64,12 @@ def test_nobody_is_started_twice(site: Site, tmp_path: Path) -> None:
 )
 def test_an_end_is_told_as_it_was(site: Site, tmp_path: Path, deed: Deed, expected: Exit) -> None:
     watcher = watch(site, tmp_path, deed)
-    began = watcher.loop.now()
+    began = watcher.loop.time()
     watcher.start()
     watcher.until_ended()
     (end,) = watcher.ends()
     assert (end.replica, end.attempt, end.incarnation, end.exit) == (worker(0), 0, 0, expected)
-    assert began <= end.at_seconds <= watcher.loop.now()
+    assert began <= end.at_seconds <= watcher.loop.time()
 
 
 def test_who_goes_later_has_the_later_stamp(site: Site, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_who_does_not_obey_is_killed_when_the_grace_is_over_and_not_before(site:
     watcher = watch(site, tmp_path, DEAF)
     watcher.start()
     watcher.until_said("ready")
-    asked_at = watcher.loop.now()
+    asked_at = watcher.loop.time()
     watcher.stop(grace_seconds=0.3)
     watcher.until_ended()
     (end,) = watcher.ends()

@@ -84,7 +84,7 @@ def test_who_was_to_return_and_never_did_ends_unseen(site: Site, tmp_path: Path)
 def step(office: Office) -> None:
     """Let the line have taken its first step."""
     until_running(office)
-    office.supervisor.take(FirstStepTaken(office.state.attempt, CHIEF, 1, office.loop.now()))
+    office.supervisor.take(FirstStepTaken(office.state.attempt, CHIEF, 1, office.loop.time()))
     office.supervisor.settle()
 
 
@@ -111,7 +111,7 @@ def test_a_worker_rejoins_alone_and_is_seen_in_both_lives(site: Site, tmp_path: 
     office.until(lambda: office.log(worker(1), incarnation=1) == "two\n")
     return_to(office)
     office.until(lambda: office.state.phase is Phase.RUNNING)
-    details = run_details(office.folder, Moment(time.time(), office.loop.now(), boot_id()))
+    details = run_details(office.folder, Moment(time.time(), office.loop.time(), boot_id()))
     row = next(row for row in details.replicas if row.id == worker(1))
     assert (row.phase, row.incarnation, row.exit) == (Phase.RUNNING, 1, None)
     site.open(3)

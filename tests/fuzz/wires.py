@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from clockwork import TurnedLoop
 from drumline.engine.kubernetes.pods import main_container, read_pod, started_at
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.waits import read_event
@@ -22,7 +23,6 @@ from drumline.engine.untrusted import load_json
 from drumline.errors import DrumlineError
 from drumline.runtime.unix import receive_request
 from drumline.supervise.control import ControlServer, parse_request
-from drumline.supervise.loop import EventLoop
 from fuzz.cases import Trial, case
 from fuzz.mutate import TEXTS, damage, strange, twist
 
@@ -65,7 +65,7 @@ def few_descriptors(most: int) -> Iterator[None]:
 @case
 def control(trial: Trial) -> None:
     """A supervisor's socket hears whoever speaks, whatever others say or leave unsaid."""
-    chance, path, loop, heard = trial.chance, trial.folder / "control", EventLoop(), list[object]()
+    chance, path, loop, heard = trial.chance, trial.folder / "control", TurnedLoop(), list[object]()
     server = ControlServer(path, loop, heard.append)
     clients: list[socket.socket] = []
     try:
@@ -95,7 +95,6 @@ def control(trial: Trial) -> None:
             asker.sendall(b'{"do": "stop", "force": true}\n')
             before = len(heard)
             while len(heard) == before:
-                loop.call_later(0.001, lambda: None)
                 loop.turn()
             assert asker.recv(100) == b'{"ok": true}\n'
     finally:
@@ -105,10 +104,9 @@ def control(trial: Trial) -> None:
             client.close()
 
 
-def turn(loop: EventLoop) -> None:
+def turn(loop: TurnedLoop) -> None:
     """Let everything be heard that was said."""
     for _ in range(5):
-        loop.call_later(0.0, lambda: None)
         loop.turn()
 
 

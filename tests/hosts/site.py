@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shlex
 from pathlib import Path
 
+from clockwork import TurnedLoop
 from contract.sites import PATIENCE_SECONDS, Deed, LocalSite, Rendered, read_json, wait_until
 from drumline.engine import protocol
 from drumline.engine.local.trace import read_trace
@@ -15,14 +17,13 @@ from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.lock import is_locked
-from drumline.supervise.loop import EventLoop
 from hosts.world import HOME, SHARED, World
 
 
 class _PatientEngine(SshEngine):
     """One that waits for hosts which are only slow: it is of what they answer that the contract speaks."""
 
-    def watch(self, run_dir: Path, loop: protocol.Loop, tell: protocol.Tell) -> None:
+    def watch(self, run_dir: Path, loop: asyncio.AbstractEventLoop, tell: protocol.Tell) -> None:
         super().watch(run_dir, loop, tell)
         self._run.survey.patience_seconds = self._run.places.patience_seconds = PATIENCE_SECONDS
 
@@ -47,8 +48,8 @@ class SshSite:
         self._engines.append(_PatientEngine(self._site))
         return self._engines[-1]
 
-    def make_loop(self) -> EventLoop:
-        return EventLoop()
+    def make_loop(self) -> TurnedLoop:
+        return TurnedLoop()
 
     def of(self, plan: Plan) -> Plan:
         # What is prepared is for all runs of a project, and a helper has as many logs as there are hosts.

@@ -15,9 +15,11 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from drumline.engine.protocol import Loop
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 
 T = TypeVar("T")
 Errand = Coroutine[Any, Any, None]
@@ -27,14 +29,14 @@ _LEAVING_SECONDS = 5.0
 class Courier:
     """Owns the thread, its asyncio loop, and the pipe by which it wakes the supervisor's."""
 
-    def __init__(self, loop: Loop, close: Callable[[], Errand], *, name: str) -> None:
+    def __init__(self, loop: AbstractEventLoop, close: Callable[[], Errand], *, name: str) -> None:
         self._loop = loop
         self._close = close
         self._news: deque[Callable[[], object]] = deque()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
-        loop.on_readable(self._woken, self._deal)
+        loop.add_reader(self._woken, self._deal)
         self._there = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._there.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -100,7 +102,7 @@ class Courier:
         self._thread.join(_LEAVING_SECONDS)
         if not self._thread.is_alive():
             self._there.close()
-        self._loop.forget(self._woken)
+        self._loop.remove_reader(self._woken)
         os.close(self._woken)
         os.close(self._wake)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.record import Record
 from drumline.run.event import Event
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Capacity(Record):
@@ -59,26 +62,6 @@ class Capabilities(Record):
     launching_python: bool = False  # `python` means what it means where the run is launched
 
 
-class Loop(Protocol):
-    """What a supervisor's loop does for an engine."""
-
-    def on_readable(self, descriptor: int, call: Callable[[], object]) -> None:
-        """Call this whenever the descriptor can be read."""
-        ...
-
-    def forget(self, descriptor: int) -> None:
-        """Look at this descriptor no more."""
-        ...
-
-    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call this once, after so long."""
-        ...
-
-    def now(self) -> float:
-        """Seconds of a clock that never goes back and is the same for every loop of this machine."""
-        ...
-
-
 Tell = Callable[[Event], None]
 
 
@@ -107,7 +90,7 @@ class Engine(Protocol):
         """Say what this engine would refuse to start."""
         ...
 
-    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on; comes before `start` and `stop`.
 
         Each start and each end is told once. Of lives that an earlier engine began, those that `start` and `stop`

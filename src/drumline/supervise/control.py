@@ -11,11 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from drumline.engine.protocol import Loop
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import is_trusted, listen
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 SAMPLED = b'{"sampled": true}\n'
 LOOKED = b'{"looked": true}\n'
@@ -36,7 +38,7 @@ class LookAtStacks:
 class ControlServer:
     """Takes requests; owns the socket and every open connection."""
 
-    def __init__(self, path: Path, loop: Loop, accept: Callable[[StopRequested], None]) -> None:
+    def __init__(self, path: Path, loop: AbstractEventLoop, accept: Callable[[StopRequested], None]) -> None:
         self._path = path
         self._loop = loop
         self._accept = accept
@@ -52,9 +54,9 @@ class ControlServer:
         """Stop taking requests; the closing of the connections is the last answer."""
         self._path.unlink(missing_ok=True)
         if self._is_listening:
-            self._loop.forget(self._socket.fileno())
+            self._loop.remove_reader(self._socket.fileno())
         for connection in self._connections:
-            self._loop.forget(connection.fileno())
+            self._loop.remove_reader(connection.fileno())
             connection.close()
         self._socket.close()
 
@@ -72,7 +74,7 @@ class ControlServer:
     def _listen(self) -> None:
         if self._socket.fileno() >= 0:  # not closed since
             self._is_listening = True
-            self._loop.on_readable(self._socket.fileno(), self._connect)
+            self._loop.add_reader(self._socket.fileno(), self._connect)
 
     def _connect(self) -> None:
         try:
@@ -87,14 +89,14 @@ class ControlServer:
             return
         connection.setblocking(False)
         self._connections[connection] = b""
-        self._loop.on_readable(connection.fileno(), lambda: self._read(connection))
+        self._loop.add_reader(connection.fileno(), lambda: self._read(connection))
         if len(self._connections) >= _MOST_CONNECTIONS:
             self._rest()
 
     def _rest(self) -> None:
         """Take nobody for a while; until then others may have left."""
         self._is_listening = False
-        self._loop.forget(self._socket.fileno())
+        self._loop.remove_reader(self._socket.fileno())
         self._loop.call_later(_REST_SECONDS, self._listen)
 
     def _read(self, connection: socket.socket) -> None:
@@ -104,14 +106,14 @@ class ControlServer:
             data = b""
         request = self._connections[connection] + data
         if not data or len(request) > _LONGEST_REQUEST:
-            self._loop.forget(connection.fileno())
+            self._loop.remove_reader(connection.fileno())
             del self._connections[connection]
             self._watchers.discard(connection)
             connection.close()
             return
         *lines, self._connections[connection] = request.split(b"\n")
         for line in lines:
-            asked = parse_request(line, self._loop.now())
+            asked = parse_request(line, self._loop.time())
             with suppress(OSError):
                 connection.send(b'{"ok": false}\n' if asked is None else b'{"ok": true}\n')
             if isinstance(asked, Watch):

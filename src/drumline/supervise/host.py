@@ -5,9 +5,9 @@ It is carried there and started by `drumline.engine.ssh`, and knows nothing but 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import select
 import signal
 import sys
 from contextlib import suppress
@@ -15,23 +15,21 @@ from typing import Any, NoReturn
 
 from drumline.engine.ssh.host import Hand
 from drumline.engine.ssh.wire import MAGIC, Frame, Frames
-from drumline.supervise.loop import EventLoop
+from drumline.supervise.loop import BootClockLoop
 
 _PIECE_BYTES = 1 << 16
+_LOOK_SECONDS = 0.5
 _BUSY_BYTES = 1 << 20  # logs wait while so much is still to be said
 
 
 class _Mouth:
     """Says what is to be said, as fast as it is heard; nobody waits for that."""
 
-    def __init__(self, loop: EventLoop, descriptor: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
         self._loop = loop
         self._descriptor = descriptor
         self._unsaid = bytearray()
-        self._ready = select.epoll()  # readable itself when there is room to write, which is all that a loop can see
-        self._ready.register(descriptor, select.EPOLLOUT)
         os.set_blocking(descriptor, False)
-        self._is_waiting = False
 
     def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         self._unsaid += Frame(message, data).encode()
@@ -45,15 +43,11 @@ class _Mouth:
             while self._unsaid:
                 del self._unsaid[: os.write(self._descriptor, self._unsaid[:_PIECE_BYTES])]
         except BlockingIOError:
-            pass
+            self._loop.add_writer(self._descriptor, self._go_on)
         except OSError:
             _leave()
-        if bool(self._unsaid) != self._is_waiting:
-            self._is_waiting = not self._is_waiting
-            if self._is_waiting:
-                self._loop.on_readable(self._ready.fileno(), self._go_on)
-            else:
-                self._loop.forget(self._ready.fileno())
+        else:
+            self._loop.remove_writer(self._descriptor)
 
 
 def main() -> NoReturn:
@@ -64,7 +58,14 @@ def main() -> NoReturn:
         os.dup2(null, descriptor)
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    loop = EventLoop()
+    with asyncio.Runner(loop_factory=BootClockLoop) as runner:
+        runner.run(_obey(inward, outward))
+    _leave()
+
+
+async def _obey(inward: int, outward: int) -> None:
+    """Do what is asked on one descriptor and answer on the other, until the other end has been silent for too long."""
+    loop = asyncio.get_running_loop()
     os.write(outward, MAGIC + json.dumps({"ready": True}).encode() + b"\n")
     mouth = _Mouth(loop, outward)
     hand = Hand(loop, mouth.say, mouth.is_busy)
@@ -78,9 +79,9 @@ def main() -> NoReturn:
                 return
         _leave()
 
-    loop.on_readable(inward, hear)
+    loop.add_reader(inward, hear)
     while not hand.is_forsaken:
-        loop.turn()
+        await asyncio.sleep(_LOOK_SECONDS)
     _leave()
 
 

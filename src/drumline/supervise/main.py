@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -12,6 +13,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from drumline.engine.protocol import Site
 from drumline.engine.registry import get_ready, open_engine
 from drumline.run.event import ResumeRequested, StopRequested
 from drumline.run.resume import may_resume
@@ -23,7 +25,7 @@ from drumline.store.home import check_run
 from drumline.store.journal import Journal, read_journal
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
-from drumline.supervise.loop import EventLoop
+from drumline.supervise.loop import BootClockLoop
 from drumline.supervise.rounds import Rounds
 from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor
@@ -61,7 +63,17 @@ def supervise(
     if lock is None:
         acknowledge("busy")
         return
-    loop = EventLoop()
+    with asyncio.Runner(loop_factory=BootClockLoop) as runner:
+        runner.run(_supervise(folder, site, acknowledge, asked))
+
+
+async def _supervise(
+    folder: RunFolder,
+    site: Site,
+    acknowledge: Callable[[str], object],
+    asked: StopRequested | ResumeRequested | None,
+) -> None:
+    loop = asyncio.get_running_loop()
     plan = folder.plan()
     engine = open_engine(plan.engine, site)
     journal = Journal(
@@ -74,11 +86,11 @@ def supervise(
     )
     supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file), loop, folder.path)
     if isinstance(asked, ResumeRequested) and not may_resume(supervisor.state):
-        acknowledge("refused")  # somebody else did, or it has finished since
+        acknowledge("refused")  # it was resumed meanwhile, or it has finished since
         return
     control = ControlServer(folder.socket_file, loop, supervisor.take)
     rounds = Rounds(folder, engine, supervisor, control, loop)
-    _heed_signals(loop, supervisor)
+    _handle_signals(loop, supervisor)
     engine.watch(folder.path, loop, supervisor.take)
     supervisor.begin(asked)
     acknowledge("ok")
@@ -89,12 +101,10 @@ def supervise(
         if supervisor.is_new:
             _aside(partial(_note_revision, folder, site.directory))
 
-    loop.call_later(LISTENING_SECONDS, partial(import_module, "drumline.supervise.hear"))
+    loop.call_later(LISTENING_SECONDS, import_module, "drumline.supervise.hear")
     loop.call_later(SETTLED_SECONDS, settle_down)
     rounds.make()
-    while supervisor.ending is None:
-        loop.turn()
-        supervisor.settle()
+    await supervisor.run()
     engine.release(forced=supervisor.state.forced)  # first: another run may wait for it
     rounds.finish()
     supervisor.leave()
@@ -144,12 +154,8 @@ def _record(folder: RunFolder) -> None:
     record_run(folder)
 
 
-def _heed_signals(loop: EventLoop, supervisor: Supervisor) -> None:
-    """TERM ends the run in order, for whoever wants the machine; a terminal that goes away ends nothing."""
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGTERM, lambda *_: supervisor.take(StopRequested(at_seconds=now(), preempted=True)))
+def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
+    """Have TERM end the run in order; a terminal that goes away ends nothing."""
+    loop.add_signal_handler(signal.SIGTERM, lambda: supervisor.take(StopRequested(at_seconds=now(), preempted=True)))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    loop.on_readable(woken, lambda: os.read(woken, 4096))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Engine, Loop
+from drumline.engine.protocol import Engine
 from drumline.plan.types import ReplicaId
 from drumline.run.action import TakeStacks
 from drumline.run.event import Event
@@ -16,6 +16,8 @@ from drumline.supervise.marks import Marker
 from drumline.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from drumline.supervise.hang import HangWatch
     from drumline.supervise.progress import ProgressWatch
     from drumline.supervise.sample import Sampler
@@ -28,7 +30,7 @@ class Rounds:
     """Marks logs, measures replicas and notices their steps; until it is `settled` only what cannot wait."""
 
     def __init__(
-        self, folder: RunFolder, engine: Engine, supervisor: Supervisor, control: ControlServer, loop: Loop
+        self, folder: RunFolder, engine: Engine, supervisor: Supervisor, control: ControlServer, loop: AbstractEventLoop
     ) -> None:
         self.settled = False
         self._folder = folder
@@ -89,7 +91,7 @@ class Rounds:
 
             path, supervisor = self._folder.path, self._supervisor
             self._hangs = HangWatch(
-                path, supervisor.plan, self._engine, supervisor.take, supervisor.addresses, self._loop.now
+                path, supervisor.plan, self._engine, supervisor.take, supervisor.addresses, self._loop.time
             )
         return self._hangs
 
@@ -104,7 +106,7 @@ class Rounds:
                 self._engine,
                 supervisor.take,
                 lambda: supervisor.output_dir,
-                self._loop.now,
+                self._loop.time,
             )
         return self._stalls
 
@@ -113,7 +115,7 @@ class Rounds:
             from drumline.supervise.sample import Sampler  # noqa: PLC0415 - before there was nobody to measure
 
             path, plan = self._folder.path, self._supervisor.plan
-            self._sampler = Sampler(path, plan, self._engine, tick_seconds=TICK_SECONDS, clock=self._loop.now)
+            self._sampler = Sampler(path, plan, self._engine, tick_seconds=TICK_SECONDS, clock=self._loop.time)
         return self._sampler
 
     def _open_progress(self) -> ProgressWatch:
@@ -122,6 +124,6 @@ class Rounds:
 
             supervisor = self._supervisor
             self._progress = ProgressWatch(
-                self._folder.path, supervisor.plan, lambda: supervisor.output_dir, self._loop.now
+                self._folder.path, supervisor.plan, lambda: supervisor.output_dir, self._loop.time
             )
         return self._progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from drumline.engine.abilities import Preparing, Serving, require
-from drumline.engine.protocol import Engine, Loop, MustWait
+from drumline.engine.protocol import Engine, MustWait
 from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
 from drumline.plan.types import TENSORBOARD, Placement, Plan, ReplicaId
@@ -55,7 +56,7 @@ class Supervisor:
         engine: Engine,
         journal: Journal,
         history: Iterable[Entry],
-        loop: Loop,
+        loop: asyncio.AbstractEventLoop,
         folder: Path | None = None,
     ) -> None:
         self.plan = plan
@@ -67,6 +68,7 @@ class Supervisor:
         self._journal = journal
         self._loop = loop
         self._news: deque[Event] = deque()
+        self._woken = asyncio.Event()  # there are news
         self._addresses: dict[int, tuple[str, ...]] = {}
         self.output_dir = ""  # of the attempt that was placed last
         self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()  # before ends are judged
@@ -76,7 +78,7 @@ class Supervisor:
         for record in history:
             self._note(record.event)
             self.state, _ = step(plan, self.state, record.event)
-        self._began = loop.now() - _seconds_lived(_last_life(history), journal.boot, loop.now())
+        self._began = loop.time() - _seconds_lived(_last_life(history), journal.boot, loop.time())
         self.is_new = not self._addresses and self.state == RunState()
         self.has_returned = not self.is_new  # to lives that it has not begun
 
@@ -94,11 +96,19 @@ class Supervisor:
     def take(self, event: Event) -> None:
         """Accept an event; it is dealt with at the next `settle`."""
         self._news.append(event)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Deal with events as they come, until the run is over."""
+        while self.ending is None:
+            await self._woken.wait()
+            self._woken.clear()
+            self.settle()
 
     def settle(self) -> None:
         """Write down and act upon everything that has happened, and upon what follows from that."""
         while self._news:
-            events = [self._news.popleft() for _ in range(len(self._news))]  # a signal may add to them at any moment
+            events, self._news = [*self._news], deque()
             if exited := [event.replica for event in events if isinstance(event, ReplicaExited)]:
                 events = [*self.last_look(exited), *map(self._hear, events)]
             state, orders = self.state, list[Action]()
@@ -150,7 +160,7 @@ class Supervisor:
         elif isinstance(event, AttemptDelayed):
             self._addresses.pop(event.attempt, None)
         elif isinstance(event, ResumeRequested):
-            self._began = self._loop.now()
+            self._began = self._loop.time()
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -170,7 +180,7 @@ class Supervisor:
             case Serve():
                 self._serve(action.incarnation)
             case SetTimer():
-                passed = self._loop.now() - self._began if action.timer == "run" else 0.0
+                passed = self._loop.time() - self._began if action.timer == "run" else 0.0
                 fired = TimerFired(action.timer, action.attempt)
                 self._loop.call_later(max(0.0, action.seconds - passed), partial(self.take, fired))
             case ChooseDelay():
@@ -195,7 +205,7 @@ class Supervisor:
             serving.serve(self.plan, incarnation=incarnation)
         except (DrumlineError, OSError) as error:
             message = error.strerror if isinstance(error, OSError) else str(error)
-            self.take(ReplicaExited(TENSORBOARD, 0, incarnation, Exit(message=message or ""), self._loop.now()))
+            self.take(ReplicaExited(TENSORBOARD, 0, incarnation, Exit(message=message or ""), self._loop.time()))
 
     def _send_scout(self) -> None:
         from drumline.supervise.scout import Scout  # noqa: PLC0415 - nobody waits for it

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from clockwork import TurnedLoop
 from drumline.engine.courier import Courier
-from drumline.supervise.loop import EventLoop
 
 
 async def nothing() -> None:
@@ -18,7 +18,7 @@ async def nothing() -> None:
 
 
 def test_a_delivery_waits_until_the_one_before_it_was_dealt_with() -> None:
-    loop = EventLoop()
+    loop = TurnedLoop()
     courier = Courier(loop, nothing, name="test")
     dealt: list[int] = []
     begun: list[int] = []
@@ -44,26 +44,9 @@ def test_a_delivery_waits_until_the_one_before_it_was_dealt_with() -> None:
         loop.close()
 
 
-def test_a_delivery_that_fails_is_an_error_here_and_not_there() -> None:
-    loop = EventLoop()
-    courier = Courier(loop, nothing, name="test")
-
-    def fail() -> None:
-        raise ValueError("no")
-
-    try:
-        sent = courier.send(courier.deliver(fail))
-        with pytest.raises(ValueError, match="no"):
-            loop.turn()
-        sent.result(30)
-    finally:
-        courier.close()
-        loop.close()
-
-
 def test_streams_that_are_open_when_it_is_closed_are_closed_once(caplog: pytest.LogCaptureFixture) -> None:
     """A task that is cancelled between two items leaves a generator open, and that one its stream."""
-    loop = EventLoop()
+    loop = TurnedLoop()
     courier = Courier(loop, nothing, name="test")
     closed: list[str] = []
     has_begun = threading.Event()

@@ -255,13 +255,11 @@ def see_through(plan: Plan, folder: Path, kind: type[FakeEngine] = FakeEngine) -
     stage = Clockwork()
     engine = kind(Site(folder, folder / "home", 1))
     path = folder / "events.jsonl"
-    journal = Journal(path, boot="b", wall=time.time, since_boot=stage.now)
+    journal = Journal(path, boot="b", wall=time.time, since_boot=stage.time)
     supervisor = Supervisor(plan, engine, journal, read_journal(path), stage)
     engine.watch(folder, stage, supervisor.take)
     supervisor.begin()
-    while supervisor.ending is None:
-        assert stage.turn(), "nothing more happens, and the run goes on"
-        supervisor.settle()
+    stage.wait(supervisor.run())
     journal.close()
     return supervisor
 
@@ -302,7 +300,7 @@ def test_tensorboard_is_played_beside_a_line_and_taken_up(tmp_path: Path) -> Non
     again.engine.serve(plan)
     assert again.told == told
     again.engine.stop([TENSORBOARD], 0, grace_seconds=10.0)
-    assert again.told[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), stage.clock.now())]
+    assert again.told[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), stage.clock.time())]
 
 
 class BlindEngine(FakeEngine):

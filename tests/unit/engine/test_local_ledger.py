@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from clockwork import TurnedLoop
 from drumline.engine.local.ledger import Ledger
 from drumline.engine.local.turn import Claim
 from drumline.engine.protocol import Capacity
 from drumline.errors import EngineError
-from drumline.supervise.loop import EventLoop
 
 MACHINE = Capacity(4, 1 << 34, tuple("0123"))
 ALL, HALF = Claim(cpus=4000), Claim(cpus=2000)
@@ -24,7 +24,7 @@ class House:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.loop = EventLoop()
+        self.loop = TurnedLoop()
         self.woken: list[str] = []
 
     def ledger(self, run: str, *, boot: str = "b1") -> Ledger:
@@ -36,8 +36,7 @@ class House:
     def turn(self) -> list[str]:
         """Who was woken by what has happened."""
         self.woken.clear()
-        self.loop.call_later(0, lambda: None)
-        self.loop.turn()
+        self.loop.turn_once()
         return self.woken
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from clockwork import Clockwork
 from contract.sites import LocalSite
@@ -26,7 +27,7 @@ from plans import placement_of
 class Deaf(Clockwork):
     """Looks at no descriptor; what is found is found by looking at the disk again."""
 
-    def on_readable(self, descriptor: int, call: object) -> None:
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:  # type: ignore[override]
         """Nothing will be read."""
 
 

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from clockwork import TurnedLoop
 from drumline.engine.local.ledger import Ledger
 from drumline.engine.local.room import Room
 from drumline.engine.local.share import Division
@@ -22,7 +23,6 @@ from drumline.engine.protocol import Capacity, MustWait, Site
 from drumline.plan.types import Plan, Resources
 from drumline.record import field_names, to_dict
 from drumline.run.event import AttemptDelayed, Event, RoomFound
-from drumline.supervise.loop import EventLoop
 from lines import line
 
 MACHINE = Capacity(4, 100, tuple("012"))
@@ -60,7 +60,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.home = Path(mkdtemp(prefix="ledger-"))
-        self.loop = EventLoop()
+        self.loop = TurnedLoop()
         self.numbers = count(1)
         self.runs: dict[int, Run] = {}
 
@@ -151,7 +151,6 @@ class Machine(RuleBasedStateMachine):
         before = None
         while before != (now := [(len(run.told), run.holds) for run in self.runs.values()]):
             before = now
-            self.loop.call_later(0, lambda: None)
             self.loop.turn()
             for run in self.runs.values():
                 self.heed(run)

@@ -55,7 +55,7 @@ class Scene:
         self.engine.start(bind(self.plan, placement))
         self.state = fold(self.plan, [RunAccepted(), AttemptPlaced(0, ()), *self.told])
         addresses = {name: place.address for name, place in placement.items()}
-        self._watch = HangWatch(folder, self.plan, self.engine, self.told.append, lambda _: addresses, self.loop.now)
+        self._watch = HangWatch(folder, self.plan, self.engine, self.told.append, lambda _: addresses, self.loop.time)
         self._marker = Marker()
         self._tick()
 

@@ -41,7 +41,7 @@ class Scene:
 
     def _now(self) -> float:
         self.loop.pass_time(self.look_takes)
-        return self.loop.now()
+        return self.loop.time()
 
     def _running(self, attempt: int) -> RunState:
         started = [ReplicaStarted(replica.id, 0) for replica in self.plan.replicas]
@@ -140,7 +140,7 @@ def test_a_step_that_is_found_late_has_the_time_of_its_mark(tmp_path: Path) -> N
     marks.write_bytes(_earlier(marks.read_bytes(), 30.0))
     scene.loop.pass_time(40)
     (taken,) = scene.look(WORKER)
-    assert scene.loop.now() - 60.0 < taken.at_seconds < scene.loop.now() - 29.0
+    assert scene.loop.time() - 60.0 < taken.at_seconds < scene.loop.time() - 29.0
 
 
 def test_the_oldest_of_several_is_the_first(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     write_report(13, {})
     (taken,) = scene.look()
     assert (taken.replica, taken.step) == (WORKER, 12)
-    assert scene.loop.now() - 40 < taken.at_seconds < scene.loop.now() - 9
+    assert scene.loop.time() - 40 < taken.at_seconds < scene.loop.time() - 9
 
 
 def test_a_file_for_tensorboard_is_a_step_of_whoever_wrote_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from clockwork import TurnedLoop
 from drumline.engine.local.ended import ended_usage
 from drumline.engine.local.life import Life
 from drumline.engine.local.meter import Meter
@@ -20,7 +21,6 @@ from drumline.plan.types import ReplicaId
 from drumline.run.traces import METRICS, trace_dir
 from drumline.run.usage import GpuUsage, Usage
 from drumline.store.metrics import Sample, read_samples
-from drumline.supervise.loop import EventLoop
 from drumline.supervise.sample import UNWATCHED_SECONDS, WATCHED_SECONDS, Sampler
 from plans import plan_of
 
@@ -161,7 +161,7 @@ else:
     print("up", flush=True)
 sys.stdin.read()
 """
-    loop = EventLoop()
+    loop = TurnedLoop()
     meter = Meter(loop)
     with subprocess.Popen(
         [sys.executable, "-c", share], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -184,7 +184,7 @@ sys.stdin.read()
 
 
 def test_who_is_gone_is_not_measured_and_who_has_ended_is_known_by_its_trace() -> None:
-    meter = Meter(EventLoop())
+    meter = Meter(TurnedLoop())
     life = Life(WORKER, 0)
     assert list(meter.measure({life: 2**22 + 1}, watched=True)) == []
     assert ended_usage(life, Trace(keeper=1)) is None  # it never became a process

@@ -21,7 +21,7 @@ class Scene:
         Scout(self.loop, self._asks, self.told.append).look()
 
     def _asks(self) -> str | None:
-        self.looks.append(self.loop.now())
+        self.looks.append(self.loop.time())
         return self.folder
 
 
@@ -41,8 +41,10 @@ def test_it_tells_once_and_looks_no_more(tmp_path: Path) -> None:
     scene.loop.pass_time(5)
     write_scalars(tmp_path / "summaries", "loss", [1.0])
     scene.loop.pass_time(2)
+    looks = len(scene.looks)
+    scene.loop.pass_time(3600)
     assert scene.told == [SummariesFound()]
-    assert not scene.loop.turn()
+    assert len(scene.looks) == looks
 
 
 def test_where_there_is_no_folder_yet_it_waits_for_one(tmp_path: Path) -> None:
@@ -58,5 +60,7 @@ def test_it_leaves_when_nobody_asks_any_more(tmp_path: Path) -> None:
     scene = Scene(str(tmp_path))
     scene.folder = None
     scene.loop.pass_time(5)
+    looks = len(scene.looks)
+    scene.loop.pass_time(3600)
     assert scene.told == []
-    assert not scene.loop.turn()
+    assert len(scene.looks) == looks

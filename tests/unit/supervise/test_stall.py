@@ -53,7 +53,7 @@ class Scene:
         events = [RunAccepted(), AttemptPlaced(0, addresses), *self.told, FirstStepTaken(0, FIRST, 1, 0.0)]
         self.state = fold(self.plan, events)
         output = str(folder / "output")
-        self._watch = StallWatch(folder, self.plan, self.engine, self._tell, lambda: output, self.loop.now)
+        self._watch = StallWatch(folder, self.plan, self.engine, self._tell, lambda: output, self.loop.time)
         self._marker = Marker()
         self.told.clear()
         self._tick()

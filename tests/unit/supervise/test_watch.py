@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from clockwork import TurnedLoop
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import connect
 from drumline.supervise.control import ControlServer, request_stop
-from drumline.supervise.loop import EventLoop
 from drumline.supervise.watch import Watch
 
 
@@ -21,7 +21,7 @@ class Office:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.loop = EventLoop()
+        self.loop = TurnedLoop()
         self.asked: list[StopRequested] = []
         self.control = ControlServer(path, self.loop, self.asked.append)
         self.is_open = True
@@ -126,7 +126,6 @@ def test_more_clients_than_a_supervisor_takes_wait_for_their_turn(offices: list[
 
 def connect_at_once(office: Office) -> socket.socket:
     """A connection, with the supervisor taking those who wait as long as it takes any."""
-    office.loop.call_later(0.0, lambda: None)
     office.loop.turn()
     connection = connect(office.path)
     assert connection

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from drumline.engine.fake.act import Act, acts_of, command_of
 from drumline.engine.fake.stage import Stage
-from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
@@ -25,6 +26,9 @@ from drumline.run.quiet import Pulse
 from drumline.run.rendezvous import Sockets
 from drumline.run.traces import STACKS
 from drumline.run.usage import Usage
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 PORT = 2222
 
@@ -88,7 +92,7 @@ class FakeEngine:
             except ValueError as error:
                 yield f"the act of {launch.replica.id} cannot be read: {error}"
 
-    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
         self._watched = Stage(run_dir, loop, tell)
 
@@ -96,7 +100,7 @@ class FakeEngine:
         """Let the helper begin that would make this data; every environment that one could want is there."""
         if plan.environment and helper == plan.environment.id:
             found = Exit(0, message="nothing has to be built for whoever only plays")
-            self._stage.tell(ReplicaExited(helper, 0, incarnation, found, self._stage.loop.now()))
+            self._stage.tell(ReplicaExited(helper, 0, incarnation, found, self._stage.loop.time()))
             return
         place = self._place(plan, "helper.fake", "0")
         item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
@@ -151,7 +155,7 @@ class FakeEngine:
         for life in self._stage.lives.values():
             if life.told_start and not life.measured:
                 life.measured = life.told_end
-                at = life.end().at_seconds if life.told_end else self._stage.loop.now()
+                at = life.end().at_seconds if life.told_end else self._stage.loop.time()
                 yield Usage(
                     life.replica, life.attempt, life.incarnation, at, life.started, cpu_seconds=0.0, memory_bytes=0
                 )
@@ -159,7 +163,7 @@ class FakeEngine:
     def pulses(self) -> Iterator[Pulse]:
         """Who plays works all the time, unless its act is idle."""
         for life in self._stage.living():
-            worked = 0.0 if life.act.is_idle else self._stage.loop.now() - life.started
+            worked = 0.0 if life.act.is_idle else self._stage.loop.time() - life.started
             yield Pulse(life.replica, life.attempt, life.incarnation, worked)
 
     def sockets(self) -> Iterator[Sockets]:

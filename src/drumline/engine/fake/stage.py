@@ -6,21 +6,25 @@ from collections.abc import Iterable
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.fake.act import Act, act_of
 from drumline.engine.fake.life import End, Life, read_notes
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.keeper import boot_id
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 
 class Stage:
     """Where a run's traces go, whose time it is, and who is told; owns the lives."""
 
-    def __init__(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
         self.run_dir = run_dir
         self.loop = loop
         self.tell = tell
@@ -51,7 +55,7 @@ class Stage:
         if "over" in known:
             life.ended = End(known["at"], from_data(Exit, known["exit"]))
         elif known["boot"] != self._boot:
-            life.began = self.loop.now()  # another boot's times mean nothing
+            life.began = self.loop.time()  # another boot's times mean nothing
             life.ended = End(life.began, Exit(message="the machine was restarted"))
         return life
 
@@ -61,7 +65,7 @@ class Stage:
 
     def _life(self, replica: ReplicaId, attempt: int, incarnation: int, act: Act) -> Life:
         folder = self.run_dir / trace_dir(replica, attempt, incarnation)
-        life = Life(replica, attempt, incarnation, folder, act, self.loop.now())
+        life = Life(replica, attempt, incarnation, folder, act, self.loop.time())
         self.lives[replica, attempt, incarnation] = life
         return life
 
@@ -77,7 +81,7 @@ class Stage:
 
     def _send(self, life: Life, what: str) -> None:
         if not life.told_end:
-            at = self.loop.now()
+            at = self.loop.time()
             setattr(life, what, at)
             life.note({what: at})
             self._play(life)
@@ -91,7 +95,7 @@ class Stage:
         """Do and tell what is due, and ask to be called when more is; once too often does no harm."""
         if life.told_end:
             return
-        now, end = self.loop.now(), life.end()
+        now, end = self.loop.time(), life.end()
         until = min(now, end.at_seconds)
         life.write_log(until)
         if life.started <= until and not life.told_start:

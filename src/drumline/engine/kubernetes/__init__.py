@@ -12,11 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from drumline.engine.extra import needed_by
-from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import BUILD, Launch, Placement, Plan, ReplicaId
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from drumline.engine.health import Health, Patient
     from drumline.engine.kubernetes.code import Code
     from drumline.engine.kubernetes.image.helper import BuildHelper
@@ -81,7 +83,7 @@ class KubernetesEngine:
 
         return objections(self._placed, launches)
 
-    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
         """Tell of everything that happens to this run's pods from now on."""
         from drumline.engine.kubernetes.run import ClusterRun  # noqa: PLC0415 - who only places has no use for it
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.names import Life
@@ -27,9 +27,12 @@ from drumline.engine.kubernetes.pods import (
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.engine.notes import End, note, note_end, read_end
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.traces import trace_dir
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 Pod = dict[str, Any]
 NEVER_STARTED = Exit(message="it was never started")
@@ -79,7 +82,7 @@ class Lives:
     def __init__(
         self,
         run_dir: Path,
-        loop: Loop,
+        loop: AbstractEventLoop,
         tell: Tell,
         *,
         life_of: Callable[[Pod], Life | None],
@@ -163,7 +166,7 @@ class Lives:
         """Tell the end of a life that has no pod, and will have none."""
         kept = self.keep(life)
         if kept.pod is None and kept.end is None:
-            self._begin_end(kept, End(exit_, self._loop.now(), has_started=False), container=None)
+            self._begin_end(kept, End(exit_, self._loop.time(), has_started=False), container=None)
             self._conclude()
 
     def _concerned(self, trouble: Trouble) -> list[Kept]:
@@ -220,7 +223,7 @@ class Lives:
         """When it ended by the loop's clock: as late in its second as it can be, for it was not seen before that."""
         now = time.time()
         at = now if standing.ended_at is None else min(now, standing.ended_at + _SECOND)
-        at = self._loop.now() - (now - at)
+        at = self._loop.time() - (now - at)
         return max(at, self._last_end_at + _APART)
 
     def _tell_start(self, kept: Kept, started_at: float) -> None:

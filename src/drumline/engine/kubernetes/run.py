@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.courier import Courier, Errand
 from drumline.engine.kubernetes import names
@@ -23,7 +24,7 @@ from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent,
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId
 from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
@@ -31,6 +32,9 @@ from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
 from drumline.words import listed, span
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _REMOVE_SECONDS = 600.0
 _LEAST_GRACE_SECONDS = 1.0  # with none at all, a pod is forgotten while it may still run
@@ -40,7 +44,9 @@ _STOPPED_EARLY = Exit(message="it was stopped before it started")
 class ClusterRun:
     """Starts, stops and watches the replicas of one run; owns the thread that talks to the cluster."""
 
-    def __init__(self, plan: Plan, run_dir: Path, pack: Callable[[Plan], Code], loop: Loop, tell: Tell) -> None:
+    def __init__(
+        self, plan: Plan, run_dir: Path, pack: Callable[[Plan], Code], loop: AbstractEventLoop, tell: Tell
+    ) -> None:
         cluster = names.cluster(plan)
         client, where = open_door(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
@@ -60,7 +66,7 @@ class ClusterRun:
             drain=self._drain,
             stray=self._delete,
         )
-        self._tally = Tally(loop.now, time.time, boot_id())
+        self._tally = Tally(loop.time, time.time, boot_id())
         self._attempt = 0  # that was started last
         self._has_begun = False  # as the cluster was told: somebody of this attempt has ended
         self._launched: set[Life] = set()  # by us

@@ -18,7 +18,7 @@ from drumline.engine.local.environment import complete
 from drumline.engine.local.life import Life
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.room import Room
-from drumline.engine.protocol import Capabilities, Loop, Site, Tell
+from drumline.engine.protocol import Capabilities, Site, Tell
 from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
@@ -29,6 +29,8 @@ from drumline.runtime import prepare
 from drumline.runtime.private import make_folder
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from drumline.engine.abilities import Saboteur
     from drumline.engine.health import Health, Patient
     from drumline.engine.local.meter import Meter
@@ -60,7 +62,7 @@ class LocalEngine:
         self._warm: WarmProcesses | None = None
         self._python: LinePython | None = None
         self._meter: Meter | None = None
-        self._loop: Loop
+        self._loop: AbstractEventLoop
         self._tell: Tell
         self._room = Room(site, environ, boot=_boot)
         self._remarks: tuple[str, ...] = ()
@@ -128,7 +130,7 @@ class LocalEngine:
             if refused := objection():
                 yield refused
 
-    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
         """Tell of everything that happens to this run's replicas from now on."""
         self._run_dir = run_dir
         self._loop = loop
@@ -150,7 +152,7 @@ class LocalEngine:
         if plan.environment and python and helper == plan.environment.id:
             if not self._running.has_begun(helper, 0, incarnation) and python.is_there():
                 found = Exit(0, message=f"{python.wanted.folder} was there")
-                self._tell(ReplicaExited(helper, 0, incarnation, found, self._loop.now()))
+                self._tell(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
                 return
             argv = python.wanted.argv
         else:

@@ -15,13 +15,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drumline.engine.local.turn import Claim, Entry, choose_gpus, held_gpus, must_wait, order_of
-from drumline.engine.protocol import Capacity, Loop
+from drumline.engine.protocol import Capacity
 from drumline.errors import EngineError
 from drumline.record import Record, field_names, to_dict
 from drumline.runtime.private import make_folder, open_file, write_file
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _HOLDS, _WAITS = "holds", "waits"
 
@@ -42,7 +45,7 @@ class Ledger:
         self._run = run
         self._own: int | None = None  # our entry's FIFO
         self._watched: list[int] = []
-        self._loop: Loop | None = None
+        self._loop: AbstractEventLoop | None = None
         self.entry: Entry | None = None
         self.taken: frozenset[str] = frozenset()  # GPUs that others had when we last looked
 
@@ -93,11 +96,11 @@ class Ledger:
             os.close(each.watched)
         return {run: each.entry for run, each in living.items()}
 
-    def watch(self, loop: Loop, call: Callable[[], object]) -> None:
+    def watch(self, loop: AbstractEventLoop, call: Callable[[], object]) -> None:
         """Call this when somebody who is in our way has gone or begun; the next `claim` ends it."""
         self._loop = loop
         for descriptor in self._watched:
-            loop.on_readable(descriptor, call)
+            loop.add_reader(descriptor, call)
 
     def release(self) -> None:
         """Give the claim back, or the place in line."""
@@ -118,7 +121,7 @@ class Ledger:
     def _forget(self) -> None:
         for descriptor in self._watched:
             if self._loop:
-                self._loop.forget(descriptor)
+                self._loop.remove_reader(descriptor)
             os.close(descriptor)
         self._watched, self._loop = [], None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpus import Seer, sees_any, share_out
@@ -11,10 +12,12 @@ from drumline.engine.local.life import Life
 from drumline.engine.local.nvml import has_gpus, open_reader
 from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
 from drumline.engine.local.surveyor import Surveyor
-from drumline.engine.protocol import Loop
 from drumline.record import Record
 from drumline.run.usage import GpuUsage, Usage
 from drumline.runtime.keeper import now
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
@@ -38,7 +41,7 @@ class _Sharing(Record):
 class Meter:
     """Measures lives; remembers how each shares its memory, and owns whoever looks at the GPUs."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self._sharing: dict[Life, _Sharing] = {}
         self.gpu_shares: dict[Life, float] = {}  # as they were measured last, where they are known
         self._machine_bytes = find_memory()

@@ -15,7 +15,7 @@ from drumline.engine.local.limit import Limits
 from drumline.engine.local.start import Follow, Start, Starter
 from drumline.engine.local.stray import find_strays
 from drumline.engine.local.trace import Trace, read_trace, starving
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE
@@ -23,6 +23,8 @@ from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from drumline.engine.local.network import Network
     from drumline.engine.local.room import Room
     from drumline.engine.local.warm.client import WarmProcesses
@@ -54,7 +56,7 @@ class Processes:
         *,
         boot: str,
         file_limits: tuple[int, int],
-        loop: Loop,
+        loop: AbstractEventLoop,
         tell: Tell,
         lease: tuple[str, float] | None = None,
     ) -> None:
@@ -173,7 +175,7 @@ class Processes:
         watched = os.pidfd_open(keeper_pid)
         kept.keeper, kept.watched = keeper_pid, watched
         self._kept[kept.life] = kept
-        self._loop.on_readable(watched, lambda: self._keeper_gone(kept))
+        self._loop.add_reader(watched, lambda: self._keeper_gone(kept))
 
     def _adopt(self, life: Life) -> _Kept | None:
         """Take up a life that an earlier supervisor began. None if it is too young yet."""
@@ -231,7 +233,7 @@ class Processes:
 
     def _keeper_gone(self, kept: _Kept) -> None:
         if kept.watched is not None:
-            self._loop.forget(kept.watched)
+            self._loop.remove_reader(kept.watched)
             os.close(kept.watched)
             kept.watched = None
         trace = read_trace(kept.path)

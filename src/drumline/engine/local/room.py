@@ -7,13 +7,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from drumline.engine.local.capacity import find_capacity, find_gpus
-from drumline.engine.protocol import Capacity, Loop, MustWait, Site, Tell
+from drumline.engine.protocol import Capacity, MustWait, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
 from drumline.record import to_dict
 from drumline.run.event import AttemptDelayed, EngineFailed, RoomFound
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from drumline.engine.local.ledger import Ledger
     from drumline.engine.local.share import Division
 
@@ -29,9 +31,9 @@ class Room:
         self._environ = environ
         self._boot = boot
         self._ledger: Ledger | None = None
-        self._watching: tuple[Loop, Tell] | None = None
+        self._watching: tuple[AbstractEventLoop, Tell] | None = None
 
-    def watch(self, loop: Loop, tell: Tell) -> None:
+    def watch(self, loop: AbstractEventLoop, tell: Tell) -> None:
         """Tell from now on when a line that has to wait need not any more; comes before `take`."""
         self._watching = loop, tell
 

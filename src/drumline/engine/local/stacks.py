@@ -16,15 +16,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.local.life import Life
 from drumline.engine.local.proc import PROC, read_stats
 from drumline.engine.local.pulse import find_trees, is_stopped
-from drumline.engine.protocol import Loop
 from drumline.record import Record
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
 from drumline.runtime.private import open_regular, write_file
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _STACKS_SECONDS = 20.0
 _SHELLS = (b"sh", b"dash", b"bash")
@@ -59,7 +62,9 @@ def _is_shell(pid: int) -> bool:
     return False
 
 
-def begin_to_save(targets: Sequence[Target], *, gently: bool, loop: Loop, then: Callable[[], object]) -> None:
+def begin_to_save(
+    targets: Sequence[Target], *, gently: bool, loop: AbstractEventLoop, then: Callable[[], object]
+) -> None:
     """Have a child save these, and call `then` when it is done, its time is over, or no child can be had."""
     try:
         pid = os.fork()
@@ -78,7 +83,7 @@ def begin_to_save(targets: Sequence[Target], *, gently: bool, loop: Loop, then: 
     done = os.pidfd_open(pid)
 
     def conclude() -> None:
-        loop.forget(done)
+        loop.remove_reader(done)
         os.close(done)
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
@@ -86,7 +91,7 @@ def begin_to_save(targets: Sequence[Target], *, gently: bool, loop: Loop, then: 
         then()
 
     ended: list[int] = []
-    loop.on_readable(done, conclude)
+    loop.add_reader(done, conclude)
     loop.call_later(_STACKS_SECONDS + _LONGER_SECONDS, partial(_end, pid, ended))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from drumline.engine.local.life import MARK, Life
 from drumline.engine.local.limit import Limits
 from drumline.engine.local.trace import Trace, open_trace, read_trace
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.record import Record
@@ -25,6 +25,8 @@ from drumline.runtime.order import Descriptors, Order
 from drumline.runtime.private import make_folder, open_file
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from drumline.engine.local.room import Room
     from drumline.engine.local.warm.client import WarmProcesses, Wish
 
@@ -74,7 +76,7 @@ class Starter:
         *,
         boot: str,
         file_limits: tuple[int, int],
-        loop: Loop,
+        loop: AbstractEventLoop,
         tell: Tell,
         memory: Limits,
         lease: tuple[str, float] | None = None,
@@ -262,13 +264,13 @@ class Starter:
     def _open_news(self, follow: Follow) -> int:
         """A pipe on which processes say that they are about to become replicas; it closes when all have."""
         news, tidings = os.pipe()
-        self._loop.on_readable(news, partial(self._hear, news, bytearray(), follow))
+        self._loop.add_reader(news, partial(self._hear, news, bytearray(), follow))
         return tidings
 
     def _hear(self, news: int, heard: bytearray, follow: Follow) -> None:
         data = os.read(news, 65536)
         if not data:
-            self._loop.forget(news)
+            self._loop.remove_reader(news)
             os.close(news)
             return
         *lines, heard[:] = (heard + data).split(b"\n")

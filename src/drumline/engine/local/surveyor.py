@@ -8,12 +8,14 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from drumline.engine.local.gpus import Device
-from drumline.engine.protocol import Loop
 from drumline.record import to_dict
 from drumline.runtime.keeper import end_with_parent, now
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 OLDEST_SECONDS = 60.0  # an answer that is older says nothing any more
 _LONGEST_ANSWER = 1 << 20
@@ -24,7 +26,7 @@ Read = Callable[[], Sequence[Device]]
 class Surveyor:
     """Asks a child for the state of all devices; owns it and the line to it. Asking never waits."""
 
-    def __init__(self, loop: Loop, open_reader: Callable[[], Read]) -> None:
+    def __init__(self, loop: AbstractEventLoop, open_reader: Callable[[], Read]) -> None:
         self._loop = loop
         self._heard = b""
         self._devices: list[Device] = []
@@ -36,7 +38,7 @@ class Surveyor:
             _survey(other.detach(), open_reader)
         other.close()
         self._line.setblocking(False)
-        loop.on_readable(self._line.fileno(), self._hear)
+        loop.add_reader(self._line.fileno(), self._hear)
 
     def ask(self) -> list[Device]:
         """Ask for a new look, unless one is under way; return what the last one saw, nothing if that is long ago."""
@@ -49,7 +51,7 @@ class Surveyor:
     def close(self) -> None:
         """Hang up: the child leaves."""
         if self._line:
-            self._loop.forget(self._line.fileno())
+            self._loop.remove_reader(self._line.fileno())
             self._line.close()
             self._line = None
 

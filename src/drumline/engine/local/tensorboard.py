@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.local.environment import complete
 from drumline.engine.local.place import HOST, claim_beside
 from drumline.engine.local.processes import Processes
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.plan.types import TENSORBOARD, Extended, Launch, LaunchValue, Place, Plan, Replica, Resources
 from drumline.run.event import TensorBoardServed
 from drumline.run.tensorboard import pythons
@@ -20,6 +21,9 @@ from drumline.run.traces import ADDRESS, TRACE, trace_dir
 from drumline.runtime import tensorboard
 from drumline.runtime.lock import is_locked
 from drumline.runtime.private import make_folder, read_regular, write_file
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
 _ENV: Mapping[str, LaunchValue] = {
@@ -33,7 +37,9 @@ _NOWHERE = Place(HOST, 0, "/", "/", "/")
 class Server:
     """TensorBoard beside one run; asks for its answer until it comes, or until it has ended."""
 
-    def __init__(self, run_dir: Path, running: Processes, loop: Loop, tell: Tell, incarnation: int = 0) -> None:
+    def __init__(
+        self, run_dir: Path, running: Processes, loop: AbstractEventLoop, tell: Tell, incarnation: int = 0
+    ) -> None:
         self._folder = run_dir / trace_dir(TENSORBOARD, 0, incarnation)
         self._incarnation = incarnation
         self._running = running

@@ -11,11 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from drumline.engine.extra import needed_by
-from drumline.engine.protocol import Capabilities, Engine, Loop, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from drumline.engine.abilities import Saboteur
     from drumline.engine.health import Health, Patient
     from drumline.engine.output import Output, Written
@@ -81,7 +83,7 @@ class SshEngine:
 
         return too_long(launches)
 
-    def watch(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
         """Connect to all hosts, and tell of everything that happens there from now on."""
         from drumline.engine.ssh.run import SshRun  # noqa: PLC0415 - who only places has no use for it
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import TYPE_CHECKING
 
 from drumline.engine.local.life import Life
-from drumline.engine.protocol import Loop
 from drumline.run.event import ReplicaExited
 from drumline.run.usage import Usage
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _PATIENCE_SECONDS = 5.0  # with a host that does not answer
 _LONGEST_SECONDS = 60.0  # with one that is reached and has much to do
@@ -21,7 +24,7 @@ class Ends:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: AbstractEventLoop,
         tell: Callable[[ReplicaExited, Usage | None], None],
         is_reached: Callable[[str], bool] = lambda _: False,
     ) -> None:

@@ -10,14 +10,16 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drumline.engine.local.life import Life
-from drumline.engine.protocol import Loop
 from drumline.engine.ssh.wire import life_to_data
 from drumline.run.codec import event_to_data
 from drumline.run.event import Event, ReplicaExited
 from drumline.run.traces import ERROR, LOG, REPORT
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _LOOK_SECONDS = 0.1
 _PIECE_BYTES = 1 << 17
@@ -38,7 +40,7 @@ class _Followed:
 class Follower:
     """Says logs, reports and events; waits while too much is still to be said."""
 
-    def __init__(self, run_dir: Path, loop: Loop, say: Say, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, say: Say, is_busy: Callable[[], bool]) -> None:
         self._run_dir = run_dir
         self._loop = loop
         self._say = say

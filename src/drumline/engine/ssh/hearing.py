@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from drumline.engine.local.life import Life
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.engine.ssh.allowance import Allowance
 from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.helpers import Helpers
@@ -26,6 +26,9 @@ from drumline.run.event import (
     ReplicaStarted,
     RoomFound,
 )
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _FOREIGN = "speaks of replicas or attempts that it was not given; that is ignored"
 
@@ -43,7 +46,7 @@ class Hearing:
         self,
         links: Mapping[str, Link],
         known: tuple[Lives, Helpers, Ends],
-        loop: Loop,
+        loop: AbstractEventLoop,
         tell: Tell,
         *,
         takes_part: Callable[[str], bool],
@@ -84,7 +87,7 @@ class Hearing:
     def find_room(self, host: str, event: RoomFound) -> None:
         """Have an attempt placed that waits for room; not more often than a host may, but never not at all."""
         if self._is_current(host, event.attempt) and (host, event) not in self._delayed:
-            if seconds := self._allowance(host).take(self._loop.now()):
+            if seconds := self._allowance(host).take(self._loop.time()):
                 self._delayed.add((host, event))
                 self._loop.call_later(seconds, partial(self._find_room_later, host, event))
             else:
@@ -140,7 +143,7 @@ class Hearing:
         if usage and Life(usage.replica, usage.attempt, usage.incarnation) != life:
             self._warn_once(host, _FOREIGN)
             usage = None
-        at = min(max(0.0, event.at_seconds - skew), self._loop.now())  # whatever its clock says, it is over by now
+        at = min(max(0.0, event.at_seconds - skew), self._loop.time())  # whatever its clock says, it is over by now
         self._ends.add(event.replace(at_seconds=at), by_our_clock(usage, skew) if usage else None)
 
     def _is_current(self, host: str, attempt: int) -> bool:
@@ -154,13 +157,13 @@ class Hearing:
         return False
 
     def _is_allowed(self, host: str) -> bool:
-        if not self._allowance(host).take(self._loop.now()):
+        if not self._allowance(host).take(self._loop.time()):
             return True
         self._warn_once(host, "has more to say than is written down; some of it is left out")
         return False
 
     def _allowance(self, host: str) -> Allowance:
-        return self._allowances.setdefault(host, Allowance(self._loop.now()))
+        return self._allowances.setdefault(host, Allowance(self._loop.time()))
 
     def _warn_once(self, host: str, message: str) -> None:
         if (host, message) not in self._warned:

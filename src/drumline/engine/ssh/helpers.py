@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drumline.engine.local.life import Life
 from drumline.engine.notes import End, note, note_end, read_end, read_notes
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.engine.ssh.helper import Helper, Part
 from drumline.engine.ssh.lives import NEVER_STARTED
 from drumline.engine.ssh.news import LogPiece
@@ -26,6 +26,9 @@ from drumline.run.failure import describe_exit
 from drumline.run.traces import LOG
 from drumline.runtime.private import open_file
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 Order = Callable[[str], None]  # have a host told all that is wanted of it
 _HOSTS = "hosts"  # in its trace: where it is
 
@@ -33,7 +36,9 @@ _HOSTS = "hosts"  # in its trace: where it is
 class Helpers:
     """The helpers of one run, by name in the order in which they work."""
 
-    def __init__(self, run_dir: Path, order: Order, loop: Loop, tell: Tell, names: Sequence[ReplicaId] = ()) -> None:
+    def __init__(
+        self, run_dir: Path, order: Order, loop: AbstractEventLoop, tell: Tell, names: Sequence[ReplicaId] = ()
+    ) -> None:
         self._run_dir = run_dir
         self._order = order
         self._loop = loop
@@ -104,7 +109,9 @@ class Helpers:
 
     def fail(self, life: Life, message: str) -> None:
         """It cannot begin anywhere."""
-        self._tell(ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(message=message), self._loop.now()))
+        self._tell(
+            ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(message=message), self._loop.time())
+        )
 
     def refuse(self, life: Life, host: str, message: str) -> None:
         """It cannot begin on this host."""
@@ -114,7 +121,7 @@ class Helpers:
         """Stop a helper wherever it is."""
         helper = self._known.get(life) or self._take_up(life)
         if helper is None:
-            self._tell(ReplicaExited(life.replica, life.attempt, life.incarnation, NEVER_STARTED, self._loop.now()))
+            self._tell(ReplicaExited(life.replica, life.attempt, life.incarnation, NEVER_STARTED, self._loop.time()))
             return
         if life not in self._known:
             self._known[life] = helper
@@ -125,17 +132,17 @@ class Helpers:
             return
         for part in helper.parts.values():
             if part.exit is None and not part.begins:
-                part.kill_at = self._loop.now()
+                part.kill_at = self._loop.time()
                 self._end_part(helper, part.host, NEVER_STARTED)
             elif part.exit is None:
-                kill_at = self._loop.now() + max(0.0, grace_seconds)
+                kill_at = self._loop.time() + max(0.0, grace_seconds)
                 part.kill_at = kill_at if part.kill_at is None or grace_seconds <= 0 else part.kill_at
                 self._order(part.host)
 
     def orders(self, host: str) -> Iterator[dict[str, Any]]:
         """What a host is to be told, as often as it answers anew."""
         for helper in self._known.values():
-            yield from helper.orders(host, self._loop.now())
+            yield from helper.orders(host, self._loop.time())
 
     def given(self, life: Life, host: str) -> Helper | None:
         """Return a helper if this host was told to begin it, else None."""
@@ -243,7 +250,7 @@ class Helpers:
         """Tell how it ended: as on the first host where it did not end well, which ended the others."""
         exits = [(each.exit.ok, each.kill_at is not None, each.exit) for each in helper.parts.values() if each.exit]
         *_, exit_ = min(exits, key=lambda each: (*each[:2], each[2].signal is not None))  # by itself, before stopped
-        end = End(exit_, self._loop.now(), has_started=helper.has_started)
+        end = End(exit_, self._loop.time(), has_started=helper.has_started)
         helper.end = end
         note_end(helper.folder, end)
         self._tell(

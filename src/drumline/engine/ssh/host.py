@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
@@ -23,7 +23,7 @@ from drumline.engine.local.holder import find_holders, require_free
 from drumline.engine.local.life import Life
 from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
-from drumline.engine.protocol import Capacity, Loop, MustWait, Site
+from drumline.engine.protocol import Capacity, MustWait, Site
 from drumline.engine.ssh.follower import Follower, Say
 from drumline.engine.ssh.lock import take_over
 from drumline.engine.ssh.shelf import tidy
@@ -37,8 +37,10 @@ from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
 from drumline.runtime.private import make_folder
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 _MOMENT_SECONDS = 0.02
-_LOOK_SECONDS = 0.5
 _SILENCE_SECONDS = 60.0
 _USE_SECONDS = 3600.0
 _TIDY_SECONDS = 1.0  # after a line that begins has had the host for itself
@@ -47,7 +49,7 @@ _TIDY_SECONDS = 1.0  # after a line that begins has had the host for itself
 class Hand:
     """One run's hand on this host; owns the local engine, and the lock that keeps a second hand away."""
 
-    def __init__(self, loop: Loop, say: Say, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, loop: AbstractEventLoop, say: Say, is_busy: Callable[[], bool]) -> None:
         self._loop = loop
         self._say = say
         self._is_busy = is_busy
@@ -55,7 +57,6 @@ class Hand:
         self._ended: set[Life] = set()
         self._heard_at = keeper.now()
         self._silence_seconds = _SILENCE_SECONDS
-        self._look_out()
 
     def hear(self, frame: Frame) -> None:
         """Do what a message says, and answer where it asks for that."""
@@ -88,9 +89,6 @@ class Hand:
     def is_forsaken(self) -> bool:
         """Whether nobody has said anything for so long that nobody will; a connection need not tell."""
         return keeper.now() - self._heard_at >= self._silence_seconds
-
-    def _look_out(self) -> None:
-        self._loop.call_later(_LOOK_SECONDS, self._look_out)
 
     def _do_hello(self, message: dict[str, Any]) -> dict[str, Any]:
         """Open this host's folder of the run; an agent that was there before has lost its connection, and is ended."""

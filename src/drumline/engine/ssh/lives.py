@@ -11,16 +11,20 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.local.life import Life
 from drumline.engine.notes import End, note, note_end, read_end, read_notes
-from drumline.engine.protocol import Loop, Tell
+from drumline.engine.protocol import Tell
 from drumline.engine.ssh.news import LogPiece, SmallFile
 from drumline.plan.types import Launch
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.private import make_folder, open_file, write_file
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 HOST_LOST = "HostLost"
 NEVER_STARTED = Exit(message="it was never started")
@@ -51,7 +55,7 @@ class Kept:
 class Lives:
     """Knows every life of a run, and tells of those that were asked for."""
 
-    def __init__(self, run_dir: Path, loop: Loop, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
         self._run_dir = run_dir
         self._loop = loop
         self._tell = tell
@@ -124,7 +128,7 @@ class Lives:
     def lose(self, host: str, exit_: Exit) -> None:
         """A host is gone; say so of everybody there."""
         for kept in self.of(host):
-            self.end(kept, exit_, self._loop.now())
+            self.end(kept, exit_, self._loop.time())
 
     def write(self, kept: Kept, news: LogPiece | SmallFile) -> None:
         """Put what a host says of a life where it belongs: a piece of its log, or a file beside that."""

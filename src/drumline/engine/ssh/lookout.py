@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Loop
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import HOST_LOST, Lives
@@ -21,6 +21,9 @@ from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS
 from drumline.runtime.lease import gone_within
 from drumline.runtime.private import write_file
 from drumline.words import span
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _LOOK_SECONDS = 0.5
 _WORRY_SECONDS = 5.0
@@ -37,7 +40,7 @@ class Lookout:
         hosts: Hosts,
         links: Mapping[str, Link],
         everybody: tuple[Lives, Helpers],
-        loop: Loop,
+        loop: AbstractEventLoop,
         warn: Callable[[str], None],
     ) -> None:
         self._file = run_dir / UNREACHED
@@ -48,7 +51,7 @@ class Lookout:
         self._warn = warn
         self._worried: set[str] = set()
         self._is_looking = False
-        self._looked_at = self._awake_since = loop.now()
+        self._looked_at = self._awake_since = loop.time()
         self.lost: set[str] = set()
         known = doubts_from_text(self._file.read_text()) if self._file.exists() else ()
         self.doubtful = {doubt.host for doubt in known}
@@ -57,12 +60,12 @@ class Lookout:
         """See now and then whether every host answers, for as long as somebody may be there."""
         if not self._is_looking:
             self._is_looking = True
-            self._looked_at = self._loop.now()
+            self._looked_at = self._loop.time()
             self._loop.call_later(_LOOK_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
         self._is_looking = False
-        moment = self._loop.now()
+        moment = self._loop.time()
         if moment - self._looked_at >= _ASLEEP_SECONDS:
             self._awake_since = moment  # hosts may have said something, and nobody has heard it yet
         for host, link in self._links.items():

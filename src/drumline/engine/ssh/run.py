@@ -14,11 +14,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
 from drumline.engine.notes import read_notes
-from drumline.engine.protocol import Loop, Site, Tell
+from drumline.engine.protocol import Site, Tell
 from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.errands import Errands
 from drumline.engine.ssh.hearing import Hearing
@@ -40,6 +41,9 @@ from drumline.plan.types import Launch, Placement, Plan
 from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFound
 from drumline.run.usage import Usage
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 _SOON_SECONDS = 0.2
 _COLLECT_SECONDS = 600.0  # that what was written may take on its way here
 _COLLECT_GRACE_SECONDS = 30.0  # the same, of a chief that is to be stopped, and of a run whose end is forced
@@ -49,7 +53,7 @@ _RELEASE_SECONDS = 60.0  # that hosts may take to say that nothing is left
 class SshRun:
     """Starts, stops and watches the replicas of one run; owns the thread that talks to its hosts."""
 
-    def __init__(self, plan: Plan, run_dir: Path, site: Site, loop: Loop, tell: Tell) -> None:
+    def __init__(self, plan: Plan, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: Tell) -> None:
         self._plan = plan
         self._hosts = hosts_of(plan)
         self._run_dir = run_dir
@@ -180,7 +184,7 @@ class SshRun:
             self._failed(left[0].life.attempt, message)  # first: that is the cause, and not that nobody was started
         for each in left:
             if each.end is None:  # it was not stopped by that
-                self._lives.end(each, NEVER_STARTED, self._loop.now())
+                self._lives.end(each, NEVER_STARTED, self._loop.time())
 
     def _failed(self, attempt: int, message: str) -> None:
         self._tell(EngineFailed(attempt, message))
@@ -199,7 +203,7 @@ class SshRun:
             known, placed = self._lives.get(life), self.placed(life.attempt)
             host = known.host if known else placed.hosts.get(life.replica, "") if placed else ""
             wanted.append((life, host))
-        hosts, kill_at = set(), self._loop.now() + max(0.0, grace_seconds)
+        hosts, kill_at = set(), self._loop.time() + max(0.0, grace_seconds)
         for kept in self._lives.ask_for(wanted):
             if kept.end is not None:
                 continue
@@ -207,7 +211,7 @@ class SshRun:
                 seconds = grace_seconds + _COLLECT_GRACE_SECONDS if grace_seconds > 0 else 0.0
                 self._loop.call_later(seconds, partial(self._end_collecting, kept.life))
             if not kept.host or not kept.is_ordered:
-                self._lives.end(kept, NEVER_STARTED, self._loop.now())
+                self._lives.end(kept, NEVER_STARTED, self._loop.time())
                 continue
             kept.kill_at = kill_at if kept.kill_at is None or grace_seconds <= 0 else kept.kill_at
             hosts.add(kept.host)
@@ -219,7 +223,7 @@ class SshRun:
         """Tell a host everything that is wanted of it; if it does not answer, it is told when it does."""
         number = self._ends.expect(host)
         if self._links[host].is_up:
-            messages = [*self._helpers.orders(host), *orders(self._lives, host, os.environ, self._loop.now())]
+            messages = [*self._helpers.orders(host), *orders(self._lives, host, os.environ, self._loop.time())]
             done = partial(self._ends.done, number=number)
             self._courier.send(self._errands.tell(host, messages, self._failed, done))
 

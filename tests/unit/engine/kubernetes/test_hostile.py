@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from clockwork import Clockwork
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.lines import Cursor, Piece, Stream, parse_time
 from drumline.engine.kubernetes.lives import Kept, Lives
@@ -314,29 +315,15 @@ def test_what_a_node_says_behind_a_log_is_one_short_line() -> None:
     assert len(stream.remark) < 1200
 
 
-class Loop:
-    """Calls nothing by itself."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def call_later(self, seconds: float, call: object) -> None:
-        del seconds, call
-
-    def on_readable(self, descriptor: int, call: object) -> None:
-        del descriptor, call
-
-    def forget(self, descriptor: int) -> None:
-        del descriptor
-
-
 def test_events_that_change_without_an_end_are_told_a_number_of_times(tmp_path: Path) -> None:
     told: list[Event] = []
 
     def nothing(kept: Kept, *rest: object) -> None:
         del kept, rest
 
-    lives = Lives(tmp_path, Loop(), told.append, life_of=lambda _: LIFE, follow=nothing, drain=nothing, stray=nothing)
+    lives = Lives(
+        tmp_path, Clockwork(), told.append, life_of=lambda _: LIFE, follow=nothing, drain=nothing, stray=nothing
+    )
     (kept,) = lives.ask_for([LIFE])
     kept.makers = ("job",)
     for number in range(1000):

@@ -6,46 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
+from clockwork import Clockwork
 from drumline.engine.ssh.ends import Ends
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited
 from drumline.run.usage import Usage
 
 
-class Clock:
-    """A loop whose times come when they are let come."""
-
-    def __init__(self) -> None:
-        self.due: list[tuple[float, Callable[[], object]]] = []
-        self._now = 0.0
-
-    def on_readable(self, descriptor: int, call: Callable[[], object]) -> None:
-        raise AssertionError
-
-    def forget(self, descriptor: int) -> None:
-        raise AssertionError
-
-    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        self.due.append((self._now + seconds, call))
-
-    def pass_time(self, seconds: float = 5.0) -> None:
-        self._now += seconds
-        due = [call for at, call in self.due if at <= self._now]
-        self.due = [each for each in self.due if each[0] > self._now]
-        for call in due:
-            call()
-
-    def now(self) -> float:
-        return self._now
-
-
 def end(index: int, at: float) -> ReplicaExited:
     return ReplicaExited(ReplicaId("worker", index), 0, 0, Exit(code=0), at)
 
 
-def make(*, is_reached: Callable[[str], bool] = lambda _: False) -> tuple[Ends, list[int], Clock]:
+def make(*, is_reached: Callable[[str], bool] = lambda _: False) -> tuple[Ends, list[int], Clockwork]:
     told: list[int] = []
-    clock = Clock()
+    clock = Clockwork()
 
     def tell(event: ReplicaExited, usage: Usage | None) -> None:
         told.append(event.replica.index)
@@ -77,7 +51,7 @@ def test_a_host_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     ends.expect("a")
     ends.add(end(0, 4.0), None)
     assert told == []
-    clock.pass_time()
+    clock.pass_time(5.0)
     assert told == [0]
 
 
@@ -87,10 +61,10 @@ def test_a_host_that_is_reached_has_more_time_to_answer() -> None:
     ends.expect("a")
     ends.add(end(0, 4.0), None)
     for _ in range(3):
-        clock.pass_time()
+        clock.pass_time(5.0)
     assert told == []
     reached.clear()
-    clock.pass_time()
+    clock.pass_time(5.0)
     assert told == [0]
 
 
@@ -99,7 +73,7 @@ def test_nor_is_one_that_is_reached_waited_for_for_ever() -> None:
     ends.expect("a")
     ends.add(end(0, 4.0), None)
     for _ in range(100):
-        clock.pass_time()
+        clock.pass_time(5.0)
     assert told == [0]
 
 
@@ -108,10 +82,10 @@ def test_a_host_that_is_told_something_again_and_again_holds_back_no_end_for_eve
     ends.expect("a")
     ends.add(end(0, 4.0), None)
     for _ in range(11):
-        clock.pass_time()
+        clock.pass_time(5.0)
         ends.expect("a")  # it has connected anew
     assert told == []
-    clock.pass_time()
+    clock.pass_time(5.0)
     assert told == [0]
 
 
@@ -120,6 +94,6 @@ def test_an_end_that_a_host_repeats_is_held_and_told_once() -> None:
     number = ends.expect("a")
     for _ in range(1000):
         ends.add(end(0, 4.0), None)
-    assert len(clock.due) == 2  # one for the host, one for the end
+    assert clock.timers == 2  # one for the host, one for the end
     ends.done("a", number)
     assert told == [0]

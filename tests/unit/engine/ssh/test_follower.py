@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from clockwork import Clockwork
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.follower import Follower
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
-from unit.engine.ssh.test_ends import Clock
 
 LIFE = Life(ReplicaId("worker", 0), 0)
 END = ReplicaExited(LIFE.replica, 0, 0, Exit(code=0), 1.0)
@@ -23,7 +23,7 @@ class Listener:
         self.is_slow = False
         self.folder = LIFE.folder(run_dir)
         self.folder.mkdir(parents=True)
-        self.follower = Follower(run_dir, Clock(), self._hear, lambda: self.is_slow)
+        self.follower = Follower(run_dir, Clockwork(), self._hear, lambda: self.is_slow)
 
     def _hear(self, message: dict[str, Any], data: bytes) -> None:
         what = message["event"]["event"] if message["do"] == "event" else message.get("name", message["do"])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from clockwork import Clockwork
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.hearing import Hearing
@@ -36,38 +35,16 @@ HELPER = Life(ReplicaId("prepare", 0), 0)  # on h2
 NOW = 1000.0
 
 
-class Clock:
-    """A loop whose time passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.time = NOW
-        self._due: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = count()
-
-    def now(self) -> float:
-        return self.time
-
-    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        heapq.heappush(self._due, (self.time + seconds, next(self._order), call))
-
-    def pass_time(self, seconds: float) -> None:
-        until = self.time + seconds
-        while self._due and self._due[0][0] <= until:
-            self.time, _, call = heapq.heappop(self._due)
-            call()
-        self.time = until
-
-
 class Story:
     """A run with a worker on each of two hosts, and a helper on the second; h3 has no part in this attempt."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock = Clock()
+        self.clock = Clockwork(NOW)
         self.told: list[Event] = []
         self.warnings: list[str] = []
         self.handled: list[News] = []
-        loop = cast("Any", self.clock)
+        loop = self.clock
         self.lives = Lives(folder, loop, self.told.append)
         helpers = Helpers(folder, lambda _: None, loop, self.told.append)
         ends = Ends(loop, self._end)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clockwork import Clockwork
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers, filled
 from drumline.engine.ssh.lives import NEVER_STARTED
@@ -21,13 +22,6 @@ from plans import plan_of
 LIFE = Life(ReplicaId("prepare", 0), 0, 0)
 
 
-class Clock:
-    """A loop that only knows the time."""
-
-    def now(self) -> float:
-        return 100.0
-
-
 class Story:
     """Helpers of one run, what they told, and whom they had told something."""
 
@@ -36,7 +30,7 @@ class Story:
         self.folder = folder
         self.told: list[Event] = []
         self.ordered: list[str] = []
-        self.helpers = Helpers(folder, self.ordered.append, Clock(), self.told.append)  # type: ignore[arg-type]
+        self.helpers = Helpers(folder, self.ordered.append, Clockwork(100.0), self.told.append)
         self.hosts = hosts
 
     def begin(self) -> None:
@@ -174,7 +168,7 @@ class Late(Story):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ("a",))
         names = (BUILD.replica, LIFE.replica)
-        self.helpers = Helpers(folder, self.ordered.append, Clock(), self.told.append, names)  # type: ignore[arg-type]
+        self.helpers = Helpers(folder, self.ordered.append, Clockwork(100.0), self.told.append, names)
         self.joined: list[tuple[str, Exit]] = []
         self.helpers.joined = lambda host, exit_: self.joined.append((host, exit_))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from clockwork import Clockwork
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
@@ -22,39 +22,13 @@ from drumline.run.event import Event, ReplicaExited
 LOST_SECONDS = 60.0
 
 
-class Clock:
-    """A loop whose time passes when it is told to."""
+class Clock(Clockwork):
+    """A clock that may also pass while this machine is suspended."""
 
-    def __init__(self) -> None:
-        self._now = 1000.0
-        self._due: list[tuple[float, Callable[[], object]]] = []
-
-    def on_readable(self, descriptor: int, call: Callable[[], object]) -> None:
-        raise AssertionError
-
-    def forget(self, descriptor: int) -> None:
-        raise AssertionError
-
-    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        self._due.append((self._now + seconds, call))
-
-    def now(self) -> float:
-        return self._now
-
-    def pass_time(self, seconds: float, *, asleep: bool = False) -> None:
-        """Let so much pass, and call whom it concerns; only at the end, if everybody was asleep."""
-        until = self._now + seconds
-        while not asleep and self._due and min(self._due)[0] <= until:
-            self._now = min(self._due)[0]
-            self._call()
-        self._now = until
-        self._call()
-
-    def _call(self) -> None:
-        due = [each for each in self._due if each[0] <= self._now]
-        self._due = [each for each in self._due if each[0] > self._now]
-        for _, call in due:
-            call()
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass in which nothing is called."""
+        self._now += seconds
+        self.pass_time(0.0)
 
 
 class Place:
@@ -63,7 +37,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.told: list[Event] = []
         self.clock = Clock()
-        self.link = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.clock.now(), trouble=None)
+        self.link = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.clock.time(), trouble=None)
         self.lives = lives = Lives(folder, self.clock, self.told.append)
         helpers = Helpers(folder, lambda _: None, self.clock, self.told.append)
         hosts = Hosts((Host("h1"),), "unique", "tester", None, lost_seconds=LOST_SECONDS)
@@ -90,7 +64,7 @@ def test_a_host_that_is_silent_for_long_is_lost(place: Place) -> None:
 
 
 def test_time_in_which_nobody_was_there_to_hear_it_does_not_count(place: Place) -> None:
-    place.clock.pass_time(10 * LOST_SECONDS, asleep=True)
+    place.clock.sleep(10 * LOST_SECONDS)
     assert not place.is_lost()
     place.clock.pass_time(LOST_SECONDS - 1)
     assert not place.is_lost()
@@ -100,7 +74,7 @@ def test_time_in_which_nobody_was_there_to_hear_it_does_not_count(place: Place) 
 
 def test_a_host_that_answers_before_that_is_not_lost(place: Place) -> None:
     place.clock.pass_time(LOST_SECONDS - 1)
-    place.link.answered_at = place.clock.now()
+    place.link.answered_at = place.clock.time()
     place.clock.pass_time(LOST_SECONDS - 1)
     assert not place.is_lost()
 
@@ -118,7 +92,7 @@ def test_a_host_that_broke_the_protocol_is_lost_at_once(place: Place) -> None:
 def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_lost(place: Place) -> None:
     place.link.is_up = True
     (kept,) = place.lives
-    kept.kill_at = place.clock.now()
+    kept.kill_at = place.clock.time()
     place.clock.pass_time(LOST_SECONDS + 59)
     assert not place.is_lost()
     place.clock.pass_time(2)

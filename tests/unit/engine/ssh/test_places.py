@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from clockwork import TurnedLoop
 from drumline.engine.courier import Courier
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agent import Facts
@@ -21,7 +22,6 @@ from drumline.errors import EngineError, InputError
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Place, ReplicaId
 from drumline.run.event import Event, RoomFound
-from drumline.supervise.loop import EventLoop
 from plans import plan_of
 
 WORKER = ReplicaId("worker", 0)
@@ -55,7 +55,7 @@ class Story:
 
     def __init__(self, folder: Path, patience_seconds: float) -> None:
         self.told: list[Event] = []
-        self.loop = EventLoop()
+        self.loop = TurnedLoop()
         self.courier = Courier(self.loop, self._nothing, name="hosts")
         self.places = Places(folder, self.courier, self.told.append, patience_seconds)
         hosts = Hosts((Host("a"),))

@@ -8,16 +8,20 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
 from drumline.engine.kubernetes.image.recipe import Recipe
 from drumline.engine.local.life import Life
 from drumline.engine.local.processes import Processes
-from drumline.engine.protocol import Loop, Site, Tell
+from drumline.engine.protocol import Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import BUILD, Launch, Place, Plan, Replica, Resources
 from drumline.record import to_dict
 from drumline.runtime.keeper import boot_id
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _MODULE = "drumline.engine.kubernetes.image.build"
 
@@ -40,7 +44,7 @@ def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
 class BuildHelper:
     """Starts, stops and watches the build of one run."""
 
-    def __init__(self, run_dir: Path, site: Site, loop: Loop, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: Tell) -> None:
         self._site = site
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, tell=tell)

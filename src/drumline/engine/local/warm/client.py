@@ -13,18 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drumline.engine.local.warm.command import Command, NotWarm, read_command
 from drumline.engine.local.warm.key import is_of_one_replica, limit_names, make_key, shared_environment
 from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
 from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, derived, study
-from drumline.engine.protocol import Loop
 from drumline.record import Record
 from drumline.runtime.lock import is_locked
 from drumline.runtime.order import Descriptors, Order
 from drumline.runtime.private import open_file
 from drumline.runtime.unix import connect, listen, send_request
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
 _LISTENER = 3
@@ -92,7 +94,7 @@ def warm_folder(home: Path) -> Path:
 class WarmProcesses:
     """The warm processes that one run uses; owns a connection to each."""
 
-    def __init__(self, home: Path, kind: Kind, loop: Loop) -> None:
+    def __init__(self, home: Path, kind: Kind, loop: AbstractEventLoop) -> None:
         self._folder = warm_folder(home)
         self.kind = kind
         self._loop = loop
@@ -153,7 +155,7 @@ class WarmProcesses:
 class _WarmProcess:
     """One warm process at the other end of a connection."""
 
-    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: Loop, *, waits: bool) -> None:
+    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: AbstractEventLoop, *, waits: bool) -> None:
         self._folder = folder
         self._kind = kind
         self._wish = wish
@@ -211,7 +213,7 @@ class _WarmProcess:
 
     def close(self) -> None:
         if self._connection:
-            self._loop.forget(self._connection.fileno())
+            self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
             self._connection = None
         if self._process is not None:
@@ -242,7 +244,7 @@ class _WarmProcess:
             return
         self._connection.settimeout(FORK_SECONDS)
         self._heard = b""
-        self._loop.on_readable(self._connection.fileno(), self._hear)
+        self._loop.add_reader(self._connection.fileno(), self._hear)
         self._send({"do": "hello", "keep": self._kind.keep_seconds}, ())
 
     def _begin(self) -> socket.socket:
