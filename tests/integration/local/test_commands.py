@@ -126,26 +126,19 @@ def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(s
 
 
 def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(stranger: House) -> None:
-    free = stranger.before
     for _ in range(10):
-        stranger.before = ("prlimit", "--nproc=12", *free)
-        run = stranger.train("""
-            run:
-              - until [ -e $HERE/go ]; do sleep 0.01; done
-              - for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done
-              - wait
-            timeouts: {grace: 1}
-        """)
-        stranger.write("go", "")  # with their keeper and its supervisor they are twelve
-        wait_until((run.trace_dir("worker.0") / METRICS).exists)  # it measures when it has looked which code this is
-        stranger.before = free
-        if run.supervisor():
-            break
-        assert b"fork" in run.log("worker.0")  # the supervisor was so much faster that a place was taken; once more
-        (stranger.project / "go").unlink()
-    assert run.supervisor()
-    assert run.said() == ""
-    assert stranger.run("kill", run.id).code == 0
+        run = stranger.train("run: exec sleep 1000\ntimeouts: {grace: 1}")
+        facts = run.folder.facts_file.stat().st_ino
+        supervisor = wait_until(run.supervisor)
+        subprocess.run([*stranger.before, "prlimit", "--pid", str(supervisor), "--nproc=1:1"], check=True)
+        measured = run.trace_dir("worker.0") / METRICS  # when it has looked which code this is
+        wait_until(lambda: measured.exists() or run.supervisor() != supervisor)  # noqa: B023
+        assert run.supervisor() == supervisor
+        assert run.said() == ""
+        assert stranger.run("kill", run.id).code == 0
+        if run.folder.facts_file.stat().st_ino == facts:
+            return  # nothing was added to them
+    raise AssertionError("the supervisor had its child before the limit, each time")
 
 
 @pytest.mark.parametrize("number", [30, 87, 90, 92, 100])
