@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from drumline.supervise.loop import BootClockLoop
+from drumline.engine.loop import BootClockLoop
 
 T = TypeVar("T")
 _BEAT_SECONDS = 0.001

@@ -1,4 +1,4 @@
-"""What others say: to a supervisor's socket, to a hand on a host, and what hosts and clusters answer."""
+"""What others say: to a supervisor's socket, to an agent on a host, and what hosts and clusters answer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from random import Random
 from typing import Any
 
 from clockwork import TurnedLoop
+from drumline.engine.agent.frames import Frame, FrameParser
+from drumline.engine.agent.launches import launch_from_data, life_from_data
 from drumline.engine.kubernetes.pods import main_container, read_pod, started_at
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.waits import read_event
 from drumline.engine.local.ledger import _parse as parse_entry
 from drumline.engine.ssh.news import read_news
-from drumline.engine.ssh.wire import Frame, Frames, launch_from_data, life_from_data
 from drumline.engine.untrusted import load_json
 from drumline.errors import DrumlineError
 from drumline.runtime.unix import receive_request
@@ -130,7 +131,7 @@ def requests(trial: Trial) -> None:
 @case
 def frames(trial: Trial) -> None:
     """What a supervisor says to a host, in any pieces; who hears nonsense there hangs up."""
-    chance, hears = trial.chance, Frames()
+    chance, hears = trial.chance, FrameParser()
     said = b"".join(
         Frame(
             chance.choice((EVENT, {"do": "log", "life": "worker.0 0 0", "at": 5})), b"x" * chance.randrange(9)

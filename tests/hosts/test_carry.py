@@ -10,30 +10,36 @@ from typing import TypeVar
 
 import pytest
 
-from drumline.engine.project.carry import Carried, carry
-from drumline.engine.project.fetch import fetch
+from drumline.engine.agent.bootstrap import Setup, start_agent
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.fetch import fetch
+from drumline.engine.agent.send import Carried, carry
 from drumline.engine.project.snapshot import take
-from drumline.engine.ssh.refusal import AwayError
-from drumline.engine.ssh.shell import Answer, Shell, connect
+from drumline.engine.ssh.shell import Shell, SshChannel, connect
 from drumline.errors import EngineError
 from hosts.world import HOME, World
-from unit.engine.project.host import listing
+from unit.engine.agent.host import listing
 
 T = TypeVar("T")
 BASE = "~/base with blanks"
 FOLDER = f"{BASE}/runs/u/project"
 OVER = "/run/over"  # a file of a host: no more is waited for
+PASSED_BYTES = 10_000_000  # the package, two frames with the first 8 MiB, and a part of the third frame
+SETUP = Setup("python3", "~/.cache/drumline/hosts", "name another", "make room")
 
 
 def there(world: World, name: str) -> Path:
     return world.path(name, f"{HOME}/base with blanks/runs/u/project")
 
 
-def ask(world: World, name: str, question: Callable[[Shell], Awaitable[T]]) -> T:
+def ask(world: World, name: str, question: Callable[[Agent], Awaitable[T]], kind: type[Shell] = Shell) -> T:
     async def go() -> T:
         shell = await connect(name, config=str(world.config))
+        shell.__class__ = kind
         try:
-            return await question(shell)
+            async with await start_agent(shell, SETUP) as agent:
+                return await question(agent)
         finally:
             await shell.close()
 
@@ -41,7 +47,7 @@ def ask(world: World, name: str, question: Callable[[Shell], Awaitable[T]]) -> T
 
 
 def send(world: World, name: str, project: Path) -> Carried:
-    return ask(world, name, lambda shell: carry(shell, take(project), FOLDER, store=f"{BASE}/blobs"))
+    return ask(world, name, lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"))
 
 
 @pytest.fixture
@@ -70,41 +76,57 @@ def test_a_project_comes_there_and_only_what_changed_comes_again(world: World, p
 def test_an_output_comes_back(world: World, project: Path, tmp_path: Path) -> None:
     send(world, "h2", project)
     here = tmp_path / "here"
-    found = ask(world, "h2", lambda shell: fetch(shell, FOLDER, here, settled=True))
+    found = ask(world, "h2", lambda agent: fetch(agent, FOLDER, here, settled=True))
     assert found.is_whole
     assert listing(here) == listing(project)
-    assert ask(world, "h2", lambda shell: fetch(shell, FOLDER, here, settled=True)).taken_bytes == 0
+    assert ask(world, "h2", lambda agent: fetch(agent, FOLDER, here, settled=True)).taken_bytes == 0
+
+
+_PASS = f"""
+import os, time
+left = {PASSED_BYTES}
+while left and (data := os.read(0, min(left, 65536))):
+    left -= len(data)
+    while data:
+        data = data[os.write(1, data):]
+while not os.path.exists({OVER!r}):
+    time.sleep(0.1)
+"""
 
 
 class Cut(Shell):
-    """A connection whose sshd is killed while a large message is on its way: no more than a part of it is read."""
+    """A connection whose sshd is killed while a large frame is on its way: no more than a part of it is read.
+
+    What the agent is given passes through a command that stops reading within the third frame.
+    """
 
     world: World
-    calls = 0
+    frames = 0
 
-    async def run(
-        self, argv: Sequence[str], given: bytes = b"", *, seconds: float = 600.0, most_bytes: int = 1 << 16
-    ) -> Answer:
-        Cut.calls += 1
-        if Cut.calls == 3:
-            argv = ["sh", "-c", f'{{ head -c 1000000; until [ -e {OVER} ]; do sleep 0.1; done; }} | "$@"', "sh", *argv]
-        going = asyncio.ensure_future(super().run(argv, given, seconds=seconds, most_bytes=most_bytes))
-        if Cut.calls == 3:
-            await asyncio.sleep(0)
-            await asyncio.to_thread(Cut.world.kill_sshd, self.host)
-        return await going
+    async def open(self, argv: Sequence[str], *, counts: bool = False) -> SshChannel:
+        argv = ["sh", "-c", 'python3 -c "$0" | "$@"', _PASS, *argv]
+        channel = await super().open(argv, counts=counts)
+        write = channel.write
+
+        async def write_frame(data: bytes) -> None:
+            Cut.frames += data.startswith(b"{")
+            if Cut.frames == 3:
+                going = asyncio.ensure_future(write(data))
+                await asyncio.sleep(0)
+                await asyncio.to_thread(Cut.world.kill_sshd, self.host)
+                await going
+            else:
+                await write(data)
+
+        channel.write = write_frame  # type: ignore[method-assign]
+        return channel
 
 
 def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(world: World, project: Path) -> None:
     Cut.world = world
-
-    async def go(shell: Shell) -> Carried:
-        shell.__class__ = Cut
-        return await carry(shell, take(project), FOLDER, store=f"{BASE}/blobs")
-
     with pytest.raises(AwayError, match=r"the connection to h3 broke"):
-        ask(world, "h3", go)
-    assert Cut.calls == 3
+        ask(world, "h3", lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"), Cut)
+    assert Cut.frames == 3
     world.path("h3", OVER).touch()
     world.wait_idle("h3")
     assert not there(world, "h3").exists()
@@ -137,5 +159,5 @@ def test_a_host_without_room_is_named(project: Path, tmp_path: Path) -> None:
 def test_a_host_without_python_is_named(project: Path) -> None:
     with World(1) as world:
         world.without_python("h1")
-        with pytest.raises(EngineError, match=r"h1 has no `python3`"):
+        with pytest.raises(EngineError, match=r"h1 has no Python that works as `python3`"):
             send(world, "h1", project)

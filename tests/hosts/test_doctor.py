@@ -125,7 +125,7 @@ def test_an_address_at_which_peers_find_nobody_or_another_is_found(doctor: Docto
     hosts = [{"host": "h1", "address": "10.89.0.99"}, {"host": "h2", "address": "10.89.0.13"}, "h3"]
     words = doctor(PLAIN + options(hosts=hosts))["ports"]["words"]
     assert "from h2 to h1 at 10.89.0.99:20000 (no route to host)" in words
-    assert "from h2 to h2 at 10.89.0.13:20000 (somebody else is there, 'h3')" in words
+    assert "from h2 to h2 at 10.89.0.13:20000 (another program answers there, 'h3')" in words
 
 
 def test_a_fixed_port_that_somebody_has_is_found(doctor: Doctor, reached: World) -> None:

@@ -23,7 +23,7 @@ PYTHON = "/run/liar"
 LIE = "/run/lie"
 _LIAR = f"""#!/usr/bin/env python3
 import os, sys
-words, last = sys.argv[1:], "from drumline.supervise.host import main\\n"
+words, last = sys.argv[1:], "from drumline.engine.agent.main import main\\n"
 if "-I" in words and os.path.exists("{LIE}"):
     at = words.index("-c") + 1
     words[at] = words[at].replace(last, last + open("{LIE}").read())
@@ -32,18 +32,19 @@ os.execvp("python3", ["python3", *words])
 # What a lie finds: the agent's class, and what it says and writes.
 _BEGINNING = """
 import os, time
-from drumline.engine.ssh.host import Hand
-def raw(hand, data):
-    mouth = hand._say.__self__
-    os.set_blocking(mouth._descriptor, True)
-    os.write(mouth._descriptor, data)
+from drumline.engine.agent import verbs
+from drumline.engine.agent.replicas import Replicas
+def raw(replicas, data):
+    writer = replicas._write.__self__
+    os.set_blocking(writer._descriptor, True)
+    os.write(writer._descriptor, data)
 def when_started(lie):
-    start = Hand._do_start
-    def do_start(hand, message):
-        answer = start(hand, message)
-        hand._loop.call_later(0.5, lambda: lie(hand))
+    start = Replicas.start
+    def do_start(replicas, message):
+        answer = start(replicas, message)
+        replicas._loop.call_later(0.5, lambda: lie(replicas))
         return answer
-    Hand._do_start = do_start
+    Replicas.start = do_start
 """
 _MOST_BYTES = 256 << 20  # of memory that a supervisor may have had
 
@@ -90,12 +91,12 @@ def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(hous
     lie(
         liar,
         """
-        place = Hand._do_place
-        def do_place(hand, message):
-            answer = place(hand, message)
+        place = Replicas.place
+        def do_place(replicas, message):
+            answer = place(replicas, message)
             answer["places"]["worker.0"] = next(iter(answer["places"].values()))
             return answer
-        Hand._do_place = do_place
+        Replicas.place = do_place
         """,
     )
     run = house.train(spec("sleep 600") + "env: {TOKEN: {from: TOKEN}}\n", env={"TOKEN": "sesame"})
@@ -111,13 +112,13 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
         liar,
         """
         @when_started
-        def lie(hand):
-            hand._say({"do": "log", "life": "worker.0 0 0", "at": 0}, b"a forged line\\n")
-            hand._say({"do": "log", "life": "worker.0 0 0", "at": 6}, b"a forged line\\n")
-            hand._say({"do": "file", "life": "worker.0 0 0", "name": "error"}, b'{"error": "forged"}')
+        def lie(replicas):
+            replicas._write({"do": "log", "life": "worker.0 0 0", "at": 0}, b"a forged line\\n")
+            replicas._write({"do": "log", "life": "worker.0 0 0", "at": 6}, b"a forged line\\n")
+            replicas._write({"do": "file", "life": "worker.0 0 0", "name": "error"}, b'{"error": "forged"}')
             end = {"event": "ReplicaExited", "replica": "worker.0", "attempt": 0, "incarnation": 0}
-            hand._say({"do": "event", "event": {**end, "exit": {"code": 9}, "at_seconds": 1.0}}, b"")
-            hand._say({"do": "event", "event": {"event": "EngineFailed", "attempt": 7, "message": "forged"}}, b"")
+            replicas._write({"do": "event", "event": {**end, "exit": {"code": 9}, "at_seconds": 1.0}}, b"")
+            replicas._write({"do": "event", "event": {"event": "EngineFailed", "attempt": 7, "message": "forged"}}, b"")
         """,
     )
     run = house.train(spec("'echo hello; sleep 4'"))
@@ -131,20 +132,20 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
 @pytest.mark.parametrize(
     "said",
     [
-        """raw(hand, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n')""",
+        """raw(replicas, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n')""",
         """
         while True:
-            raw(hand, b"x" * 65536)
+            raw(replicas, b"x" * 65536)
         """,
         """
         while True:
-            raw(hand, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n' + b"x" * 60000)
+            raw(replicas, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n' + b"x" * 60000)
         """,
-        """raw(hand, b"[" * 1000000 + b"\\n")""",
-        """raw(hand, b'{"do": "event", "event": {"event": "ReplicaExited", "attempt": NaN}}\\n')""",
-        """raw(hand, b'{"do": "file", "life": "worker.1 0 0", "name": "a\\\\u0000b"}\\n')""",
-        """Hand._do_ping = lambda hand, message: {"now": 1e300}""",
-        """Hand._do_ping = lambda hand, message: {"now": [[]]}""",
+        """raw(replicas, b"[" * 1000000 + b"\\n")""",
+        """raw(replicas, b'{"do": "event", "event": {"event": "ReplicaExited", "attempt": NaN}}\\n')""",
+        """raw(replicas, b'{"do": "file", "life": "worker.1 0 0", "name": "a\\\\u0000b"}\\n')""",
+        """verbs.ALONE["clock"] = lambda message: {"now": 1e300, "time": 1.0}""",
+        """verbs.ALONE["clock"] = lambda message: {"now": [[]], "time": 1.0}""",
     ],
     ids=["announced", "endless line", "endless frames", "deep", "NaN", "NUL", "clock", "shape"],
 )
@@ -152,7 +153,7 @@ def test_a_host_that_breaks_the_protocol_is_lost_and_the_supervisor_stays_small(
     house: House, liar: World, said: str
 ) -> None:
     body = textwrap.indent(textwrap.dedent(said), "    ")
-    lie(liar, "@when_started\ndef lie(hand):\n" + body)
+    lie(liar, "@when_started\ndef lie(replicas):\n" + body)
     run = house.train(spec("sleep 600"))
     peak = 0
 
@@ -174,7 +175,7 @@ def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(house: H
         liar,
         """
         for name in ("usage", "pulses", "sockets", "stop", "release", "clear"):
-            setattr(Hand, f"_do_{name}", lambda hand, message: {"nonsense": [None]})
+            setattr(Replicas, name, lambda replicas, message: {"nonsense": [None]})
         """,
     )
     run = house.train(spec("sleep 600"))
@@ -189,8 +190,9 @@ def test_text_that_is_no_unicode_is_shown_as_far_as_it_is(house: House, liar: Wo
         liar,
         """
         @when_started
-        def lie(hand):
-            hand._say({"do": "event", "event": {"event": "EngineWarned", "attempt": 0, "message": "a\\ud800b"}}, b"")
+        def lie(replicas):
+            event = {"event": "EngineWarned", "attempt": 0, "message": "a\\ud800b"}
+            replicas._write({"do": "event", "event": event}, b"")
         """,
     )
     run = house.train(spec("'echo hello; sleep 4'"))

@@ -261,18 +261,18 @@ def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None
 # files behind such a link. Everything else it does as it is told.
 LIAR = """\
 #!/usr/bin/env python3
-import json, os, subprocess, sys
-if "-ISc" not in sys.argv:
-    os.execvp("python3", ["python3", *sys.argv[1:]])
-size, given = int(sys.argv[-1]), sys.stdin.buffer.read()
-if not json.loads(given[:size])[-1][0].endswith(".offer"):
-    sys.exit(subprocess.run(["python3", *sys.argv[1:]], input=given).returncode)
-request = json.loads(given[size:].partition(b"\\n")[0])
-data, answer = b"", {"absent": False, "path": "/", "entries": ENTRIES}
-if "parts" in request:
-    data = b"evil" * len(request["parts"])
-    answer = {"lengths": [4] * len(request["parts"])}
-sys.stdout.buffer.write(b"\\n--drumline--\\n" + json.dumps(answer).encode() + b"\\n" + data)
+import os, sys
+words, last = sys.argv[1:], "from drumline.engine.agent.main import main\\n"
+lie = '''
+import json
+from drumline.engine.agent import verbs
+def offer(request, data):
+    if "parts" in request:
+        return {"lengths": [4] * len(request["parts"])}, b"evil" * len(request["parts"])
+    return {"absent": False, "path": "/", "entries": json.load(open("ENTRIES"))}, b""
+verbs.FILES["offer"] = offer
+'''
+os.execvp("python3", ["python3", *(each.replace(last, last + lie) for each in words)])
 """
 FOLDER, LINK, FILE = (["folder", 0, 1, False], ["link", 0, 1, False], ["file", 4, 1, False])
 CLIMBING = [["d", *FOLDER, "", False], ["d/up", *LINK, "..", False], ["out", *LINK, "d/up/../../../..", False]]
@@ -297,7 +297,9 @@ def test_a_host_that_lies_about_the_output_writes_nothing_outside_of_it(
         f"roles: {{worker: 1}}\nengine: {{default: ssh, ssh: {{hosts: [h1], python: {HOME}/liar-{os.getpid()}}}}}\n"
     )
     liar = project.world.path("h1", f"{HOME}/liar-{os.getpid()}")
-    liar.write_text(LIAR.replace("ENTRIES", repr(entries)))
+    listed = f"{HOME}/entries-{os.getpid()}"
+    project.world.path("h1", listed).write_text(json.dumps(entries))
+    liar.write_text(LIAR.replace("ENTRIES", listed))
     liar.chmod(0o755)
     before = sorted(path.name for path in project.home.parent.iterdir())
     project.say("done", "h1")

@@ -12,8 +12,9 @@ import pytest
 
 from contract.seat import Office, cast
 from contract.sites import Deed
-from drumline.engine.ssh.package import BOOT, package_name
-from drumline.engine.ssh.shelf import UNUSED_SECONDS
+from drumline.engine.agent.bootstrap import STUB
+from drumline.engine.agent.cleanup import UNUSED_SECONDS
+from drumline.engine.agent.package import package_name
 from drumline.plan.hosts import Host
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
@@ -135,10 +136,10 @@ def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(
     old, used, name = "0" * 16, "1" * 16, package_name()
     ages = f"touch -d '-{UNUSED_SECONDS + 60:.0f} seconds' {old} {used}"
     world.run("h1", "sh", "-c", f"cd {shelf} && cp -r {name} {old} && cp -r {name} {used} && {ages}")
-    words = ["ssh", "-F", str(world.config), "h1", shlex.join(["python3", "-I", "-c", BOOT, shelf, used])]
-    hand = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert hand.stdout
-    assert "ready" in hand.stdout.readline()
+    words = ["ssh", "-F", str(world.config), "h1", shlex.join(["python3", "-I", "-c", STUB, shelf, used, "keep"])]
+    agent = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert agent.stdout
+    assert "ready" in agent.stdout.readline()
     world.run("h1", "sh", "-c", f"cd {shelf} && {ages}")  # as if it were there for so long
     found = world.path("h1", shelf)
     try:
@@ -147,4 +148,4 @@ def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(
         run.wait_for(Phase.FINISHED)
         assert sorted(each.name for each in found.iterdir()) == sorted([used, name])
     finally:
-        hand.communicate()  # it hears no more, and leaves
+        agent.communicate()  # it hears no more, and leaves

@@ -28,7 +28,6 @@ KNOWING = {
     "plan/make.py",
     "plan/rules.py",
     "spec/types.py",
-    "supervise/host.py",
 }
 
 

@@ -55,6 +55,12 @@ def clean_text(text: str, most_chars: int = TEXT_CHARS) -> str:
     return _replace_surrogates(text)
 
 
+def last_line(text: str) -> str:
+    """Return the last line of what a command wrote on its stderr."""
+    lines = text.strip().splitlines()
+    return clean_text(lines[-1].strip()) if lines else "it says no more"
+
+
 def require_path(path: str | None) -> None:
     """Raise ValueError unless this is an absolute path that a system call accepts, or None."""
     if path is not None and (not path.startswith("/") or len(path) > _PATH_CHARS or not path.isprintable()):

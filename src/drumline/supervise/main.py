@@ -13,6 +13,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from drumline.engine.loop import BootClockLoop
 from drumline.engine.protocol import Site
 from drumline.engine.registry import get_ready, open_engine
 from drumline.run.event import ResumeRequested, StopRequested
@@ -25,7 +26,6 @@ from drumline.store.home import check_run
 from drumline.store.journal import Journal, read_journal
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
-from drumline.supervise.loop import BootClockLoop
 from drumline.supervise.rounds import Rounds
 from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor

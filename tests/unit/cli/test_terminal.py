@@ -168,16 +168,12 @@ def test_a_stream_that_was_closed_before_the_start_is_no_traceback(tmp_path: Pat
 # Modules that write to a stream themselves, and where that goes.
 ALLOWED = {
     "cli/terminal.py": "escapes",
+    "engine/agent/verbs.py": "an agent's log, on a host",
     "engine/courier.py": "the supervisor's log",
     "engine/kubernetes/image/build.py": "a helper's log",
     "engine/kubernetes/output.py": "one sentence before a shell opens, by a stream that escapes",
     "engine/kubernetes/run.py": "the supervisor's log",
-    "engine/project/there/offer.py": "a pipe, on a host",
-    "engine/project/there/receive.py": "a pipe, on a host",
-    "engine/project/there/remove.py": "a pipe, on a host",
     "engine/ssh/errands.py": "the supervisor's log",
-    "engine/ssh/host.py": "an agent's log, on a host",
-    "engine/ssh/look.py": "a pipe, on a host",
     "engine/ssh/output.py": "one sentence before a shell opens, by a stream that escapes",
     "supervise/detach.py": "the supervisor's log",
     "supervise/supervisor.py": "the supervisor's log",

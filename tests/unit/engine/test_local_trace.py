@@ -27,7 +27,7 @@ from pathlib import Path
 from drumline.engine.local.life import Life
 from drumline.engine.local.processes import Processes
 from drumline.plan.types import ReplicaId
-from drumline.supervise.loop import BootClockLoop
+from drumline.engine.loop import BootClockLoop
 processes = Processes(Path(sys.argv[1]), boot="b", file_limits=(1024, 1024), loop=BootClockLoop(), tell=print)
 processes.stop([Life(ReplicaId("worker", 0), 1)], grace_seconds=1)
 """

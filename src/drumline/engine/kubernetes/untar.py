@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import IO
 
-from drumline.engine.project.there.beneath import Beneath, OutsideError, require_short, stays_beneath
+from drumline.engine.project.beneath import Beneath, OutsideError, require_short, stays_beneath
 
 _MOST_HEADER_BYTES = 1 << 20  # of one member: long names, and what else precedes its content
 _PIECE_BYTES = 1 << 18

@@ -7,7 +7,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from drumline.engine.project.there.beneath import Beneath, stays_beneath
+from drumline.engine.project.beneath import Beneath, stays_beneath
 from drumline.errors import EngineError, InputError
 
 _PIECE_BYTES = 1 << 20

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from drumline.engine.project.beneath import Beneath
 from drumline.engine.project.ignore import Rules, is_ignored, read_rules
-from drumline.engine.project.there.beneath import Beneath
 from drumline.errors import InputError
 from drumline.record import Record
 

@@ -13,7 +13,6 @@ from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.words import count, listed, size, span
 
-OLDEST = (3, 11)
 _LITTLE_BYTES = 1 << 30
 _TOO_LITTLE_BYTES = 16 << 20
 _SKEW_SECONDS = 1.0
@@ -40,11 +39,6 @@ class Found(Record):
     def name(self) -> str:
         """As ssh knows it."""
         return self.host.name
-
-
-def is_new_enough(version: str) -> bool:
-    """Whether drumline runs on this Python."""
-    return tuple(int(part) for part in version.split(".")[:2]) >= OLDEST
 
 
 def judge_host(found: Found) -> Health:

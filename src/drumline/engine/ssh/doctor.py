@@ -3,81 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
+from drumline.engine.agent.answers import (
+    MOST_PORT,
+    CallAnswer,
+    ClockAnswer,
+    Done,
+    FactsAnswer,
+    FilesAnswer,
+    ListenAnswer,
+    PackagesAnswer,
+)
+from drumline.engine.agent.client import Agent
 from drumline.engine.health import PACKAGES, UNSURE, Health, Patient
 from drumline.engine.ssh import diagnosis
-from drumline.engine.ssh.agent import FOLDER, GREETING_BYTES, MOST_GREETINGS
-from drumline.engine.ssh.answers import MOST_PORT, Done
+from drumline.engine.ssh.agents import open_agent, runs_folder
 from drumline.engine.ssh.diagnosis import Found
-from drumline.engine.ssh.refusal import MalformedError
-from drumline.engine.ssh.shell import Shell, Talk, connect, last_words
-from drumline.engine.ssh.wire import LINE_BYTES
-from drumline.engine.untrusted import clean_text, load_json, load_record
+from drumline.engine.ssh.shell import Shell, connect
+from drumline.engine.untrusted import clean_text
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.assign import Room, assign, room_of
 from drumline.plan.hosts import Host, Hosts, require_hosts
 from drumline.plan.types import Plan
-from drumline.record import Record
 
 T = TypeVar("T")
 
-_SECONDS = 30.0  # for one answer
 _CALL_SECONDS = 5.0
 _SHARED_SECONDS = 5.0
 _CLOCK_LOOKS = 5
-_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
-
-
-class LookFacts(Record):
-    """What `look.facts` answers."""
-
-    python: str
-    packages: Mapping[str, str]
-    folder: str
-    free: int
-    writable: bool
-    cpus: float
-    memory: int
-    gpus: int
-
-
-class LookPackages(Record):
-    """What `look.packages_of` answers."""
-
-    packages: Mapping[str, str]
-
-
-class LookClock(Record):
-    """What `look.clock` answers."""
-
-    time: float
-
-
-class LookPorts(Record):
-    """What `look.listen` answers: ports on which it listens now, and those that were taken."""
-
-    ports: tuple[int, ...]
-    taken: tuple[int, ...]
-
-
-class LookTroubles(Record):
-    """What `look.call` answers: for each peer what is wrong with it, or nothing."""
-
-    troubles: tuple[str, ...]
-
-
-class LookFiles(Record):
-    """What `look.read` answers: what is in each file."""
-
-    found: Mapping[str, str]
 
 
 def examine(patient: Patient) -> list[Health]:
@@ -110,72 +67,29 @@ async def _examine(hosts: Hosts, plan: Plan | None) -> list[Health]:
 
 
 class _Look:
-    """Somebody on a host who answers questions, one after the other."""
+    """An agent on a host that answers questions, one after the other."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         self.host = host
         self._hosts = hosts
         self._shell: Shell | None = None
-        self._talk: Talk | None = None
+        self._agent: Agent | None = None
 
-    @property
-    def folder(self) -> str:
-        """Where runs would have their folders there."""
-        return self._hosts.folder or FOLDER
-
-    async def open(self) -> tuple[str, str]:
-        """Reach the host and have somebody there; return its address and which Python it has."""
-        self._shell = shell = await connect(self.host.name, config=self._hosts.config)
-        python = self._hosts.python
-        code = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
-        answer = await shell.run([python, "-c", code], seconds=_SECONDS)
-        hint = "install Python 3.11 or newer there, or name the one that it has: `ssh: {python: PATH}`"
-        words = answer.out.decode(errors="replace").split()
-        if answer.code or not words or not _VERSION.fullmatch(words[-1]):
-            said = last_words(answer.err)
-            raise EngineError(f"{shell.address}, but there is no Python that works as `{python}`: {said}", hint=hint)
-        version = words[-1]
-        if not diagnosis.is_new_enough(version):
-            old = f"{shell.address}, but `{python}` is Python {version}, and 3.11 or newer is needed there"
-            raise EngineError(old, hint=hint)
-        source = Path(__file__).with_name("look.py").read_text()
-        self._talk = await shell.talk([python, "-c", source])
-        for _ in range(MOST_GREETINGS):
-            if b"drumline-look" in await self._line(GREETING_BYTES):
-                return shell.address, version
-        raise EngineError(f"{self.host.name} does not answer")
+    async def open(self) -> tuple[str, FactsAnswer]:
+        """Reach the host and start an agent there; return its address and what it has."""
+        self._shell = await connect(self.host.name, config=self._hosts.config)
+        self._agent = await open_agent(self._shell, self._hosts)
+        return self._shell.address, await self.ask("facts", FactsAnswer, folder=runs_folder(self._hosts))
 
     async def ask(self, do: str, kind: type[T], **words: object) -> T:
         """Ask, and return the answer; raise EngineError if there is none, or it is that something failed."""
-        assert self._talk
-        await self._talk.write(json.dumps({"do": do, **words}).encode() + b"\n")
-        line = await self._line(LINE_BYTES)
-        try:
-            answer = load_json(line)
-            if not isinstance(answer, dict) or "error" not in answer:
-                return load_record(kind, answer)
-        except ValueError as error:
-            raise MalformedError(self.host.name, error) from None
-        raise EngineError(clean_text(str(answer["error"])))
-
-    async def _line(self, most_bytes: int) -> bytes:
-        assert self._talk
-        try:
-            async with asyncio.timeout(_SECONDS):
-                line = await self._talk.readline(most_bytes)
-        except TimeoutError:
-            raise EngineError(f"{self.host.name} does not answer any more") from None
-        if not line:
-            raise EngineError(f"{self.host.name}: {last_words(await self._talk.said_last())}")
-        return line
+        assert self._agent
+        return await self._agent.ask({"do": do, **words}, kind)
 
     async def close(self) -> None:
-        """Let it go, and see it leave, if it can be heard."""
-        if self._talk:
-            with suppress(EngineError):
-                await self._talk.write(b'{"do": "leave"}\n')
-                await self._line(LINE_BYTES)
-            self._talk.close()
+        """Close the connection; the agent ends with it."""
+        if self._agent:
+            self._agent.close()
         if self._shell:
             await self._shell.close()
 
@@ -184,24 +98,25 @@ async def _find(look: _Look, plan: Plan | None) -> Found:
     """Everything about one host by itself."""
     packages = PACKAGES[plan.framework] if plan else ()
     try:
-        address, version = await look.open()
-        facts = await look.ask("facts", LookFacts, folder=look.folder, packages=packages)
-        if named := _named_python(plan):
-            other = await look.ask("packages_of", LookPackages, python=named, packages=packages)
-            facts = facts.replace(packages=other.packages)
+        address, facts = await look.open()
+        installed: Mapping[str, str] = {}
+        if packages:
+            installed = (
+                await look.ask("packages", PackagesAnswer, python=_named_python(plan), packages=packages)
+            ).packages
         skew = await _skew(look)
     except DrumlineError as error:
         return Found(look.host, error.message, error.hint)
     return Found(
         look.host,
         address=look.host.address or address,
-        version=version,
-        python=clean_text(facts.python),
-        packages={name: clean_text(facts.packages[name], 100) for name in packages if name in facts.packages},
-        folder=clean_text(facts.folder),
-        free_bytes=facts.free,
-        is_writable=facts.writable,
-        room=Room(facts.cpus, facts.memory, facts.gpus),
+        version=facts.python,
+        python=facts.executable,
+        packages={name: clean_text(installed[name], 100) for name in packages if name in installed},
+        folder=facts.base,
+        free_bytes=facts.free_bytes,
+        is_writable=facts.is_writable,
+        room=Room(facts.cpus, facts.memory_bytes, len(facts.gpus)),
         skew_seconds=skew,
     )
 
@@ -219,7 +134,7 @@ async def _skew(look: _Look) -> float:
     looks: list[tuple[float, float]] = []
     for _ in range(_CLOCK_LOOKS):
         before = time.time()
-        there = (await look.ask("clock", LookClock)).time
+        there = (await look.ask("clock", ClockAnswer)).time
         after = time.time()
         looks.append((after - before, there - (before + after) / 2))
     return min(looks)[1]
@@ -230,7 +145,7 @@ async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | No
     wanted = _wanted_ports(found, plan)
     try:
         heard = await asyncio.gather(
-            *(look.ask("listen", LookPorts, name=look.host.name, ports=wanted[look.host.name]) for look in looks)
+            *(look.ask("listen", ListenAnswer, name=look.host.name, ports=wanted[look.host.name]) for look in looks)
         )
         peers = [
             (each.name, each.address, port)
@@ -239,7 +154,7 @@ async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | No
             if 0 < port <= MOST_PORT
         ]
         told = await asyncio.gather(
-            *(look.ask("call", LookTroubles, peers=peers, seconds=_CALL_SECONDS) for look in looks)
+            *(look.ask("call", CallAnswer, peers=peers, seconds=_CALL_SECONDS) for look in looks)
         )
     except EngineError as error:
         return Health("ports", UNSURE, error.message)
@@ -282,7 +197,7 @@ async def _shared(looks: Sequence[_Look], folder: str) -> list[str]:
         except EngineError as error:
             troubles.append(f"{look.host.name} cannot write there ({error.message.rpartition(': ')[2].lower()})")
             files.pop(look.host.name)
-    asked = [look.ask("read", LookFiles, paths=list(files.values()), seconds=_SHARED_SECONDS) for look in looks]
+    asked = [look.ask("read", FilesAnswer, paths=list(files.values()), seconds=_SHARED_SECONDS) for look in looks]
     for look, answer in zip(looks, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
             troubles.append(f"{look.host.name} cannot read there")

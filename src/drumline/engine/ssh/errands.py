@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from drumline.engine.ssh.answers import Done
+from drumline.engine.agent.answers import Done
+from drumline.engine.agent.errors import AwayError, MalformedError
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.luggage import Luggage
 from drumline.engine.ssh.placing import CONNECT_SECONDS, PLACE_SECONDS
-from drumline.engine.ssh.refusal import AwayError, MalformedError
 from drumline.errors import DrumlineError
 from drumline.runtime.keeper import now
 

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from drumline.engine.agent.launches import life_to_data
 from drumline.engine.local.life import Life
 from drumline.engine.notes import End
-from drumline.engine.ssh.wire import life_to_data
 from drumline.run.event import Exit
 from drumline.run.traces import LOG
 

@@ -11,22 +11,16 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
 
-from drumline.engine.ssh.agent import (
-    FIRST_WORD_SECONDS,
-    FOLDER,
-    Facts,
-    agent_folder,
-    open_agent,
-    packages_folder,
-    read_facts,
-)
-from drumline.engine.ssh.answers import ClockAnswer, FactsAnswer, read_answer
+from drumline.engine.agent.answers import ClockAnswer, FactsAnswer, read_answer
+from drumline.engine.agent.bootstrap import FIRST_WORD_SECONDS
+from drumline.engine.agent.client import Channel
+from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError, raised
+from drumline.engine.agent.frames import Frame, read_frame
+from drumline.engine.agent.package import package_name
+from drumline.engine.ssh.agents import Facts, agent_folder, open_agent, packages_folder, read_facts, runs_folder
 from drumline.engine.ssh.news import News, cost_bytes, read_news
-from drumline.engine.ssh.package import package_name
-from drumline.engine.ssh.refusal import AwayError, MalformedError, RefusedError, raised
-from drumline.engine.ssh.shell import Shell, Talk, connect, last_words
-from drumline.engine.ssh.wire import DATA_BYTES, LINE_BYTES, SIZE, Frame
-from drumline.engine.untrusted import load_json
+from drumline.engine.ssh.shell import Shell, connect
+from drumline.engine.untrusted import last_line
 from drumline.errors import EngineError, InputError
 from drumline.plan.hosts import Host, Hosts
 from drumline.runtime.keeper import boot_id, now
@@ -64,7 +58,7 @@ class Link:
         # Each of both is written by one thread alone: what was passed on, and what of it has been dealt with.
         self._passed_bytes = self._handled_bytes = 0
         self._is_waiting = False
-        self._talk: Talk | None = None
+        self._channel: Channel | None = None
         self.shell: Shell | None = None
         self.facts: Facts | None = None
         self.trouble: EngineError | None = None  # why there is no hand
@@ -162,29 +156,28 @@ class Link:
 
     def refuse(self, error: MalformedError) -> None:
         """Close the connection: the host has broken the protocol."""
-        if self._talk and not self._refused.done():
+        if self._channel and not self._refused.done():
             self._refused.set_exception(error)
             self._refused.exception()  # it may not be awaited
 
     async def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         """Say this; raise AwayError if nobody is there."""
-        if self._talk is None:
+        if self._channel is None:
             raise AwayError(f"{self.host.name} does not answer")
-        await self._talk.write(Frame(message, data).encode())
+        await self._channel.write(Frame(message, data).encode())
 
     async def _open(self) -> None:
         """Connect, have a hand there and greet it."""
         seconds = min(_CONNECT_SECONDS, max(1.0, self._hosts.lost_seconds))
         self.shell = await connect(self.host.name, config=self._hosts.config, seconds=seconds)
         self._let_in_at = now()
-        self._hear_from(await open_agent(self.shell, self._hosts))
-        folder = self._hosts.folder or FOLDER
+        self._hear_from((await open_agent(self.shell, self._hosts, keep=True)).channel)
         runtime = f"{packages_folder(self._hosts)}/{package_name()}/runtime"
         greeting: dict[str, Any] = {
-            "do": "hello",
+            "do": "open",
             "run": self._hosts.unique,
             "host": agent_folder(self.host),
-            "folder": folder,
+            "folder": runs_folder(self._hosts),
             "lease": self._hosts.lease_seconds,
             "lost": self._hosts.lost_seconds,
         }
@@ -192,19 +185,19 @@ class Link:
         greeting |= {"runtime": runtime, "allowed": allowed}
         found = await self._within(self.ask(greeting, FactsAnswer), FIRST_WORD_SECONDS)
         skew = 0.0 if found.boot == boot_id() else await self._skew()
-        self.facts = read_facts(found, self.shell, skew)
+        self.facts = read_facts(found, self.shell.address, skew)
 
-    def _hear_from(self, talk: Talk) -> None:
-        self._talk = talk
+    def _hear_from(self, channel: Channel) -> None:
+        self._channel = channel
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._listener = asyncio.ensure_future(self._read(talk))
+        self._listener = asyncio.ensure_future(self._read(channel))
 
     async def _skew(self) -> float:
         """How far its clock is before ours: by the quickest answer of several."""
         looks: list[tuple[float, float]] = []
         for _ in range(_CLOCK_LOOKS):
             before = now()
-            there = await self._within(self.ask({"do": "ping"}, ClockAnswer), self._quiet_seconds)
+            there = await self._within(self.ask({"do": "clock"}, ClockAnswer), self._quiet_seconds)
             looks.append((now() - before, there.now - (before + now()) / 2))
         return min(looks)[1]
 
@@ -218,7 +211,7 @@ class Link:
                 await each
                 return
             if not self._is_waiting:  # else its answer would not be read
-                await self._within(self.ask({"do": "ping"}, ClockAnswer), self._quiet_seconds)
+                await self._within(self.ask({"do": "clock"}, ClockAnswer), self._quiet_seconds)
 
     async def _within(self, asked: Awaitable[T], seconds: float) -> T:
         try:
@@ -227,11 +220,10 @@ class Link:
         except TimeoutError:
             raise AwayError(f"{self.host.name} does not answer") from None
 
-    async def _read(self, talk: Talk) -> None:
+    async def _read(self, channel: Channel) -> None:
         """Pass on what the agent says, until it says no more; raise MalformedError for what no agent says."""
         try:
-            while (line := await talk.readline(LINE_BYTES)).endswith(b"\n"):  # half a line: the connection broke
-                frame = await self._read_frame(talk, line)
+            while frame := await read_frame(channel):
                 self.heard_at = now()
                 if frame.message["do"] == "answer":
                     waiting = self._answers.get(frame.message.get("id", -1))
@@ -245,19 +237,8 @@ class Link:
             raise MalformedError(self.host.name, error) from None
         finally:  # nobody answers any more
             self._fail(AwayError(f"the connection to {self.host.name} broke"))
-        words = await talk.said_last()
-        raise AwayError(f"the connection to {self.host.name} broke{f': {last_words(words)}' if words else ''}")
-
-    async def _read_frame(self, talk: Talk, line: bytes) -> Frame:
-        message = load_json(line)
-        if not isinstance(message, dict) or not isinstance(message.get("do"), str):
-            raise ValueError("a frame without a message")
-        if type(message.get("id", 0)) is not int:
-            raise ValueError("an answer without a number")
-        size = message.get(SIZE, 0)
-        if type(size) is not int or not 0 <= size <= DATA_BYTES:
-            raise ValueError(f"a message with {str(size)[:50]} bytes")
-        return Frame(message, await talk.readexactly(size))
+        words = await channel.said_last()
+        raise AwayError(f"the connection to {self.host.name} broke{f': {last_line(words)}' if words else ''}")
 
     def handled(self, news: News) -> None:
         """From the supervisor's thread: this has been dealt with."""
@@ -274,7 +255,7 @@ class Link:
 
     def _why_refused(self) -> MalformedError | None:
         """Return how the host broke the protocol, if it did: an error of a waiting question only says that it ended."""
-        for each in (self._listener, self._refused) if self._talk else ():
+        for each in (self._listener, self._refused) if self._channel else ():
             if each.done() and not each.cancelled() and isinstance(error := each.exception(), MalformedError):
                 return error
         return None
@@ -287,10 +268,10 @@ class Link:
 
     def _close(self) -> None:
         self._risen.clear()
-        if self._talk:
+        if self._channel:
             self._listener.cancel()
-            self._talk.close()
+            self._channel.close()
         self._fail(AwayError(f"the connection to {self.host.name} broke"))
         if self.shell:
             self.shell.abort()
-        self._talk = self.shell = None
+        self._channel = self.shell = None

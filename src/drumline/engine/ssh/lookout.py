@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.agent.errors import MalformedError, RefusedError
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import HOST_LOST, Lives
-from drumline.engine.ssh.refusal import MalformedError, RefusedError
 from drumline.plan.hosts import Hosts
 from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit

@@ -14,14 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.project.carry import Carried, Shell, carry, lay_out
-from drumline.engine.project.fetch import fetch
+from drumline.engine.agent.bootstrap import Machine
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.fetch import fetch
+from drumline.engine.agent.send import Carried, carry, lay_out
 from drumline.engine.project.own import own_folders
 from drumline.engine.project.size import list_largest
 from drumline.engine.project.snapshot import Snapshot, take
 from drumline.engine.project.tree import OWN, left_out_warning, walk
 from drumline.engine.protocol import Site
-from drumline.engine.ssh.refusal import AwayError
+from drumline.engine.ssh.agents import open_agent
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, InputError, NotFoundError
 from drumline.plan.hosts import Hosts
@@ -32,7 +35,6 @@ from drumline.run.origin import ORIGIN, Origin, fetched_folder, origin_from_json
 from drumline.runtime.private import write_file
 from drumline.words import bulk
 
-FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another
 FETCH_SECONDS = (
     15.0  # between two looks at what the chief has written, and no less than so many times the last one took
 )
@@ -50,7 +52,7 @@ _AMONG_CODE_HINT = "name a folder of its own, as `output: results`, or one that 
 class Way(Record):
     """The way to a host, and the folder of all runs there."""
 
-    shell: Shell
+    shell: Machine
     base: str
 
 
@@ -97,7 +99,8 @@ class Luggage:
             if self._snapshot is None:
                 self._snapshot = await asyncio.to_thread(self._look)
         folder = self._project_there(way.base)
-        carried = await carry(way.shell, self._snapshot, folder, store=f"{way.base}/blobs", python=self._hosts.python)
+        async with await self._open(way) as agent:
+            carried = await carry(agent, self._snapshot, folder, store=f"{way.base}/blobs")
         self._carried.append(carried)
 
     async def supply(self, host: str, attempt: int, chief: str, places: Mapping[str, Place]) -> None:
@@ -117,10 +120,10 @@ class Luggage:
             was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
             for kind, snapshot in local.items():
                 way = self._reached(host)
-                python = self._hosts.python
                 if before and set(before.chiefs) - {host} and _holds(there[kind], self._project_there(way.base)):
                     raise EngineError(f"the {kind} is not laid out on {host}: {_AMONG_CODE}", hint=_AMONG_CODE_HINT)
-                await lay_out(way.shell, snapshot, there[kind], python=python, exactly=was_chief)
+                async with await self._open(way) as agent:
+                    await lay_out(agent, snapshot, there[kind], exactly=was_chief)
         if host == chief:
             folders = {str(here): there[kind] for kind, here in self._folders_here().items()}
             chiefs = tuple(dict.fromkeys((*(before.chiefs if before else ()), chief)))
@@ -148,7 +151,7 @@ class Luggage:
         for _ in range(_TRIES):
             if self._origin is None or self._origin.is_shared or self._origin.is_whole:
                 return
-            await self._fetch(self._reached(self._origin.host).shell, settled=True)
+            await self._fetch(self._reached(self._origin.host), settled=True)
 
     async def follow(self) -> None:
         """Fetch what the chief writes, again and again, until this is cancelled; say once why that is not possible."""
@@ -162,7 +165,7 @@ class Luggage:
             if origin is None or way is None or origin.is_shared or origin.is_whole:
                 continue
             try:
-                await self._fetch(way.shell, settled=False)
+                await self._fetch(way, settled=False)
             except EngineError as error:
                 if self._way(origin.host) and error.message != warned:  # else the host is gone, which others tell
                     warned = error.message
@@ -188,9 +191,12 @@ class Luggage:
         found = {kind: here for kind, here in self._folders_here().items() if here.is_dir() and any(here.iterdir())}
         return {kind: take(here, rules=False) for kind, here in found.items()}
 
-    async def _fetch(self, shell: Shell, *, settled: bool) -> None:
+    async def _open(self, way: Way) -> Agent:
+        return await open_agent(way.shell, self._hosts, counts=True)
+
+    async def _fetch(self, way: Way, *, settled: bool) -> None:
         """Fetch what is new, and note how far it is here."""
-        async with self._fetching:
+        async with self._fetching, await self._open(way) as agent:
             origin = self._origin
             if origin is None:
                 return
@@ -198,10 +204,9 @@ class Luggage:
             for here, there in origin.folders.items():
                 with suppress(NotFoundError):  # nothing was written so far
                     found = await fetch(
-                        shell,
+                        agent,
                         there,
                         Path(here),
-                        python=self._hosts.python,
                         settled=settled,
                         known=paths.get(here, ()),
                     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from drumline.engine.agent.frames import Frame
+from drumline.engine.agent.launches import life_from_data
 from drumline.engine.local.life import Life
-from drumline.engine.ssh.wire import Frame, life_from_data
 from drumline.engine.untrusted import clean_text, load_record, require_within
 from drumline.record import Record
 from drumline.run.codec import event_from_data

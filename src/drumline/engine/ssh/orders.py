@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from drumline.engine.agent.launches import launch_to_data, life_to_data
 from drumline.engine.ssh.lives import Kept, Lives
-from drumline.engine.ssh.wire import launch_to_data, life_to_data
 
 K = TypeVar("K")
 

@@ -14,16 +14,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from drumline.engine.agent.answers import Done
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.fetch import fetch
+from drumline.engine.agent.send import FILES_SECONDS, lay_out
 from drumline.engine.local.output import Folder
 from drumline.engine.output import Volume, Written
-from drumline.engine.project.carry import ask, lay_out
 from drumline.engine.project.copy import copy, refuse_link
-from drumline.engine.project.fetch import fetch
 from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk
-from drumline.engine.ssh.luggage import FOLDER, read_origin
-from drumline.engine.ssh.refusal import AwayError
-from drumline.engine.ssh.shell import CONFIG_VARIABLE, Shell, connect, last_words
+from drumline.engine.ssh.agents import open_agent, runs_folder
+from drumline.engine.ssh.luggage import read_origin
+from drumline.engine.ssh.shell import CONFIG_VARIABLE, connect
 from drumline.errors import DrumlineError, EngineError, InputError, NotFoundError
 from drumline.plan.hosts import Hosts
 from drumline.run.origin import Origin
@@ -31,16 +34,6 @@ from drumline.run.origin import Origin
 T = TypeVar("T")
 
 _TRIES = 4  # for what changes all the time; the last time it is taken as it is, as `cp` would
-
-_PUT = """
-target=$1
-[ ! -d "$target" ] || target=$target/$3
-mkdir -p "$(dirname "$target")" || exit
-if [ -d "$2/$3" ] && [ -d "$target" ]; then cp -R "$2/$3/." "$target/"; else mv -f "$2/$3" "$target"; fi
-code=$?
-rm -rf "$2" "$2".*
-exit $code
-"""
 
 
 class HostsOutput:
@@ -77,17 +70,16 @@ class HostsOutput:
         if origin.is_whole and not posixpath.isabs(path):
             return self._here.fetch(path, into)
 
-        async def take(shell: Shell) -> Sequence[str]:
+        async def take(agent: Agent) -> Sequence[str]:
             with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
                 found = posixpath.normpath(posixpath.join(origin.output_dir, path))
                 folder, name = posixpath.split(found)
                 for number in range(_TRIES):
                     taken = await fetch(
-                        shell,
+                        agent,
                         folder,
                         Path(scratch),
                         path=name,
-                        python=self._hosts.python,
                         settled=True,
                         anyhow=number == _TRIES - 1,
                     )
@@ -115,13 +107,12 @@ class HostsOutput:
         where = posixpath.normpath(posixpath.join(origin.output_dir, path))
         source = Path(os.path.abspath(source))  # noqa: PTH100
 
-        async def give(shell: Shell) -> None:
+        async def give(agent: Agent) -> None:
             scratch = f"{origin.output_dir}.put"
             snapshot = await asyncio.to_thread(lambda: Snapshot(source.parent, _tree(source)))
-            await lay_out(shell, snapshot, scratch, python=self._hosts.python)
-            answer = await shell.run(["sh", "-c", _PUT, "sh", where, scratch, source.name])
-            if answer.code:
-                raise EngineError(f"cannot write {where} on {origin.host}: {last_words(answer.err)}")
+            await lay_out(agent, snapshot, scratch)
+            message = {"do": "put", "scratch": scratch, "name": source.name, "target": where}
+            await agent.ask(message, Done, seconds=FILES_SECONDS)
 
         self._ask(origin.host, give)
         if not origin.is_shared and not posixpath.isabs(path):
@@ -133,16 +124,14 @@ class HostsOutput:
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove the run's folder on these hosts; raise EngineError with all that could not be."""
+        folder = f"{runs_folder(self._hosts)}/runs/{self._hosts.unique}"
+        message = {"do": "remove", "paths": [folder]}
 
         async def away(name: str) -> str:
             try:
-                shell = await connect(name, config=self._hosts.config)
-                try:
-                    await ask(shell, self._hosts.python, "remove", {"folders": [self._run_folder]})
-                finally:
-                    await shell.close()
+                await self._ask_host(name, lambda agent: agent.ask(message, Done, seconds=FILES_SECONDS))
             except DrumlineError as error:
-                return f"{self._run_folder} stays on {name}: {error.message}"
+                return f"{folder} stays on {name}: {error.message}"
             return ""
 
         async def all_away() -> list[str]:
@@ -151,25 +140,22 @@ class HostsOutput:
         if left := [each for each in asyncio.run(all_away()) if each]:
             raise EngineError("\n".join(left))
 
-    def _ask(self, host: str, question: Callable[[Shell], Coroutine[Any, Any, T]]) -> T:
-        async def ask_there() -> T:
-            shell = await connect(host, config=self._hosts.config)
-            try:
-                return await question(shell)
-            finally:
-                await shell.close()
+    def _ask(self, host: str, question: Callable[[Agent], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run(self._ask_host(host, question))
 
-        return asyncio.run(ask_there())
+    async def _ask_host(self, host: str, question: Callable[[Agent], Coroutine[Any, Any, T]]) -> T:
+        shell = await connect(host, config=self._hosts.config)
+        try:
+            async with await open_agent(shell, self._hosts) as agent:
+                return await question(agent)
+        finally:
+            await shell.close()
 
     @property
     def _there(self) -> Origin:
         if self._origin is None:
             raise NotFoundError(f"run {self._run} has written nothing so far")
         return self._origin
-
-    @property
-    def _run_folder(self) -> str:
-        return f"{self._hosts.folder or FOLDER}/runs/{self._hosts.unique}"
 
     @property
     def _hosts(self) -> Hosts:

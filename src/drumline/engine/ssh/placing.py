@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
+from drumline.engine.agent.answers import PlaceAnswer
+from drumline.engine.agent.errors import AwayError, MalformedError
 from drumline.engine.protocol import MustWait
-from drumline.engine.ssh.agent import Facts
-from drumline.engine.ssh.answers import PlaceAnswer
+from drumline.engine.ssh.agents import Facts
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.place import Placed, merge, part, require_asked
-from drumline.engine.ssh.refusal import AwayError, MalformedError
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, InputError
 from drumline.plan.assign import Room, assign, part_of, room_of

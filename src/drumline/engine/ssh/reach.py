@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
+from drumline.engine.agent.answers import FactsAnswer, PortsAnswer
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.errors import RefusedError
 from drumline.engine.local.holder import Holder
 from drumline.engine.local.place import named_ports
 from drumline.engine.local.room import claims
-from drumline.engine.ssh.agent import FOLDER, Facts, ask_agent, open_agent, read_facts
-from drumline.engine.ssh.answers import FactsAnswer, PortsAnswer
+from drumline.engine.ssh.agents import Facts, open_agent, read_facts, runs_folder
 from drumline.engine.ssh.place import hosts_of
-from drumline.engine.ssh.refusal import RefusedError
-from drumline.engine.ssh.shell import Shell, Talk, connect
+from drumline.engine.ssh.shell import Shell, connect
 from drumline.errors import DrumlineError, InputError, SeveralError
 from drumline.plan.assign import Room, assign, part_of, room_of
 from drumline.plan.hosts import Host, Hosts
@@ -40,7 +41,7 @@ async def _reach_all(plan: Plan, visits: Sequence[_Visit]) -> tuple[list[Host], 
 
 
 class _Visit:
-    """A hand on a host for a few questions; whatever is wrong there is kept, and not raised."""
+    """An agent on a host for a few questions; what is wrong there is kept, and not raised."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         self.host = host
@@ -48,16 +49,16 @@ class _Visit:
         self.facts: Facts | None = None
         self._hosts = hosts
         self._shell: Shell | None = None
-        self._talk: Talk | None = None
+        self._agent: Agent | None = None
 
     async def open(self) -> None:
-        """Connect, have a hand there, and ask it what the host has."""
+        """Connect, start an agent there, and ask it what the host has."""
         try:
             self._shell = await connect(self.host.name, config=self._hosts.config)
-            self._talk = await open_agent(self._shell, self._hosts)
-            question = {"do": "facts", "folder": self._hosts.folder or FOLDER}
-            found = await ask_agent(self._talk, self.host.name, question, FactsAnswer)
-            self.facts = read_facts(found, self._shell)
+            self._agent = await open_agent(self._shell, self._hosts, keep=True)
+            question = {"do": "facts", "folder": runs_folder(self._hosts)}
+            found = await self._agent.ask(question, FactsAnswer)
+            self.facts = read_facts(found, self._shell.address)
         except RefusedError as error:  # trying again changes nothing: it is to be mended first
             self.errors.append(InputError(error.message, hint=error.hint))
         except DrumlineError as error:
@@ -65,10 +66,10 @@ class _Visit:
 
     async def look_at_ports(self, ports: Sequence[int], *, waits: bool) -> None:
         """See that nobody has these ports; a line that `waits` for its turn may find them with whoever is before it."""
-        if not ports or self._talk is None or self.errors:
+        if not ports or self._agent is None or self.errors:
             return
         try:
-            answer = await ask_agent(self._talk, self.host.name, {"do": "ports", "ports": ports}, PortsAnswer)
+            answer = await self._agent.ask({"do": "ports", "ports": ports}, PortsAnswer)
         except DrumlineError as error:
             self.errors.append(error)
             return
@@ -76,7 +77,7 @@ class _Visit:
         self.errors += [_taken(self.host.name, each) for each in holders if not (waits and each.replica)]
 
     async def close(self) -> None:
-        """Hang up; the hand leaves by itself."""
+        """Close the connection; the agent ends with it."""
         if self._shell:
             await self._shell.close()
 

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.agent.launches import life_to_data
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
 from drumline.engine.notes import read_notes
@@ -35,7 +36,6 @@ from drumline.engine.ssh.place import Placed, hosts_of
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
 from drumline.engine.ssh.survey import Survey
-from drumline.engine.ssh.wire import life_to_data
 from drumline.plan.hosts import Host
 from drumline.plan.types import Launch, Placement, Plan
 from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFound

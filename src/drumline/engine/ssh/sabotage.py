@@ -1,17 +1,17 @@
-"""Hurting a replica on its host, on purpose: a hand there does it."""
+"""Harm a replica on its host on purpose; an agent there does it."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+from drumline.engine.agent.answers import Done
+from drumline.engine.agent.launches import life_to_data
 from drumline.engine.local.life import Life
 from drumline.engine.notes import read_notes
-from drumline.engine.ssh.agent import FOLDER, agent_folder, ask_agent, open_agent
-from drumline.engine.ssh.answers import Done
+from drumline.engine.ssh.agents import agent_folder, open_agent, runs_folder
 from drumline.engine.ssh.place import hosts_of
 from drumline.engine.ssh.shell import connect
-from drumline.engine.ssh.wire import life_to_data
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
@@ -46,10 +46,11 @@ async def _harm(traces: Path, replica: ReplicaId, harm: Harm, *, heal: bool) -> 
     own = next((each for each in hosts.all if each.name == host), None)
     if own is None:
         raise EngineError(f"{replica} has no process that could be hurt")
-    message = {"do": "harm", "life": life, "harm": harm.value, "heal": heal}
-    message |= {"folder": hosts.folder or FOLDER, "run": hosts.unique, "host": agent_folder(own)}
+    message = {"do": "sabotage", "life": life, "harm": harm.value, "heal": heal}
+    message |= {"folder": runs_folder(hosts), "run": hosts.unique, "host": agent_folder(own)}
     shell = await connect(host, config=hosts.config)
     try:
-        await ask_agent(await open_agent(shell, hosts), host, message, Done)
+        async with await open_agent(shell, hosts) as agent:
+            await agent.ask(message, Done)
     finally:
         await shell.close()

@@ -11,49 +11,41 @@ import asyncio
 import os
 import shlex
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
-from drumline.engine.ssh.refusal import AwayError, MalformedError, RefusedError
+from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError
 from drumline.engine.untrusted import clean_text
 from drumline.errors import InputError
-from drumline.record import Record
 from drumline.words import bulk
 
 CONFIG_VARIABLE = "DRUMLINE_SSH_CONFIG"
 _SYSTEM = Path("/etc/ssh")
 _CONNECT_SECONDS = 15.0
 _ALIVE_SECONDS = 5.0  # a host that is silent for three times so long is asked for no more
-RUN_SECONDS = 600.0
-OUT_BYTES = 1 << 16  # of what an ordinary command says
 _ERR_BYTES = 1 << 14  # that are kept of its complaints
 _LAST_WORDS_SECONDS = 5.0
 _PIECE_BYTES = 1 << 16
 _CUT = (asyncssh.DisconnectError, asyncssh.ChannelOpenError, ConnectionError, BrokenPipeError)
 
 
-class Answer(Record):
-    """What a command said, and how it ended; by a signal as a shell counts them."""
+class SshChannel:
+    """A command on a host with its streams; what it writes is read within limits, and each piece is counted."""
 
-    code: int
-    out: bytes
-    err: str
-
-
-class Talk:
-    """A command on a host that is talked with until one side closes; whatever it says is read within limits."""
-
-    def __init__(self, process: asyncssh.SSHClientProcess[bytes], host: str) -> None:
+    def __init__(
+        self, process: asyncssh.SSHClientProcess[bytes], host: str, count: Callable[[int], object] = lambda _: None
+    ) -> None:
         self._process = process
         self._host = host
+        self._count = count
         self._heard = bytearray()  # read and not yet returned
 
     async def write(self, data: bytes) -> None:
-        """Say this; wait while the other side does not listen."""
+        """Write to its stdin; wait while it does not read."""
         try:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
@@ -88,7 +80,7 @@ class Talk:
         return ""
 
     def close(self) -> None:
-        """Say no more, and listen no more."""
+        """Close its streams."""
         self._process.close()
 
     async def _read(self) -> bool:
@@ -98,6 +90,7 @@ class Talk:
         except (*_CUT, OSError) as error:
             raise _cut(self._host, error) from None
         self._heard += data
+        self._count(len(data))
         return bool(data)
 
     def _take(self, size: int) -> bytes:
@@ -112,57 +105,23 @@ class Shell:
     def __init__(self, connection: asyncssh.SSHClientConnection, host: str) -> None:
         self._connection = connection
         self.host = host
-        self.received_bytes = 0  # by `run`, so far
+        self.received_bytes = 0  # so far, from commands that count
 
     @property
     def address(self) -> str:
         """Where ssh has found the host."""
         return str((self._connection.get_extra_info("peername") or (self.host,))[0])
 
-    async def run(
-        self, argv: Sequence[str], given: bytes = b"", *, seconds: float = RUN_SECONDS, most_bytes: int = OUT_BYTES
-    ) -> Answer:
-        """Run a command with this as its stdin, in the home folder of the user there.
-
-        Raise AwayError if it takes longer, MalformedError if it says more; of its stderr the end is returned.
-        """
-        try:
-            async with asyncio.timeout(seconds):
-                process = await self._connection.create_process(shlex.join(argv), encoding=None)
-                try:
-                    with suppress(BrokenPipeError):  # it has ended without having read all of it; how, is told
-                        process.stdin.write(given)
-                        process.stdin.write_eof()
-                    out, err = await asyncio.gather(self._read_all(process, most_bytes), _read_end(process.stderr))
-                    await process.wait_closed()
-                finally:
-                    process.close()
-        except TimeoutError:
-            raise AwayError(f"{self.host} has not answered within {seconds:g} s") from None
-        except (*_CUT, OSError) as error:
-            raise _cut(self.host, error) from None
-        if process.returncode is None:
-            raise AwayError(f"the connection to {self.host} broke")
-        code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-        return Answer(code, out, err.decode(errors="replace"))
-
-    async def _read_all(self, process: asyncssh.SSHClientProcess[bytes], most_bytes: int) -> bytes:
-        pieces, size = [], 0
-        while piece := bytes(await process.stdout.read(_PIECE_BYTES)):
-            size += len(piece)
-            self.received_bytes += len(piece)
-            if size > most_bytes:
-                raise MalformedError(self.host, f"more than {bulk(most_bytes)}")
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    async def talk(self, argv: Sequence[str]) -> Talk:
-        """Begin a command that is talked with."""
+    async def open(self, argv: Sequence[str], *, counts: bool = False) -> SshChannel:
+        """Start a command, and return its streams; with `counts`, what it writes is added to `received_bytes`."""
         try:
             process = await self._connection.create_process(shlex.join(argv), encoding=None)
         except (*_CUT, OSError) as error:
             raise _cut(self.host, error) from None
-        return Talk(process, self.host)
+        return SshChannel(process, self.host, self._add_received if counts else lambda _: None)
+
+    def _add_received(self, size: int) -> None:
+        self.received_bytes += size
 
     async def wait_closed(self) -> None:
         """Return when the connection is no more."""
@@ -238,12 +197,6 @@ async def connect(
     except ValueError as error:
         raise InputError(f"{host} cannot be reached: {error}") from None
     return Shell(connection, host)
-
-
-def last_words(text: str) -> str:
-    """The last line of what a command complained about."""
-    lines = text.strip().splitlines()
-    return clean_text(lines[-1].strip()) if lines else "it says no more"
 
 
 def _config_files(given: str | None) -> list[str]:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from drumline.engine.agent.answers import Done, PulsesAnswer, SocketsAnswer, UsageAnswer
+from drumline.engine.agent.launches import life_to_data
 from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
-from drumline.engine.ssh.answers import Done, PulsesAnswer, SocketsAnswer, UsageAnswer
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import Kept, Lives, by_our_clock
 from drumline.engine.ssh.orders import by
-from drumline.engine.ssh.wire import life_to_data
 from drumline.errors import DrumlineError
 from drumline.run.quiet import Pulse
 from drumline.run.rendezvous import Sockets

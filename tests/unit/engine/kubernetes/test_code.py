@@ -16,7 +16,7 @@ from drumline.engine.kubernetes import code
 from drumline.engine.kubernetes.code import Code, pack
 from drumline.errors import InputError
 from drumline.runtime.ready import wait_for
-from unit.engine.project.host import listing
+from unit.engine.agent.host import listing
 
 
 def make(root: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.kubernetes.untar import unpack
-from unit.engine.project.host import listing
+from unit.engine.agent.host import listing
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", data: bytes = b"", mode: int = 0o644) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.project.there.beneath import Beneath, OutsideError, split, stays_beneath
+from drumline.engine.project.beneath import Beneath, OutsideError, split, stays_beneath
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ class SlowLink(Link):
     pauses = (0.8, 0.01, 0.7)
 
     async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
-        assert message == {"do": "ping"}
+        assert message == {"do": "clock"}
         pause, *self.pauses = self.pauses  # type: ignore[assignment]
         await asyncio.sleep(pause)  # all of it on the way there
-        return kind(now=now() + 3600.0)  # type: ignore[call-arg]
+        return kind(now=now() + 3600.0, time=0.0)  # type: ignore[call-arg]
 
 
 def test_the_quickest_answer_counts() -> None:

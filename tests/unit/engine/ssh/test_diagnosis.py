@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from drumline.engine.health import Health
-from drumline.engine.local.capacity import find_gpus
 from drumline.engine.ssh import diagnosis
 from drumline.engine.ssh.diagnosis import Found
-from drumline.engine.ssh.look import count_gpus
 from drumline.plan.assign import Room
 from drumline.plan.hosts import Host, Hosts
 from plans import plan_of
@@ -26,13 +22,6 @@ def found(name: str, version: str = "3.11.2", *, gpus: int | None = None, **more
 def brief(health: Health | None) -> tuple[str, str]:
     assert health
     return health.verdict, health.words
-
-
-@pytest.mark.parametrize(
-    ("version", "enough"), [("3.11.0", True), ("3.14.1", True), ("3.9.18", False), ("2.7.18", False)]
-)
-def test_drumline_runs_on_pythons_that_are_new_enough(version: str, enough: bool) -> None:
-    assert diagnosis.is_new_enough(version) is enough
 
 
 def test_a_host_that_cannot_be_used_says_only_why() -> None:
@@ -125,12 +114,3 @@ def test_room_is_what_the_spec_says_of_a_host_else_what_it_has() -> None:
     hosts = [found("a", gpus=2), found("b", room=Room(gpus=1))]
     assert brief(diagnosis.judge_room(hosts, plan)) == ("ok", "2 replicas on a and 1 replica on b")
     assert brief(diagnosis.judge_room(hosts[1:], plan))[0] == "missing"
-
-
-@pytest.mark.parametrize("gpus", ["", "0", "0,1, 2", "0,,0", None])
-def test_gpus_are_counted_over_there_as_they_are_here(gpus: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if gpus is None:
-        monkeypatch.delenv("DRUMLINE_GPUS")
-    else:
-        monkeypatch.setenv("DRUMLINE_GPUS", gpus)
-    assert count_gpus() == len(find_gpus(os.environ))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from clockwork import Clockwork
+from drumline.engine.agent.launches import life_to_data
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers, filled
 from drumline.engine.ssh.lives import NEVER_STARTED
 from drumline.engine.ssh.news import LogPiece
-from drumline.engine.ssh.wire import life_to_data
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import ReplicaId

@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from drumline.engine.agent.answers import ClockAnswer, Done
+from drumline.engine.agent.client import Channel
+from drumline.engine.agent.errors import AwayError, MalformedError
+from drumline.engine.agent.frames import DATA_BYTES
 from drumline.engine.protocol import MustWait
-from drumline.engine.ssh.answers import ClockAnswer, Done
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.news import News
-from drumline.engine.ssh.refusal import AwayError, MalformedError
-from drumline.engine.ssh.shell import Shell, Talk
-from drumline.engine.ssh.wire import DATA_BYTES
+from drumline.engine.ssh.shell import Shell
 from drumline.errors import EngineError
 from drumline.plan.hosts import Host, Hosts
 
@@ -25,7 +26,7 @@ HOST = Host("h1")
 
 
 class Mute:
-    """A hand that hears and says nothing, until the connection breaks."""
+    """An agent that hears and says nothing, until the connection breaks."""
 
     def __init__(self, last: bytes = b"", *, is_deaf: bool = False) -> None:
         self._last = last
@@ -67,8 +68,8 @@ class Door(Link):
     async def _open(self) -> None:
         await self._come_in(self)
 
-    def hear_from(self, talk: Mute) -> None:
-        self._hear_from(cast("Talk", talk))
+    def hear_from(self, channel: Mute) -> None:
+        self._hear_from(cast("Channel", channel))
 
 
 def meet(go: Callable[[], Awaitable[None]]) -> list[str]:
@@ -101,12 +102,12 @@ def test_who_waits_for_an_answer_when_a_connection_breaks_is_told_and_nobody_com
 
         async def come_in(door: Door) -> None:
             door.hear_from(mute)
-            await door.ask({"do": "hello"}, Done)
+            await door.ask({"do": "open"}, Done)
 
         door = Door(come_in)
         keeping = asyncio.ensure_future(door.keep())
         await mute.asked.wait()
-        asked = asyncio.ensure_future(door.ask({"do": "ping"}, Done))
+        asked = asyncio.ensure_future(door.ask({"do": "clock"}, Done))
         await asyncio.sleep(0)
         mute.cut()
         with pytest.raises(AwayError, match="the connection to h1 broke"):
@@ -247,7 +248,7 @@ def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spo
         b'{"do": "answer", "id": 0, "now": "soon"}\n',
         b'{"do": "answer", "id": 0}\n',
         b'{"do": "answer", "id": 0, "error": 5}\n',
-        b'{"do": "answer", "id": 0, "now": 1, "more": 2}\n',
+        b'{"do": "answer", "id": 0, "now": 1, "time": 1, "more": 2}\n',
     ],
 )
 def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
@@ -255,7 +256,7 @@ def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
         async def come_in(door: Door) -> None:
             door._numbers = count()
             door.hear_from(cast("Any", Speaker(answer=answer)))
-            await door.ask({"do": "ping"}, ClockAnswer)
+            await door.ask({"do": "clock"}, ClockAnswer)
 
         door = Door(come_in)
         await asyncio.wait_for(door.keep(), 10)
@@ -267,7 +268,7 @@ def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
 def test_a_host_has_a_question_wait_only_for_a_place() -> None:
     async def go() -> None:
         answer = b'{"do": "answer", "id": 0, "error": "MustWait", "message": "waits"}\n'
-        for do, error in (("place", MustWait), ("usage", EngineError), ("ping", EngineError)):
+        for do, error in (("place", MustWait), ("usage", EngineError), ("clock", EngineError)):
             door = Door(lambda _: asyncio.sleep(0))
             door.hear_from(cast("Any", Speaker(answer=answer)))
             with pytest.raises(error, match="h1: waits"):

@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 
 from clockwork import Clockwork
+from drumline.engine.agent.errors import MalformedError
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import Lives
 from drumline.engine.ssh.lookout import Lookout
-from drumline.engine.ssh.refusal import MalformedError
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited

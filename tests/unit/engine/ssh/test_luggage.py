@@ -17,7 +17,7 @@ from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
 from drumline.run.origin import origin_from_json
 from plans import plan_of
-from unit.engine.project.host import Host, listing
+from unit.engine.agent.host import Host, listing
 
 NAMES = ("a", "b", "c")
 
@@ -92,6 +92,8 @@ def travel(tmp_path: Path) -> Iterator[Callable[..., Trip]]:
 
     yield travel
     for each in made:
+        for host in each.hosts.values():
+            each.runner.run(host.closed())
         each.runner.close()
 
 
@@ -291,7 +293,7 @@ def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(trip: Trip, mo
         for old in trip.output("a").glob("*"):
             old.unlink()
         trip.write("a", f"{number:050}", "just written")
-        trip.runner.run(trip.luggage._fetch(trip.hosts["a"], settled=False))
+        trip.runner.run(trip.luggage._fetch(Way(trip.hosts["a"], ""), settled=False))
     origin = read_origin(trip.run_dir)
     assert origin
     assert sum(map(len, origin.paths[str(trip.here)])) <= 200

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from drumline.engine.agent.frames import Frame
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.news import Happened, LogPiece, SmallFile, read_news
-from drumline.engine.ssh.wire import Frame
 from drumline.plan.types import ReplicaId
 from drumline.run.codec import event_to_data
 from drumline.run.event import (

@@ -10,14 +10,14 @@ from typing import cast
 import pytest
 
 from clockwork import TurnedLoop
+from drumline.engine.agent.errors import AwayError
 from drumline.engine.courier import Courier
 from drumline.engine.protocol import MustWait
-from drumline.engine.ssh.agent import Facts
+from drumline.engine.ssh.agents import Facts
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.place import Placed
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
-from drumline.engine.ssh.refusal import AwayError
 from drumline.errors import EngineError, InputError
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Place, ReplicaId

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from drumline.engine.ssh.agent import Facts
-from drumline.engine.ssh.answers import read_answer
+from drumline.engine.agent.answers import read_answer
+from drumline.engine.agent.errors import MalformedError
+from drumline.engine.ssh.agents import Facts
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.placing import Placing
-from drumline.engine.ssh.refusal import MalformedError
 from drumline.plan.codec import plan_from_json, to_data
 from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Place, ReplicaId

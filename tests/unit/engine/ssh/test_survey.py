@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from drumline.engine.agent.answers import PulsesAnswer, ReplicaSockets, SocketsAnswer, UsageAnswer
 from drumline.engine.local.life import Life
-from drumline.engine.ssh.answers import PulsesAnswer, ReplicaSockets, SocketsAnswer, UsageAnswer
 from drumline.engine.ssh.lives import Lives
 from drumline.engine.ssh.survey import Survey
 from drumline.plan.types import ReplicaId

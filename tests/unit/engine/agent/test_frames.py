@@ -5,15 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.engine.agent.frames import Frame, FrameParser
+from drumline.engine.agent.launches import launch_from_data, launch_to_data, life_from_data, life_to_data
 from drumline.engine.local.life import Life
-from drumline.engine.ssh.wire import (
-    Frame,
-    Frames,
-    launch_from_data,
-    launch_to_data,
-    life_from_data,
-    life_to_data,
-)
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
 
 _FRAMES = st.lists(st.builds(lambda text, data: Frame({"do": text}, data), st.text(), st.binary(max_size=50)))
@@ -22,7 +16,7 @@ _FRAMES = st.lists(st.builds(lambda text, data: Frame({"do": text}, data), st.te
 @given(frames=_FRAMES, cuts=st.lists(st.integers(1, 40)))
 def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int]) -> None:
     data = b"".join(frame.encode() for frame in frames)
-    heard, reader = [], Frames()
+    heard, reader = [], FrameParser()
     for cut in [*cuts, len(data)]:
         heard += list(reader.feed(data[:cut]))
         data = data[cut:]

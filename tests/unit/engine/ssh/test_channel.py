@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.ssh.refusal import AwayError, MalformedError
-from drumline.engine.ssh.shell import Answer, Shell, Talk
+from drumline.engine.agent.errors import AwayError, MalformedError
+from drumline.engine.ssh.shell import SshChannel
 
 MIB = 1 << 20
 
@@ -53,32 +53,17 @@ class Process:
         pass
 
 
-class Connection:
-    """A connection on which each command is this one."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    async def create_process(self, command: str, **how: object) -> Process:
-        del command, how
-        return self._process
-
-
 def pieces(number: int, piece: bytes = b"x" * (1 << 16)) -> Iterator[bytes]:
     return (piece for _ in range(number))
 
 
-def talk(out: Iterator[bytes], *err: bytes) -> Talk:
-    return Talk(cast("Any", Process(Stream(out), Stream(iter(err)))), "h1")
-
-
-def shell(process: Process) -> Shell:
-    return Shell(cast("Any", Connection(process)), "h1")
+def channel(out: Iterator[bytes], *err: bytes) -> SshChannel:
+    return SshChannel(cast("Any", Process(Stream(out), Stream(iter(err)))), "h1")
 
 
 def test_lines_and_bytes_come_as_they_were_said() -> None:
     async def go() -> None:
-        spoken = talk(iter((b"on", b"e\ntw", b"o\nabc", b"def", b"rest")))
+        spoken = channel(iter((b"on", b"e\ntw", b"o\nabc", b"def", b"rest")))
         assert await spoken.readline(100) == b"one\n"
         assert await spoken.readline(100) == b"two\n"
         assert await spoken.readexactly(4) == b"abcd"
@@ -91,7 +76,7 @@ def test_lines_and_bytes_come_as_they_were_said() -> None:
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
     tracemalloc.start()
     with pytest.raises(MalformedError, match=r"h1 .* a line longer than"):
-        asyncio.run(talk(pieces(10_000)).readline(MIB))
+        asyncio.run(channel(pieces(10_000)).readline(MIB))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * MIB
@@ -99,33 +84,10 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
 
 def test_a_connection_that_ends_too_early_is_broken() -> None:
     with pytest.raises(AwayError, match="the connection to h1 broke"):
-        asyncio.run(talk(iter((b"abc",))).readexactly(4))
+        asyncio.run(channel(iter((b"abc",))).readexactly(4))
 
 
 def test_only_the_end_of_complaints_is_kept() -> None:
-    said = asyncio.run(talk(iter(()), *pieces(100), b"\nlast words\n").said_last())
+    said = asyncio.run(channel(iter(()), *pieces(100), b"\nlast words\n").said_last())
     assert said.endswith("last words")
     assert len(said) < 1 << 15
-
-
-def test_a_command_that_says_too_much_is_refused_before_it_fills_the_memory() -> None:
-    process = Process(Stream(pieces(10_000)), Stream(iter(())))
-    tracemalloc.start()
-    with pytest.raises(MalformedError, match=r"h1 .* more than"):
-        asyncio.run(shell(process).run(["cat"], most_bytes=MIB))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 * MIB
-    assert process.is_closed
-
-
-def test_a_command_that_says_a_byte_now_and_then_takes_no_longer_than_it_may() -> None:
-    process = Process(Stream(iter((b"x",)), ends=False), Stream(iter(())))
-    with pytest.raises(AwayError, match="has not answered within"):
-        asyncio.run(shell(process).run(["cat"], seconds=0.05))
-    assert process.is_closed
-
-
-def test_what_a_command_says_is_returned() -> None:
-    answer = asyncio.run(shell(Process(Stream(iter((b"a", b"b"))), Stream(iter((b"c\xff",))))).run(["cat"]))
-    assert answer == Answer(0, b"ab", "c\ufffd")

@@ -6,18 +6,17 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from drumline.engine.project import carry as carrying
-from drumline.engine.project.carry import Carried, carry, lay_out
+from drumline.engine.agent import send as sending
+from drumline.engine.agent.answers import ClockAnswer
+from drumline.engine.agent.send import Carried, carry, lay_out
 from drumline.engine.project.snapshot import Snapshot, take
-from drumline.engine.project.there.receive import MARK
 from drumline.engine.project.tree import walk
 from drumline.errors import EngineError
-from unit.engine.project.host import Answer, Host, listing
+from unit.engine.agent.host import Host, LyingAgent, ask, listing, start
 
 STORE = "~/base/blobs"
 FOLDER = "~/base/runs/a b/project"
@@ -52,7 +51,7 @@ def there(host: Host) -> Path:
 
 def send(host: Host, what: Path | Snapshot, folder: str = FOLDER) -> Carried:
     snapshot = what if isinstance(what, Snapshot) else take(what)
-    return asyncio.run(carry(host, snapshot, folder, store=STORE))
+    return ask(host, lambda agent: carry(agent, snapshot, folder, store=STORE))
 
 
 def test_a_folder_is_there_as_it_is_here(host: Host, project: Path) -> None:
@@ -112,7 +111,7 @@ def test_a_link_that_stands_where_a_folder_was_carried_is_not_followed(host: Hos
     shutil.rmtree(there(host) / "src")
     (there(host) / "src").symlink_to(elsewhere)
     (project / "src/run.sh").write_text("changed")
-    with pytest.raises(EngineError, match=r"src/run.sh cannot be written on gpu1: .*[Nn]ot a directory"):
+    with pytest.raises(EngineError, match=r"src/run.sh cannot be used on gpu1: .*[Nn]ot a directory"):
         send(host, project)
     shutil.rmtree(project / "src")
     send(host, project)
@@ -211,7 +210,11 @@ def test_large_files_travel_in_pieces(host: Host, tmp_path: Path) -> None:
 def test_several_runs_at_once_do_not_disturb_each_other(host: Host, project: Path) -> None:
     async def all_at_once() -> None:
         folders = [f"~/base/runs/{number % 3}/project" for number in range(6)]
-        await asyncio.gather(*(carry(host, take(project), folder, store=STORE) for folder in folders))
+        agents = [await start(host) for _ in folders]
+        await asyncio.gather(
+            *(carry(agent, take(project), folder, store=STORE) for agent, folder in zip(agents, folders, strict=True))
+        )
+        await host.closed()
 
     asyncio.run(all_at_once())
     expected = listing(project)
@@ -231,7 +234,7 @@ def test_what_nobody_uses_any_more_is_removed(host: Host, project: Path, monkeyp
     stale = blobs / "ab" / ("c" * 62)
     stale.parent.mkdir(exist_ok=True)
     stale.write_text("of a run long ago")
-    long_ago = time.time() - carrying.KEEP_SECONDS - 60
+    long_ago = time.time() - sending.KEEP_SECONDS - 60
     os.utime(stale, (long_ago, long_ago))
     os.utime(blobs / "pruned", (long_ago, long_ago))
     send(host, project)
@@ -239,7 +242,7 @@ def test_what_nobody_uses_any_more_is_removed(host: Host, project: Path, monkeyp
     kept = list(blobs.glob("??/*"))
     assert kept
     os.utime(blobs / "pruned", (long_ago, long_ago))
-    monkeypatch.setattr(carrying, "KEEP_BYTES", 20)
+    monkeypatch.setattr(sending, "KEEP_BYTES", 20)
     send(host, project)
     assert 0 < len(list(blobs.glob("??/*"))) < len(kept)
     assert send(host, project, "~/base/runs/other/project").sent_bytes > 0
@@ -265,7 +268,7 @@ def test_what_cannot_be_written_is_a_sentence_with_the_name_of_the_host(host: Ho
     (tmp_path / "data").mkdir()
     (tmp_path / "data/one").write_bytes(os.urandom(300_000))
     host.before = ["sh", "-c", 'ulimit -f 100; exec "$@"', "sh"]
-    with pytest.raises(EngineError, match=r"cannot be written on gpu1: File too large"):
+    with pytest.raises(EngineError, match=r"cannot be used on gpu1: File too large"):
         send(host, tmp_path / "data")
     assert not there(host).exists()
     assert not list((host.home / "base/blobs").glob("**/*.part"))
@@ -273,13 +276,13 @@ def test_what_cannot_be_written_is_a_sentence_with_the_name_of_the_host(host: Ho
 
 def test_a_folder_that_cannot_be_written_is_named(host: Host, project: Path) -> None:
     (host.home / "base").write_text("in the way")
-    with pytest.raises(EngineError, match=r"base.* cannot be written on gpu1: (Not a directory|File exists)"):
+    with pytest.raises(EngineError, match=r"base.* cannot be used on gpu1: (Not a directory|File exists)"):
         send(host, project)
 
 
-def test_a_host_without_python_is_named(host: Host, project: Path) -> None:
-    with pytest.raises(EngineError, match=r"^gpu1 has no `python9`$"):
-        asyncio.run(carry(host, take(project), FOLDER, store=STORE, python="python9"))
+def test_a_host_without_python_is_named(host: Host) -> None:
+    with pytest.raises(EngineError, match=r"^gpu1 has no Python that works as `python9`: .*python9.* not found$"):
+        ask(host, lambda agent: agent.ask({"do": "clock"}, ClockAnswer), "python9")
 
 
 def test_an_output_is_laid_out_exactly_and_nothing_is_kept_beside_it(host: Host, tmp_path: Path) -> None:
@@ -293,12 +296,12 @@ def test_an_output_is_laid_out_exactly_and_nothing_is_kept_beside_it(host: Host,
     (remote / "checkpoint/ckpt-9.data").write_bytes(b"9" * 100)
     (remote / "checkpoint/ckpt-3.data").write_bytes(b"3" * 100)
     (remote / "checkpoint/checkpoint").write_text("ckpt-9")
-    sent = asyncio.run(lay_out(host, take(output, rules=False), "~/runs/4/output"))
+    sent = ask(host, lambda agent: lay_out(agent, take(output, rules=False), "~/runs/4/output"))
     assert listing(remote) == listing(output)
     assert sent.sent_bytes == len("ckpt-3")
     assert sorted(path.name for path in remote.parent.iterdir()) == ["output", "output.carried", "output.lock"]
     shutil.rmtree(remote)
-    asyncio.run(lay_out(host, take(output, rules=False), "~/runs/4/output"))
+    ask(host, lambda agent: lay_out(agent, take(output, rules=False), "~/runs/4/output"))
     assert (remote / "checkpoint/ckpt-3.data").stat().st_mtime == 1_000_000_000
 
 
@@ -311,18 +314,14 @@ def test_the_same_content_has_the_same_name(project: Path, tmp_path: Path) -> No
     assert take(tmp_path / "copy").name != take(project).name
 
 
-class LyingHost:
-    """A host that answers as a test likes."""
+def lie(project: Path, said: bytes) -> Carried:
+    """Carry a project to a host that answers so, whatever it is asked."""
 
-    host = "gpu1"
+    async def run() -> Carried:
+        agent = LyingAgent(lambda _: said.replace(b"{", b'{"do": "answer", "id": 0, ', 1) + b"\n").agent()
+        return await carry(agent, take(project), "~/p", store="~/b")
 
-    def __init__(self, said: bytes, code: int = 0, err: str = "") -> None:
-        self._answer = Answer(code, MARK + said, err)
-
-    async def run(self, argv: Sequence[str], given: bytes = b"", *, seconds: float, most_bytes: int) -> Answer:
-        assert seconds < float("inf")
-        assert most_bytes <= 64 << 20
-        return self._answer
+    return asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -345,17 +344,17 @@ class LyingHost:
     ],
 )
 def test_an_answer_that_no_host_gives_is_an_error_with_its_name(tmp_path: Path, said: bytes) -> None:
-    with pytest.raises(EngineError, match="gpu1 has answered something that drumline does not answer"):
-        asyncio.run(carry(LyingHost(said), take(tmp_path), "~/p", store="~/b"))
+    with pytest.raises(EngineError, match="gpu1 has sent something that drumline does not send"):
+        lie(tmp_path, said)
 
 
 def test_a_host_that_lacks_what_nobody_has_is_sent_nothing_else(tmp_path: Path) -> None:
     said = b'{"damaged": ["x"], "folder": "/p", "free_bytes": 1, "missing": ["../../etc/passwd"]}'
     with pytest.raises(EngineError, match="changes faster than it can be carried to gpu1"):
-        asyncio.run(carry(LyingHost(said), take(tmp_path), "~/p", store="~/b"))
+        lie(tmp_path, said)
 
 
 @pytest.mark.parametrize("said", [b'{"error": ["x"], "errno": [], "path": {}}', b'{"error": "x"}'])
-def test_a_refusal_in_another_form_is_told_as_far_as_it_can_be(tmp_path: Path, said: bytes) -> None:
-    with pytest.raises(EngineError, match="cannot be written on gpu1"):
-        asyncio.run(carry(LyingHost(said), take(tmp_path), "~/p", store="~/b"))
+def test_a_refusal_in_another_form_is_an_error_with_the_name_of_the_host(tmp_path: Path, said: bytes) -> None:
+    with pytest.raises(EngineError, match=r"^gpu1"):
+        lie(tmp_path, said)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.ssh import lock
+from drumline.engine.agent import lock
 from drumline.runtime.keeper import boot_id, start_ticks
 from drumline.runtime.lock import is_locked, take_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from drumline.engine.ssh.lock import take_over
+from drumline.engine.agent.lock import take_over
 take_over(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -47,7 +47,7 @@ def identity(pid: int) -> list[object]:
 def test_a_process_of_another_machine_with_the_same_number_is_not_ended(
     tmp_path: Path, innocent: subprocess.Popen[bytes], other: str
 ) -> None:
-    path = tmp_path / "hand.lock"
+    path = tmp_path / "agent.lock"
     held = take_lock(path)
     assert held is not None
     boot, space, pid, ticks = identity(innocent.pid)
@@ -66,7 +66,7 @@ def test_a_process_of_another_machine_with_the_same_number_is_not_ended(
 
 
 def test_the_agent_that_holds_the_lock_is_ended(tmp_path: Path) -> None:
-    path = tmp_path / "hand.lock"
+    path = tmp_path / "agent.lock"
     before = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drumline.engine.ssh.answers import (
+from drumline.engine.agent.answers import (
     ClockAnswer,
     Done,
     FactsAnswer,
@@ -28,6 +28,7 @@ PLACE = {
     "gpus": ["0"],
 }
 FACTS = {"base": "/home/me", "boot": "b-1", "python": "3.11.2", "cpus": 2, "memory_bytes": 1, "gpus": ["GPU-1"]}
+FACTS |= {"executable": "/usr/bin/python3", "free_bytes": 5, "is_writable": True}
 LIFE = {"replica": "worker.0", "attempt": 0, "incarnation": 0}
 TIMES = {"at_seconds": 2.0, "started_seconds": 1.0, "cpu_seconds": 0.5}
 
@@ -37,7 +38,7 @@ TIMES = {"at_seconds": 2.0, "started_seconds": 1.0, "cpu_seconds": 0.5}
     [
         (Done, {}),
         (FactsAnswer, FACTS),
-        (ClockAnswer, {"now": 12.5}),
+        (ClockAnswer, {"now": 12.5, "time": 1.5}),
         (PlaceAnswer, {"places": {"worker.0": PLACE}, "remarks": ["a"]}),
         (PortsAnswer, {"holders": [{"port": 80, "user": "me"}]}),
         (UsageAnswer, {"usage": [{**LIFE, **TIMES}]}),
@@ -54,12 +55,13 @@ def test_what_an_agent_answers_is_read(kind: type[Any], data: dict[str, Any]) ->
     [
         (Done, {"more": 1}),
         (ClockAnswer, {}),
-        (ClockAnswer, {"now": "12"}),
-        (ClockAnswer, {"now": True}),
+        (ClockAnswer, {"now": "12", "time": 1}),
+        (ClockAnswer, {"now": True, "time": 1}),
         (FactsAnswer, {**FACTS, "base": "relative"}),
         (FactsAnswer, {**FACTS, "base": "/a\0b"}),
         (FactsAnswer, {**FACTS, "base": "/a\n/b"}),
         (FactsAnswer, {**FACTS, "python": "3.11.2; rm"}),
+        (FactsAnswer, {**FACTS, "executable": "python3\n"}),
         (FactsAnswer, {**FACTS, "gpus": ["0,1"]}),
         (FactsAnswer, {**FACTS, "gpus": ["0"] * 2000}),
         (FactsAnswer, {**FACTS, "boot": "x" * 100}),

@@ -1,4 +1,4 @@
-"""What a hand says of logs and ends: each byte once, from where it was asked for, and an end after all of its log."""
+"""What an agent sends of logs and ends: each byte once, from the offset that was asked for; an end after its log."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from clockwork import Clockwork
+from drumline.engine.agent.logs import LogFollower
 from drumline.engine.local.life import Life
-from drumline.engine.ssh.follower import Follower
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 
@@ -23,7 +23,7 @@ class Listener:
         self.is_slow = False
         self.folder = LIFE.folder(run_dir)
         self.folder.mkdir(parents=True)
-        self.follower = Follower(run_dir, Clockwork(), self._hear, lambda: self.is_slow)
+        self.follower = LogFollower(run_dir, Clockwork(), self._hear, lambda: self.is_slow)
 
     def _hear(self, message: dict[str, Any], data: bytes) -> None:
         what = message["event"]["event"] if message["do"] == "event" else message.get("name", message["do"])

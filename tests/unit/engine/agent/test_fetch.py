@@ -7,19 +7,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from drumline.engine.project import fetch as fetching
-from drumline.engine.project.carry import ask
-from drumline.engine.project.fetch import Fetched, fetch
-from drumline.engine.project.there.beneath import Beneath
-from drumline.engine.project.there.offer import MARK
+from drumline.engine.agent import fetch as fetching
+from drumline.engine.agent.answers import Done
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.fetch import Fetched, fetch
+from drumline.engine.project.beneath import Beneath
 from drumline.engine.project.tree import left_out_warning
 from drumline.errors import EngineError, NotFoundError
-from unit.engine.project.host import Answer, Host, listing
+from unit.engine.agent.host import Host, LyingAgent, ask, listing
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def write(path: Path, text: str, at: int) -> None:
 
 
 def bring(host: Host, local: Path, path: str = ".", *, settled: bool = True, known: Collection[str] = ()) -> Fetched:
-    return asyncio.run(fetch(host, "~/runs/4/output", local, path=path, settled=settled, known=known))
+    return ask(host, lambda agent: fetch(agent, "~/runs/4/output", local, path=path, settled=settled, known=known))
 
 
 def test_what_is_there_is_here_with_its_times(host: Host, output: Path, tmp_path: Path) -> None:
@@ -116,7 +116,9 @@ def test_a_file_that_never_keeps_still_comes_anyhow_as_it_is_when_it_is_read(
         return given
 
     host.meddle = change
-    assert asyncio.run(fetch(host, "~/runs/4/output", tmp_path / "here", settled=True, anyhow=True)).is_whole
+    here = tmp_path / "here"
+    found = ask(host, lambda agent: fetch(agent, "~/runs/4/output", here, settled=True, anyhow=True))
+    assert found.is_whole
     assert listing(tmp_path / "here") == listing(output)
 
 
@@ -149,26 +151,19 @@ def test_a_file_in_the_way_of_a_folder_goes_and_the_other_way_round(host: Host, 
     assert listing(here) == listing(output)
 
 
-class LyingHost:
-    """A host that answers with whatever entries it likes, and with `content` for every file that is asked for."""
+def liar(*entries: object, content: bytes = b"evil", lengths: object = None) -> Agent:
+    """An agent that answers with these entries, and with `content` for every file that is asked for."""
 
-    host = "gpu1"
-
-    def __init__(self, *entries: object, content: bytes = b"evil", lengths: object = None) -> None:
-        self._entries = entries
-        self._content = content
-        self._lengths = lengths
-
-    async def run(
-        self, argv: Sequence[str], given: bytes = b"", *, seconds: float = 0.0, most_bytes: int = 0
-    ) -> Answer:
-        request = json.loads(given[int(argv[-1]) :].partition(b"\n")[0])
+    def answer(given: bytes) -> bytes:
+        request = json.loads(given.partition(b"\n")[0])
         data = b""
-        answer: dict[str, object] = {"absent": False, "path": "/out", "entries": self._entries}
+        said: dict[str, object] = {"absent": False, "path": "/out", "entries": entries}
         if "parts" in request:
-            data = b"".join(self._content for _ in request["parts"])
-            answer = {"lengths": self._lengths or [len(self._content) for _ in request["parts"]]}
-        return Answer(0, MARK + json.dumps(answer).encode() + b"\n" + data, "")
+            data = b"".join(content for _ in request["parts"])
+            said = {"lengths": lengths or [len(content) for _ in request["parts"]]}
+        return json.dumps({"do": "answer", "id": 0, "bytes": len(data), **said}).encode() + b"\n" + data
+
+    return LyingAgent(answer).agent()
 
 
 def entry(path: object, kind: object = "file", target: object = "", size: object = 4, mtime_ns: object = 1) -> object:
@@ -176,7 +171,7 @@ def entry(path: object, kind: object = "file", target: object = "", size: object
 
 
 def bring_lies(local: Path, *entries: object, known: Collection[str] = (), content: bytes = b"evil") -> Fetched:
-    return asyncio.run(fetch(LyingHost(*entries, content=content), "/out", local, settled=True, known=known))
+    return asyncio.run(fetch(liar(*entries, content=content), "/out", local, settled=True, known=known))
 
 
 @pytest.fixture
@@ -228,7 +223,7 @@ def untouched(home: Path) -> bool:
 def test_a_list_of_files_that_no_host_has_is_refused_and_nothing_is_written(
     tmp_path: Path, outside: Path, entries: list[object]
 ) -> None:
-    with pytest.raises(EngineError, match=r"gpu1 (sent a list of files|has answered something)"):
+    with pytest.raises(EngineError, match=r"gpu1 (sent a list of files|has sent something)"):
         bring_lies(tmp_path / "here", *entries)
     assert untouched(outside)
     assert not (tmp_path / "here").exists()
@@ -260,17 +255,17 @@ def test_a_link_that_climbs_through_another_link_is_left_out_and_named(tmp_path:
 
 
 def test_a_link_that_leads_out_of_the_part_that_was_asked_for_is_left_out(tmp_path: Path) -> None:
-    host = LyingHost(entry("ckpt", "folder"), entry("ckpt/up", "link", "../model"), entry("ckpt/file"))
+    host = liar(entry("ckpt", "folder"), entry("ckpt/up", "link", "../model"), entry("ckpt/file"))
     found = asyncio.run(fetch(host, "/out", tmp_path / "here", path="ckpt", settled=True))
     assert found.left_out == ("ckpt/up",)
     alone = asyncio.run(
-        fetch(LyingHost(entry("latest", "link", "ckpt")), "/out", tmp_path / "here", path="latest", settled=True)
+        fetch(liar(entry("latest", "link", "ckpt")), "/out", tmp_path / "here", path="latest", settled=True)
     )
     assert alone.left_out == ("latest",)
 
 
 def test_what_is_beside_the_part_that_was_asked_for_is_refused(tmp_path: Path) -> None:
-    host = LyingHost(entry("ckpt", "folder"), entry("model"))
+    host = liar(entry("ckpt", "folder"), entry("model"))
     with pytest.raises(EngineError, match="'model' is not in 'ckpt'"):
         asyncio.run(fetch(host, "/out", tmp_path / "here", path="x/../ckpt", settled=True))
     assert not (tmp_path / "here").exists()
@@ -304,14 +299,14 @@ def test_what_is_removed_here_lies_here(tmp_path: Path, outside: Path) -> None:
 
 @pytest.mark.parametrize("lengths", [[5], [3], [0], [-2], [4, 4], [True], ["4"], "4", {"a": 4}, 4], ids=str)
 def test_pieces_that_were_not_asked_for_are_refused(tmp_path: Path, lengths: object) -> None:
-    host = LyingHost(entry("a"), lengths=lengths)
+    host = liar(entry("a"), lengths=lengths)
     with pytest.raises(EngineError, match="gpu1 sent other pieces of files than it was asked for"):
         asyncio.run(fetch(host, "/out", tmp_path / "here", settled=True))
     assert not (tmp_path / "here/a").exists()
 
 
 def test_folders_of_a_run_are_removed_and_those_that_are_gone_not_missed(host: Host, output: Path) -> None:
-    asyncio.run(ask(host, "python3", "remove", {"folders": ["~/runs/4", "~/runs/5"]}))
+    ask(host, lambda agent: agent.ask({"do": "remove", "paths": ["~/runs/4", "~/runs/5"]}, Done))
     assert not output.parent.exists()
     assert output.parent.parent.exists()
 
@@ -320,7 +315,7 @@ def test_while_very_many_files_are_listed_other_hosts_are_heard(tmp_path: Path) 
     beats = 0
     folders = ["/".join("a" * depth) for depth in range(1, 50)]
     names = [*folders, *(f"{folders[-1]}/{number}" for number in range(3000))]
-    host = LyingHost(*(entry(name, "folder") for name in names))
+    host = liar(*(entry(name, "folder") for name in names))
 
     async def listen() -> None:
         nonlocal beats
@@ -373,31 +368,29 @@ def test_what_is_said_of_a_list_that_cannot_be_used_is_short(tmp_path: Path, ent
 
 
 def test_an_answer_that_is_not_ascii_is_refused(tmp_path: Path) -> None:
-    class Wide(LyingHost):
-        async def run(
-            self, argv: Sequence[str], given: bytes = b"", *, seconds: float = 0.0, most_bytes: int = 0
-        ) -> Answer:
-            return Answer(0, MARK + '{"absent": true, "path": "\U0001f600"}'.encode() + b"\n", "")
-
+    said = '{"do": "answer", "id": 0, "absent": true, "path": "\U0001f600"}\n'
+    agent = LyingAgent(lambda _: said.encode()).agent()
     with pytest.raises(EngineError, match="text that is not ASCII"):
-        asyncio.run(fetch(Wide(), "/out", tmp_path / "here"))
+        asyncio.run(fetch(agent, "/out", tmp_path / "here"))
 
 
 _ASK = """
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from drumline.engine.project.carry import ask
-from drumline.errors import EngineError
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.send import FILES_LIMITS
 
-class Host:
-    host = "gpu1"
+class Channel:
+    async def write(self, data):
+        pass
 
-    async def run(self, *_, **__):
-        out = b'\\n--drumline--\\n{"entries": [' + b",".join([b'{"a":0}'] * 1_000_000) + b"]}\\n"
-        return SimpleNamespace(code=0, out=out, err="")
+    async def readline(self, most_bytes):
+        return b'{"do": "answer", "entries": [' + b",".join([b'{"a":0}'] * 1_000_000) + b"]}\\n"
 
-asyncio.run(ask(Host(), "python3", "offer", {}))
+    async def readexactly(self, size):
+        return b""
+
+asyncio.run(Agent(Channel(), "gpu1").exchange({"do": "offer"}, limits=FILES_LIMITS))
 # not ru_maxrss: after an exec it still counts the memory of the process that started this one
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """

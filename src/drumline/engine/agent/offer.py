@@ -1,33 +1,28 @@
-"""Offer what a run has written on a host: what there is, and pieces of files that have not changed since.
+"""The verb `offer`: list what a run has written on this host, or send pieces of files that have not changed since.
 
-It reads a request, a line of JSON, and answers with another, behind which the pieces follow. Paths are relative to the
-folder in which the asked-for thing lies.
+Paths are relative to the folder in which the requested file or folder lies.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from drumline.engine.project.there.beneath import Beneath
-
-MARK = b"\n--drumline--\n"  # in front of the answer: a login script may have said something before
+from drumline.engine.project.beneath import Beneath
 
 
-def list_all(base: str, name: str, young_seconds: float) -> Iterator[list[object]]:
-    """What is there: path, kind, size, time, whether it is executable, a link's target, whether it is just written."""
+def _list(base: str, name: str, young_seconds: float) -> Iterator[list[object]]:
+    """Yield path, kind, size, time, whether it is executable, a link's target, and whether it was written just now."""
     now = time.time_ns()
     todo = [name]
     while todo:
         path = todo.pop()
         full = os.path.join(base, path)
-        with suppress(FileNotFoundError):  # it has gone since
+        with suppress(FileNotFoundError):  # removed since it was listed
             known = os.lstat(full)
             mode, young = known.st_mode, abs(now - known.st_mtime_ns) < young_seconds * 1e9
             if stat.S_ISDIR(mode):
@@ -59,26 +54,16 @@ def _read_part(
     return data if is_same and len(data) == length else None
 
 
-def serve(request: dict[str, Any]) -> tuple[dict[str, object], list[bytes]]:
-    """The answer, and what follows it."""
+def offer(request: Mapping[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return what is in a folder, or the `parts` that are requested: their lengths, -1 for one that has changed."""
+    del data
     path = os.path.normpath(os.path.join(os.path.expanduser(request["folder"]), request["path"]))
     base, name = (path, "") if request["path"] in ("", ".") else os.path.split(path)
     if "parts" in request:
         with Beneath(base) as folder:
             found = [_read_part(folder, *part) for part in request["parts"]]
-        lengths = [-1 if data is None else len(data) for data in found]
-        return {"lengths": lengths}, [data for data in found if data]
+        lengths = [-1 if part is None else len(part) for part in found]
+        return {"lengths": lengths}, b"".join(part for part in found if part)
     if not os.path.lexists(path):
-        return {"absent": True, "path": path}, []
-    return {"absent": False, "path": path, "entries": list(list_all(base, name, request["young_seconds"]))}, []
-
-
-def main() -> None:
-    """Answer one request."""
-    request = json.loads(sys.stdin.buffer.readline())
-    data: list[bytes] = []
-    try:
-        answer, data = serve(request)
-    except OSError as error:
-        answer = {"error": error.strerror, "errno": error.errno, "path": error.filename or request["folder"]}
-    sys.stdout.buffer.write(MARK + json.dumps(answer).encode() + b"\n" + b"".join(data))
+        return {"absent": True, "path": path}, b""
+    return {"absent": False, "path": path, "entries": list(_list(base, name, request["young_seconds"]))}, b""

@@ -1,4 +1,4 @@
-"""Fetch what a run has written on a host: only what is new, in the order in which it was written.
+"""Fetch what a run has written on a host, by the agent's verb `offer`: only what is new, in the order of writing.
 
 A reader here finds no half file: each appears under its name when it is whole, and nothing that was written after a
 file appears before it. So a checkpoint is never named before it is here.
@@ -17,8 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from drumline.engine.project.carry import Shell, ask
-from drumline.engine.project.there.beneath import Beneath, require_short, split, stays_beneath
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.frames import Frame
+from drumline.engine.agent.send import FILES_LIMITS, FILES_SECONDS
+from drumline.engine.project.beneath import Beneath, require_short, split, stays_beneath
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, NotFoundError
 from drumline.record import Record
@@ -55,12 +57,11 @@ class Fetched(Record):
 
 
 async def fetch(
-    shell: Shell,
+    agent: Agent,
     folder: str,
     local: Path,
     *,
     path: str = ".",
-    python: str = "python3",
     settled: bool = False,
     anyhow: bool = False,
     known: Collection[str] = (),
@@ -72,17 +73,21 @@ async def fetch(
     and is there no more, is removed. Raise NotFoundError if there is nothing, EngineError if the host's answer cannot
     be used or this machine's disk cannot be written.
     """
-    request = {"folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
-    answer, _ = await ask(shell, python, "offer", request)
+    request = {"do": "offer", "folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
+    answer = (await _ask(agent, request)).message
     part = "" if path in ("", ".") else posixpath.basename(posixpath.normpath(posixpath.join(folder, path)))
-    found, left_out = await asyncio.to_thread(read_listing, shell.host, answer, part=part)
+    found, left_out = await asyncio.to_thread(read_listing, agent.host, answer, part=part)
     try:
         local.mkdir(parents=True, exist_ok=True)
         with Beneath(local) as here:
-            transfer = _Transfer(shell, python, request, here, anyhow=anyhow)
+            transfer = _Transfer(agent, request, here, anyhow=anyhow)
             return await transfer.run(found, left_out, settled=settled, known=known)
     except OSError as error:
         raise EngineError(f"{error.filename or local} cannot be written here: {error.strerror}") from None
+
+
+async def _ask(agent: Agent, request: dict[str, Any]) -> Frame:
+    return await agent.exchange(request, seconds=FILES_SECONDS, limits=FILES_LIMITS)
 
 
 def read_listing(host: str, answer: Any, *, part: str = "") -> tuple[list[Found], tuple[str, ...]]:
@@ -137,9 +142,8 @@ def _leads_inside(link: Found, *, is_part: bool) -> bool:
 class _Transfer:
     """One folder on its way here."""
 
-    def __init__(self, shell: Shell, python: str, request: dict[str, Any], here: Beneath, *, anyhow: bool) -> None:
-        self._shell = shell
-        self._python = python
+    def __init__(self, agent: Agent, request: dict[str, Any], here: Beneath, *, anyhow: bool) -> None:
+        self._agent = agent
         self._request = request
         self._here = here
         self._anyhow = anyhow
@@ -181,9 +185,9 @@ class _Transfer:
                 (each.path, at, most, each.size_bytes, each.mtime_ns, self._anyhow or _grows(each))
                 for (each, at, _), most in zip(batch, asked, strict=True)
             ]
-            answer, data = await ask(self._shell, self._python, "offer", {**self._request, "parts": parts})
-            at_byte = 0
-            answered = zip(batch, asked, self._lengths(answer, asked, data), strict=True)
+            answer = await _ask(self._agent, {**self._request, "parts": parts})
+            at_byte, data = 0, answer.data
+            answered = zip(batch, asked, self._lengths(answer.message, asked, data), strict=True)
             async for (each, at, _), most, length in _unhurried(answered):
                 if length < 0:
                     self._here.remove(_part(each))
@@ -203,7 +207,7 @@ class _Transfer:
             )
             if fits and sum(length for length in lengths if length > 0) == len(data):
                 return lengths
-        raise EngineError(f"{self._shell.host} sent other pieces of files than it was asked for")
+        raise EngineError(f"{self._agent.host} sent other pieces of files than it was asked for")
 
     def _append(self, file: Found, part: str, at: int, data: bytes) -> None:
         self._taken += len(data)

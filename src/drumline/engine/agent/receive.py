@@ -1,7 +1,7 @@
-"""Receive a folder on a host: only what is not there travels, and the folder is whole or as it was.
+"""The verb `receive`: lay out a folder on this host; only what is not there travels, and it is complete or unchanged.
 
-It reads a request, a line of JSON; then pieces of contents, each named by its hash; then perhaps the manifest of the
-folder. It answers with what it misses, or that the folder is laid out. Contents stay in a store, for the next time.
+Behind a request come pieces of contents, each named by its hash, then perhaps the manifest of the folder. The answer
+says what is missing, or that the folder is laid out. Contents stay in a store, for the next time.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
 import stat
-import sys
 import time
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import Any, BinaryIO, NamedTuple
 
-from drumline.engine.project.there.beneath import Beneath
+from drumline.engine.project.beneath import Beneath
 
-MARK = b"\n--drumline--\n"  # in front of the answer: a login script may have said something before
 _PRUNE_SECONDS = 3600.0  # no more often than that
 
 
@@ -29,7 +29,7 @@ class SpoiledError(Exception):
 
 
 class Store:
-    """Contents by their hash; whoever uses it holds it, so that nobody prunes it meanwhile."""
+    """Contents by their hash; locked while it is used, so that it is not pruned meanwhile."""
 
     def __init__(self, folder: str, sender: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -37,6 +37,10 @@ class Store:
         self._sender = sender
         self._lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _flock(self._lock, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._lock)
 
     def path(self, digest: str) -> str:
         """Where it is, once it is whole."""
@@ -70,7 +74,7 @@ class Store:
         return is_good
 
     def copy(self, digest: str, target: str) -> None:
-        """Copy it to a file; raise SpoiledError if somebody has changed it."""
+        """Copy it to a file; raise SpoiledError if it has changed."""
         found = hashlib.sha256()
         with open(self.path(digest), "rb") as source, open(target, "xb") as file:
             while piece := source.read(1 << 20):
@@ -87,7 +91,7 @@ class Store:
         return False
 
     def prune(self, keep_seconds: float, keep_bytes: int) -> None:
-        """Remove what nobody has used for so long, and the least used above so much, unless somebody uses it now."""
+        """Remove what was not used for so long, and the least used above so much, unless the store is in use."""
         now = time.time()
         note = f"{self.folder}/pruned"
         if os.path.exists(note) and 0 <= now - os.stat(note).st_mtime < min(_PRUNE_SECONDS, keep_seconds):
@@ -121,7 +125,7 @@ Manifest = dict[str, Entry]
 
 
 class Target:
-    """A folder that is to become like a manifest; nobody else does that meanwhile.
+    """A folder that is to become like a manifest; locked meanwhile.
 
     What was never carried there stays, unless it is to `mirror` it: then everything that is there counts.
     """
@@ -131,11 +135,19 @@ class Target:
         self._folder = folder
         self._note = f"{folder}.carried"
         self._lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        _flock(self._lock, fcntl.LOCK_EX)
-        self._is_there = os.path.isdir(folder)
-        self._known: Manifest = {}
-        if self._is_there:
-            self._known = _read_note(self._note) if mirror is None else _scan(folder, mirror)
+        try:
+            _flock(self._lock, fcntl.LOCK_EX)
+            self._is_there = os.path.isdir(folder)
+            self._known: Manifest = {}
+            if self._is_there:
+                self._known = _read_note(self._note) if mirror is None else _scan(folder, mirror)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._lock)
 
     def changed(self, manifest: Manifest) -> Manifest:
         """What has to be written."""
@@ -147,14 +159,14 @@ class Target:
         if self._is_there and not changed and not gone:
             return 0
         scratch = f"{self._folder}.new"
-        shutil.rmtree(scratch, ignore_errors=True)  # of somebody who was cut off
+        shutil.rmtree(scratch, ignore_errors=True)  # of a connection that broke
         os.mkdir(scratch, 0o700)
         try:
             staged = {}
             for number, (path, entry) in enumerate(changed.items()):
                 staged[path] = str(number)
                 _stage(entry, store, f"{scratch}/{number}")
-            # While files move it is neither, and whoever comes then writes all of it.
+            # While files move it is neither; if this is interrupted, the next request writes all of it.
             between = dict.fromkeys((*self._known, *manifest), Entry("unknown"))
             for name, content in (("note", manifest), ("between", between)):
                 private = os.open(f"{scratch}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -223,7 +235,7 @@ def _read(manifest: bytes) -> Manifest:
 def _read_note(note: str) -> Manifest:
     with suppress(OSError, ValueError), open(note, "rb") as file:
         return _read(file.read())
-    return {}  # nobody knows: all of it is written
+    return {}  # not known: all of it is written
 
 
 def _digest_of(path: str) -> str:
@@ -232,7 +244,7 @@ def _digest_of(path: str) -> str:
 
 
 def _flock(descriptor: int, how: int) -> bool:
-    """Lock it; False if somebody else has. A file system without locks has no room for two at once anyway."""
+    """Lock it, and return whether that was possible; on a file system without locks it always is."""
     try:
         fcntl.flock(descriptor, how)
     except BlockingIOError:
@@ -245,44 +257,46 @@ def _flock(descriptor: int, how: int) -> bool:
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
     if len(data := stream.read(size)) < size:
-        raise SystemExit("the connection broke: nothing is changed")
+        raise ValueError("a request with too few bytes")
     return data
 
 
-def serve(request: dict[str, Any], stream: BinaryIO) -> dict[str, object]:
-    """Do what is asked; what follows the request comes from the stream."""
-    folder = os.path.expanduser(request["folder"])
-    store = Store(os.path.expanduser(request["store"]), request["sender"])
+def receive(request: Mapping[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Take what is sent, and lay the folder out if a manifest came and nothing of it is missing."""
+    try:
+        return _receive(request, io.BytesIO(data)), b""
+    except OSError as error:
+        error.filename = error.filename or request["folder"]
+        if request["expendable"] and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            shutil.rmtree(os.path.expanduser(request["store"]), ignore_errors=True)
+        raise
+
+
+def _receive(request: Mapping[str, Any], stream: BinaryIO) -> dict[str, Any]:
+    with closing(Store(os.path.expanduser(request["store"]), request["sender"])) as store:
+        return _take(request, stream, store)
+
+
+def _take(request: Mapping[str, Any], stream: BinaryIO, store: Store) -> dict[str, Any]:
     taken = [(digest, store.take(digest, at, _exactly(stream, n), size)) for digest, at, n, size in request["pieces"]]
     damaged = [digest for digest, is_good in taken if not is_good]
     if not request["manifest_bytes"]:
         return {"damaged": damaged}
     manifest = _read(_exactly(stream, request["manifest_bytes"]))
-    target = Target(folder, manifest if request["mirror"] else None)
-    wanted = {entry.content for entry in target.changed(manifest).values() if entry.kind == "file"}
-    missing = [digest for digest in sorted(wanted) if not store.has(digest)]
-    room = os.statvfs(store.folder)
-    answer: dict[str, object] = {"folder": folder, "free_bytes": room.f_bavail * room.f_frsize, "damaged": damaged}
-    if missing:
-        return {**answer, "missing": missing}
-    try:
-        answer["written"] = target.lay_out(manifest, store)
-    except SpoiledError:
-        return {**answer, "missing": [digest for digest in sorted(wanted) if not store.is_sound(digest)]}
+    folder = os.path.expanduser(request["folder"])
+    with closing(Target(folder, manifest if request["mirror"] else None)) as target:
+        wanted = {entry.content for entry in target.changed(manifest).values() if entry.kind == "file"}
+        missing = [digest for digest in sorted(wanted) if not store.has(digest)]
+        room = os.statvfs(store.folder)
+        answer: dict[str, Any] = {"folder": folder, "free_bytes": room.f_bavail * room.f_frsize, "damaged": damaged}
+        if missing:
+            return {**answer, "missing": missing}
+        try:
+            answer["written"] = target.lay_out(manifest, store)
+        except SpoiledError:
+            return {**answer, "missing": [digest for digest in sorted(wanted) if not store.is_sound(digest)]}
     if request["expendable"]:
         shutil.rmtree(store.folder, ignore_errors=True)
     else:
         store.prune(request["keep_seconds"], request["keep_bytes"])
     return {**answer, "missing": []}
-
-
-def main() -> None:
-    """Answer one request."""
-    request = json.loads(sys.stdin.buffer.readline())
-    try:
-        answer = serve(request, sys.stdin.buffer)
-    except OSError as error:
-        answer = {"error": error.strerror, "errno": error.errno, "path": error.filename or request["folder"]}
-        if request["expendable"] and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            shutil.rmtree(os.path.expanduser(request["store"]), ignore_errors=True)
-    sys.stdout.buffer.write(MARK + json.dumps(answer).encode())

@@ -6,12 +6,13 @@ import io
 import os
 import subprocess
 import sys
-import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from drumline.engine.ssh.package import BOOT, package_data, package_name
+from drumline.engine.agent.bootstrap import STUB
+from drumline.engine.agent.package import package_data, package_name
 
 _IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -28,13 +29,11 @@ print(len([name for name in sys.modules if name.startswith("drumline")]))
 
 
 def _unpack(folder: Path) -> Path:
-    with tarfile.open(fileobj=io.BytesIO(package_data())) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # there from 3.11.4 on
-        archive.extractall(folder)
+    zipfile.ZipFile(io.BytesIO(package_data())).extractall(folder)
     return folder
 
 
-def test_the_hand_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+def test_the_agent_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
     lib = _unpack(tmp_path) / "lib"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _IMPORT_ALL, str(lib)], capture_output=True, text=True, check=False
@@ -64,15 +63,15 @@ def test_its_name_is_that_of_its_content() -> None:
     assert len(package_name()) == 16
 
 
-def _boot(folder: Path) -> str:
+def _boot(folder: Path, mode: str = "keep") -> str:
     """Return what is said by a host's Python that finds, in this folder, a package that says `evil`."""
-    evil = folder / "0123456789abcdef/lib/drumline/supervise"
+    evil = folder / "0123456789abcdef/lib/drumline/engine/agent"
     evil.mkdir(parents=True, exist_ok=True)
-    (evil.parent / "__init__.py").touch()
-    (evil / "__init__.py").touch()
-    (evil / "host.py").write_text("def main(): print('evil')\n")
-    argv = [sys.executable, "-I", "-c", BOOT, str(folder), "0123456789abcdef"]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+    for package in (evil.parent.parent, evil.parent, evil):
+        (package / "__init__.py").touch()
+    (evil / "main.py").write_text("def main(): print('evil')\n")
+    argv = [sys.executable, "-I", "-c", STUB, str(folder), "0123456789abcdef", mode]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
 
 
 def test_a_package_in_a_folder_of_ones_own_is_run(tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_a_package_in_a_folder_of_ones_own_is_run(tmp_path: Path) -> None:
 def test_a_package_that_all_users_may_write_is_not_run(tmp_path: Path, name: str) -> None:
     _boot(tmp_path / "folder/hosts")
     (tmp_path / "folder" / name).chmod(0o777)
-    assert _boot(tmp_path / "folder/hosts").startswith('drumline-host {"refused": ')
+    assert _boot(tmp_path / "folder/hosts").startswith('drumline-agent {"refused": ')
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
@@ -92,3 +91,21 @@ def test_a_package_that_another_user_has_laid_out_is_not_run(tmp_path: Path, nam
     _boot(tmp_path / "folder/hosts")
     os.chown(tmp_path / "folder" / name, 12345, 12345)
     assert "belongs to another user" in _boot(tmp_path / "folder/hosts")
+
+
+@pytest.mark.parametrize("name", ["", "hosts", "hosts/0123456789abcdef"])
+def test_where_a_package_is_not_trusted_and_need_not_be_kept_another_is_asked_for(tmp_path: Path, name: str) -> None:
+    _boot(tmp_path / "folder/hosts")
+    (tmp_path / "folder" / name).chmod(0o777)
+    assert _boot(tmp_path / "folder/hosts", "leave") == 'drumline-agent {"wants": true}\n'
+
+
+def test_an_agent_that_need_not_be_kept_runs_from_memory_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    argv = [sys.executable, "-I", "-c", STUB, str(tmp_path / "hosts"), package_name(), "leave"]
+    data, question = package_data(), b'{"do": "facts", "id": 7, "folder": "~/runs"}\n'
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        out, _ = agent.communicate(f"{len(data)}\n".encode() + data + question)
+    wants, ready, answer = out.splitlines()
+    assert (wants, ready) == (b'drumline-agent {"wants": true}', b'drumline-agent {"ready": true}')
+    assert b'"do": "answer", "id": 7' in answer
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,6 @@
-"""On a host: drumlines that were carried there and that nobody has used for long go, one folder each.
+"""Removal of agent packages on this host that were not used for long.
 
-Whoever uses one holds its folder locked, and has noted when it began to. Where a folder cannot be locked, as on NFS,
+An agent holds the folder of its package locked, and notes when it began to. Where a folder cannot be locked, as on NFS,
 nothing is removed.
 """
 
@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 UNUSED_SECONDS = 30 * 86400.0
-# A package is named by its content; the others are what somebody was laying out, or removing, when he was cut off.
+# A package is named by its content; the others were being laid out, or removed, when that was interrupted.
 _OURS = re.compile(r"[0-9a-f]{16}|tmp[\w-]+")
 
 
-def tidy(folder: Path) -> None:
-    """Remove what nobody has used for a month and nobody uses now; one that cannot be removed stays."""
+def remove_unused_packages(folder: Path) -> None:
+    """Remove packages that were not used for a month and are not in use; one that cannot be removed stays."""
     with suppress(OSError), os.scandir(folder) as entries:
         ours = [each for each in entries if _OURS.fullmatch(each.name)]
         for name in [each.name for each in ours if _is_old(each.stat(follow_symlinks=False))]:
@@ -29,7 +29,7 @@ def tidy(folder: Path) -> None:
 
 
 def _remove(folder: Path, name: str) -> None:
-    """Remove a folder, unless somebody has it; whoever wants it meanwhile finds it whole, or not at all."""
+    """Remove a folder unless it is in use; an agent that starts meanwhile finds it complete, or not at all."""
     held = os.open(folder / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +46,7 @@ def _is_old(known: os.stat_result) -> bool:
 
 
 def _is_named(name: str) -> bool:
-    """Whether a process looks for its modules there: a replica outlives the hand that started it."""
+    """Return whether a process looks for its modules there: a replica outlives the agent that started it."""
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if f"/{name}/".encode() in environ.read_bytes():

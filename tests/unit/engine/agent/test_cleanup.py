@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.ssh.shelf import UNUSED_SECONDS, tidy
+from drumline.engine.agent.cleanup import UNUSED_SECONDS, remove_unused_packages
 
 OLD, YOUNG = "0123456789abcdef", "fedcba9876543210"
 
@@ -34,9 +34,9 @@ def names(folder: Path) -> list[str]:
 
 
 def test_only_what_is_old_goes(shelf: Path) -> None:
-    tidy(shelf)
+    remove_unused_packages(shelf)
     assert names(shelf) == [YOUNG]
-    tidy(shelf / "nowhere")
+    remove_unused_packages(shelf / "nowhere")
 
 
 def test_what_was_never_finished_goes_as_well_and_nothing_that_is_not_ours(shelf: Path) -> None:
@@ -48,27 +48,27 @@ def test_what_was_never_finished_goes_as_well_and_nothing_that_is_not_ours(shelf
     os.utime(link, (0, 0), follow_symlinks=False)
     file.touch()
     os.utime(file, (0, 0))
-    tidy(shelf)
+    remove_unused_packages(shelf)
     assert names(shelf) == sorted([YOUNG, "notes", "0123", link.name, file.name])
 
 
 def test_what_somebody_holds_stays_until_it_is_let_go(shelf: Path) -> None:
     held = os.open(shelf / OLD, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_SH)
-    tidy(shelf)
+    remove_unused_packages(shelf)
     assert names(shelf) == sorted([OLD, YOUNG])
     os.close(held)
-    tidy(shelf)
+    remove_unused_packages(shelf)
     assert names(shelf) == [YOUNG]
 
 
 def test_what_a_process_imports_from_stays_until_it_ends(shelf: Path) -> None:
     replica = subprocess.Popen(["sleep", "1000"], env={"PYTHONPATH": f"{shelf}/{OLD}/runtime"})
     try:
-        tidy(shelf)
+        remove_unused_packages(shelf)
         assert names(shelf) == sorted([OLD, YOUNG])
     finally:
         replica.kill()
         replica.wait()
-    tidy(shelf)
+    remove_unused_packages(shelf)
     assert names(shelf) == [YOUNG]

@@ -1,6 +1,6 @@
-"""On a host: what replicas write, said to whoever is at the other end, each byte once and in order.
+"""Logs, reports and events of replicas on this host, sent to the other side: each byte once and in order.
 
-An end is said only when all of its log has been, and ends in the order in which they came.
+The end of a replica is sent after all of its log, and ends are sent in the order in which they came.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drumline.engine.agent.launches import life_to_data
 from drumline.engine.local.life import Life
-from drumline.engine.ssh.wire import life_to_data
 from drumline.run.codec import event_to_data
 from drumline.run.event import Event, ReplicaExited
 from drumline.run.traces import ERROR, LOG, REPORT
@@ -25,54 +25,54 @@ _LOOK_SECONDS = 0.1
 _PIECE_BYTES = 1 << 17
 _MOST_SMALL_BYTES = 1 << 16  # of a report, or an exception
 
-Say = Callable[[dict[str, Any], bytes], None]
+Write = Callable[[dict[str, Any], bytes], None]
 
 
 class _Followed:
-    """A life whose log is said, and up to where it has been."""
+    """An incarnation whose log is sent, and how far it was."""
 
     def __init__(self, folder: Path, offset: int) -> None:
         self.folder = folder
         self.offset = offset
-        self.reported = 0  # when the report was written that was said last
+        self.reported = 0  # when the report was written that was sent last
 
 
-class Follower:
-    """Says logs, reports and events; waits while too much is still to be said."""
+class LogFollower:
+    """Sends logs, reports and events; waits while too much is still unsent."""
 
-    def __init__(self, run_dir: Path, loop: AbstractEventLoop, say: Say, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
         self._run_dir = run_dir
         self._loop = loop
-        self._say = say
+        self._write = write
         self._is_busy = is_busy
         self._followed: dict[Life, _Followed] = {}
         self._events: deque[Event] = deque()
         self._is_waiting = False
-        self.usage_of: Callable[[Life], dict[str, Any] | None] = lambda _: None  # what an ended life used
+        self.usage_of: Callable[[Life], dict[str, Any] | None] = lambda _: None  # what an ended incarnation used
 
     def follow(self, life: Life, offset: int) -> None:
-        """Say this life's log from here on."""
+        """Send the log of this incarnation from this offset on."""
         self._followed.setdefault(life, _Followed(life.folder(self._run_dir), offset))
         self._wait()
 
     def tell(self, event: Event) -> None:
-        """Say this event, after all that came before it."""
+        """Send this event, after all that came before it."""
         self._events.append(event)
         self.look()
 
     def look(self) -> None:
-        """Say whatever there is."""
+        """Send what is new."""
         for life, followed in self._followed.items():
             self._pump(life, followed)
             self._report(life, followed)
-        while self._events and self._may_say(self._events[0]):
+        while self._events and self._may_send(self._events[0]):
             event = self._events.popleft()
             more: dict[str, Any] = {}
             if isinstance(event, ReplicaExited):
                 life = Life(event.replica, event.attempt, event.incarnation)
                 self._conclude(life)
                 more = {"usage": self.usage_of(life)}
-            self._say({"do": "event", "event": event_to_data(event), **more}, b"")
+            self._write({"do": "event", "event": event_to_data(event), **more}, b"")
         self._wait()
 
     def _wait(self) -> None:
@@ -84,7 +84,7 @@ class Follower:
         self._is_waiting = False
         self.look()
 
-    def _may_say(self, event: Event) -> bool:
+    def _may_send(self, event: Event) -> bool:
         if not isinstance(event, ReplicaExited):
             return True
         life = Life(event.replica, event.attempt, event.incarnation)
@@ -92,13 +92,13 @@ class Follower:
         return followed is None or followed.offset >= _size(followed.folder / LOG)
 
     def _pump(self, life: Life, followed: _Followed) -> None:
-        """Say what a log has more, as long as there is somebody to hear it."""
+        """Send what a log has more, unless too much is unsent."""
         path = followed.folder / LOG
         while _size(path) > followed.offset and not self._is_busy():
             with suppress(OSError), path.open("rb") as log:
                 log.seek(followed.offset)
                 data = log.read(_PIECE_BYTES)
-                self._say({"do": "log", "life": life_to_data(life), "at": followed.offset}, data)
+                self._write({"do": "log", "life": life_to_data(life), "at": followed.offset}, data)
                 followed.offset += len(data)
                 continue
             return
@@ -108,18 +108,18 @@ class Follower:
             written = os.stat(followed.folder / REPORT).st_mtime_ns  # noqa: PTH116 - of everybody, again and again
             if written != followed.reported:
                 followed.reported = written
-                self._say_file(life, followed.folder / REPORT)
+                self._send_file(life, followed.folder / REPORT)
 
     def _conclude(self, life: Life) -> None:
         followed = self._followed.pop(life, None)
         if followed:
             self._report(life, followed)
-            self._say_file(life, followed.folder / ERROR)
+            self._send_file(life, followed.folder / ERROR)
 
-    def _say_file(self, life: Life, path: Path) -> None:
+    def _send_file(self, life: Life, path: Path) -> None:
         with suppress(OSError):
             data = path.read_bytes()[:_MOST_SMALL_BYTES]
-            self._say({"do": "file", "life": life_to_data(life), "name": path.name}, data)
+            self._write({"do": "file", "life": life_to_data(life), "name": path.name}, data)
 
 
 def _size(path: Path) -> int:

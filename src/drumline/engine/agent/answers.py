@@ -15,6 +15,8 @@ from drumline.run.usage import Usage
 
 T = TypeVar("T")
 
+_FRAME = ("do", "id", "bytes")  # keys that belong to the frame of an answer
+_MOST_BYTES = 1 << 62
 MOST_PORT = 65_535
 _MOST_CORES = 1 << 16
 _MOST_GPUS = 1024
@@ -39,12 +41,51 @@ class FactsAnswer(Record):
     cpus: float
     memory_bytes: int
     gpus: tuple[str, ...]
+    executable: str
+    free_bytes: int  # below the base folder
+    is_writable: bool
+
+
+class PackagesAnswer(Record):
+    """The version of each package that a Python there has."""
+
+    packages: Mapping[str, str]
 
 
 class ClockAnswer(Record):
-    """Seconds of the clock there that never goes back."""
+    """Seconds since the boot there, and of its wall clock."""
 
     now: float
+    time: float
+
+
+class ListenAnswer(Record):
+    """Ports on which the agent listens now, and those that were taken."""
+
+    ports: tuple[int, ...]
+    taken: tuple[int, ...]
+
+
+class CallAnswer(Record):
+    """For each peer what is wrong with it, or nothing."""
+
+    troubles: tuple[str, ...]
+
+
+class FilesAnswer(Record):
+    """What is in each file."""
+
+    found: Mapping[str, str]
+
+
+class ReceiveAnswer(Record):
+    """What is missing of a folder; without a manifest only what was damaged on its way, by the hash of its content."""
+
+    damaged: tuple[str, ...]
+    folder: str = ""
+    free_bytes: int = 0
+    missing: tuple[str, ...] = ()
+    written: int = 0
 
 
 class PortsAnswer(Record):
@@ -88,7 +129,7 @@ class SocketsAnswer(Record):
 
 def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
     """Return an answer as a record of this kind; raise ValueError if it is not one, or has values out of range."""
-    data = {name: value for name, value in message.items() if name not in ("do", "id")}
+    data = {name: value for name, value in message.items() if name not in _FRAME}
     found = load_record(kind, data)
     match found:
         case FactsAnswer():
@@ -97,6 +138,10 @@ def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
             for place in found.places.values():
                 _check_place(place)
             require_within(len(found.remarks), 0, _MOST_REMARKS)
+        case ReceiveAnswer():
+            require_path(found.folder or None)
+            for number in (found.free_bytes, found.written):
+                require_within(number, 0, _MOST_BYTES)
         case PortsAnswer():
             return found.replace(holders=tuple(map(_clean_holder, found.holders)))
         case SocketsAnswer():
@@ -107,6 +152,7 @@ def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
 
 def _check_facts(facts: FactsAnswer) -> None:
     require_path(facts.base)
+    require_path(facts.executable)
     _require(_BOOT, facts.boot)
     _require(_VERSION, facts.python)
     _check_gpus(facts.gpus)

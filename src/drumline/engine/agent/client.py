@@ -1,0 +1,83 @@
+"""Ask an agent on another machine, one question at a time; what it answers is not trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol, Self, TypeVar
+
+from drumline.engine.agent.answers import read_answer
+from drumline.engine.agent.errors import AwayError, MalformedError, raised
+from drumline.engine.agent.frames import USUAL, Frame, Limits, Stream, read_frame
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 30.0
+
+
+class Channel(Stream, Protocol):
+    """A command on another machine, with its streams."""
+
+    async def write(self, data: bytes) -> None:
+        """Write to its stdin; wait while it does not read."""
+        ...
+
+    async def said_last(self) -> str:
+        """Return the end of what it wrote on its stderr."""
+        ...
+
+    def close(self) -> None:
+        """Close its streams."""
+        ...
+
+
+class Agent:
+    """An agent that is asked one question at a time; `folder_hint` says what helps where its disk is full."""
+
+    def __init__(self, channel: Channel, host: str, folder_hint: str = "") -> None:
+        self.channel = channel
+        self.host = host
+        self.folder_hint = folder_hint
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the agent ends with it."""
+        self.channel.close()
+
+    async def ask(self, message: Mapping[str, object], kind: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
+        """Return the answer as a record; raise what the agent raises, AwayError or MalformedError if there is none."""
+        answer = await self.exchange(message, seconds=seconds)
+        try:
+            return read_answer(kind, answer.message)
+        except ValueError as error:
+            raise MalformedError(self.host, error) from None
+
+    async def exchange(
+        self,
+        message: Mapping[str, object],
+        data: bytes = b"",
+        *,
+        seconds: float = ANSWER_SECONDS,
+        limits: Limits = USUAL,
+    ) -> Frame:
+        """Return the answer within these limits, with the bytes behind it; no more is checked of it."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.channel.write(Frame({**message, "id": 0}, data).encode())
+                answer = await read_frame(self.channel, limits)
+        except TimeoutError:
+            raise AwayError(f"{self.host} has not answered within {seconds:g} s") from None
+        except ValueError as error:
+            raise MalformedError(self.host, error) from None
+        if answer is None:
+            raise AwayError(f"the connection to {self.host} broke", hint=f"try `ssh {self.host} true`")
+        if answer.message["do"] != "answer":
+            raise MalformedError(self.host, "no answer")
+        if "error" in answer.message:
+            raise raised(self.host, answer.message, folder_hint=self.folder_hint)
+        return answer

@@ -1,0 +1,112 @@
+"""Frames between this machine and an agent: a message as a line of JSON, and bytes behind it.
+
+An agent parses what it is told with `FrameParser`. This machine reads what an agent sends with `read_frame`, which
+trusts nothing: sizes, numbers and nesting are bounded before anything is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from drumline.engine.untrusted import MOST_VALUES, load_json
+from drumline.record import Record
+
+MAGIC = b"drumline-agent "  # begins the first line of an agent; a shell may print a greeting before it
+SIZE = "bytes"  # the key that says how many bytes follow the line
+MESSAGE_BYTES = 8 << 20  # of a message that an agent sends
+DATA_BYTES = 1 << 20  # of the bytes behind it
+_LONG_BYTES = 1 << 18  # a longer message is parsed in a thread
+
+
+class Frame(Record):
+    """A message, and the bytes that came with it."""
+
+    message: dict[str, Any]
+    data: bytes = b""
+
+    def encode(self) -> bytes:
+        """Return the frame as it is sent."""
+        message = {**self.message, SIZE: len(self.data)} if self.data else self.message
+        return json.dumps(message).encode() + b"\n" + self.data
+
+
+class Limits(Record):
+    """What an agent's answer may be: its size, how many values are in it, and whether it holds names of files.
+
+    With `files`, numbers may be negative and strings may stand for names that are not UTF-8.
+    """
+
+    message_bytes: int = MESSAGE_BYTES
+    data_bytes: int = DATA_BYTES
+    values: int = MOST_VALUES
+    files: bool = False
+
+
+USUAL = Limits()
+
+
+class FrameParser:
+    """Puts frames together from the pieces in which they arrive at an agent; not for what an agent sends."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._message: dict[str, Any] | None = None
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that are complete now."""
+        self._received += data
+        while True:
+            if self._message is None:
+                end = self._received.find(b"\n")
+                if end < 0:
+                    return
+                self._message = json.loads(self._received[:end])
+                del self._received[: end + 1]
+            size = self._message.get(SIZE, 0)
+            if len(self._received) < size:
+                return
+            frame = Frame(self._message, bytes(self._received[:size]))
+            del self._received[:size]
+            self._message = None
+            yield frame
+
+
+class Stream(Protocol):
+    """What an agent writes, read within limits."""
+
+    async def readline(self, most_bytes: int) -> bytes:
+        """Return the next line with its end, less at the end of the stream."""
+        ...
+
+    async def readexactly(self, size: int) -> bytes:
+        """Return so many bytes; raise EngineError if the stream ends before."""
+        ...
+
+
+async def read_frame(stream: Stream, limits: Limits = USUAL) -> Frame | None:
+    """Return the next frame of an agent, None at the end of the stream; raise ValueError for anything else."""
+    line = await stream.readline(limits.message_bytes)
+    if not line.endswith(b"\n"):
+        return None  # half a line: the connection broke
+    if len(line) > _LONG_BYTES:  # other hosts are heard meanwhile
+        message = await asyncio.to_thread(_parse, line, limits)
+    else:
+        message = _parse(line, limits)
+    size = message.get(SIZE, 0)
+    if type(size) is not int or not 0 <= size <= limits.data_bytes:
+        raise ValueError(f"a message with {str(size)[:50]} bytes")
+    return Frame(message, await stream.readexactly(size) if size else b"")
+
+
+def _parse(line: bytes, limits: Limits) -> dict[str, Any]:
+    if not line.isascii():  # a character that is not ASCII would make the decoded text up to four times as large
+        raise ValueError("text that is not ASCII")
+    message = load_json(line, most_values=limits.values, signed=limits.files, names=limits.files)
+    if not isinstance(message, dict) or not isinstance(message.get("do"), str):
+        raise ValueError("a frame without a message")
+    if type(message.get("id", 0)) is not int:
+        raise ValueError("an answer without a number")
+    return message

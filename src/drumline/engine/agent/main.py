@@ -1,0 +1,91 @@
+"""The agent's process on another machine: it reads frames on stdin, answers on stdout, and ends with them.
+
+`bootstrap.py` starts it; it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from drumline.engine.agent.frames import MAGIC, Frame, FrameParser
+from drumline.engine.agent.verbs import Verbs
+from drumline.engine.loop import BootClockLoop
+
+_PIECE_BYTES = 1 << 16
+_LOOK_SECONDS = 0.5
+_BUSY_BYTES = 1 << 20  # logs wait while so much is unsent
+
+
+class FrameWriter:
+    """Writes frames to a descriptor as fast as they are read, without blocking."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        self._loop = loop
+        self._descriptor = descriptor
+        self._unsent = bytearray()
+        os.set_blocking(descriptor, False)
+
+    def write(self, message: dict[str, Any], data: bytes = b"") -> None:
+        """Send a frame after those before it."""
+        self._unsent += Frame(message, data).encode()
+        self._flush()
+
+    def is_busy(self) -> bool:
+        """Return whether so much is unsent that logs have to wait."""
+        return len(self._unsent) > _BUSY_BYTES
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._descriptor, self._unsent[:_PIECE_BYTES])]
+        except BlockingIOError:
+            self._loop.add_writer(self._descriptor, self._flush)
+        except OSError:
+            _leave()
+        else:
+            self._loop.remove_writer(self._descriptor)
+
+
+def main() -> NoReturn:
+    """Do what frames say until the connection ends."""
+    inward, outward = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):  # keepers hold these three, and must not hold the connection
+        os.dup2(null, descriptor)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    with asyncio.Runner(loop_factory=BootClockLoop) as runner:
+        runner.run(_serve(inward, outward))
+    _leave()
+
+
+async def _serve(inward: int, outward: int) -> None:
+    """Read frames from one descriptor and answer on the other, until the other side was silent for too long."""
+    loop = asyncio.get_running_loop()
+    os.write(outward, MAGIC + json.dumps({"ready": True}).encode() + b"\n")
+    writer = FrameWriter(loop, outward)
+    verbs = Verbs(loop, writer.write, writer.is_busy)
+    parser = FrameParser()
+
+    def read() -> None:
+        with suppress(OSError):
+            if data := os.read(inward, _PIECE_BYTES):
+                verbs.touch()
+                for frame in parser.feed(data):
+                    verbs.handle(frame)
+                return
+        _leave()
+
+    loop.add_reader(inward, read)
+    while not verbs.is_abandoned:
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _leave() -> NoReturn:
+    """End at once: the connection is gone. Replicas go on."""
+    os._exit(0)

@@ -1,0 +1,173 @@
+"""Verbs that answer what a host is: facts, installed packages, its clock, and whether hosts reach each other.
+
+Nothing needs to be opened for them, and nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from drumline.engine.local.capacity import find_capacity
+from drumline.engine.local.holder import find_holders
+from drumline.plan.codec import to_data
+from drumline.runtime import keeper
+
+_KERNELS_OWN = "/proc/sys/net/ipv4/ip_local_port_range"
+_PACKAGES = """
+import json, sys
+from importlib import metadata
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+Request = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+def facts(request: Request) -> Answer:
+    """Return what this host is and has."""
+    capacity = find_capacity(len(os.sched_getaffinity(0)), os.environ)
+    base = os.path.abspath(os.path.expanduser(request["folder"]))
+    at = base
+    while not os.path.isdir(at):
+        at = os.path.dirname(at)
+    return {
+        "base": base,
+        "boot": keeper.boot_id(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "cpus": capacity.cpus,
+        "memory_bytes": capacity.memory_bytes,
+        "gpus": list(capacity.gpus),
+        "free_bytes": shutil.disk_usage(at).free,
+        "is_writable": os.access(at, os.W_OK),
+    }
+
+
+def packages(request: Request) -> Answer:
+    """Return the versions of packages as a Python finds them that is not isolated, as a replica's is not."""
+    argv = [os.path.expanduser(request["python"] or sys.executable), "-c", _PACKAGES, *request["packages"]]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": "EngineError", "message": done.stderr.strip()[-200:]}
+    return {"packages": json.loads(done.stdout)}
+
+
+def clock(request: Request) -> Answer:
+    """Return the seconds since the boot of this host, and its time."""
+    del request
+    return {"now": keeper.now(), "time": time.time()}
+
+
+def ports(request: Request) -> Answer:
+    """Return what listens on these ports."""
+    return {"holders": [to_data(each) for each in find_holders(request["ports"])]}
+
+
+def listen(request: Request) -> Answer:
+    """Listen on these ports, or on one that is free where replicas would get theirs; tell callers this host's name."""
+    heard: list[int] = []
+    taken: list[int] = []
+    for port in request["ports"] or [0]:
+        server = next(filter(None, map(_serve, [port] if port else _candidates())), None)
+        if server is None:
+            taken.append(port)
+            continue
+        heard.append(server.getsockname()[1])
+        threading.Thread(target=_answer, args=(server, request["name"]), daemon=True).start()
+    return {"ports": heard, "taken": taken}
+
+
+def _serve(port: int) -> socket.socket | None:
+    kind = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
+    try:
+        server = socket.socket(kind)
+    except OSError:
+        server = socket.socket(socket.AF_INET)
+    with suppress(OSError, AttributeError):
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind(("", port))
+        server.listen(512)
+    except OSError:
+        server.close()
+        return None
+    return server
+
+
+def _candidates() -> list[int]:
+    try:
+        with open(_KERNELS_OWN) as file:
+            first, last = map(int, file.read().split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    return [port for port in range(20000, 65536) if not first <= port <= last]
+
+
+def _answer(server: socket.socket, name: str) -> None:
+    while True:
+        caller, _ = server.accept()
+        with suppress(OSError), caller:
+            caller.sendall(name.encode())
+
+
+def call(request: Request) -> Answer:
+    """Connect to each of these peers, given by name, address and port, all at once; return what is wrong with each."""
+    peers: list[tuple[str, str, int]] = request["peers"]
+
+    def trouble(peer: tuple[str, str, int]) -> str:
+        name, address, port = peer
+        try:
+            with socket.create_connection((address, port), timeout=request["seconds"]) as line:
+                said = line.recv(1000).decode(errors="replace")
+        except TimeoutError:
+            return "no answer"
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+        return "" if said == name else f"another program answers there, {said!r}"
+
+    with ThreadPoolExecutor(min(64, max(1, len(peers)))) as pool:
+        return {"troubles": list(pool.map(trouble, peers))}
+
+
+def write(request: Request) -> Answer:
+    """Write a file."""
+    with open(request["path"], "w") as file:
+        file.write(request["text"])
+        file.flush()
+        os.fsync(file.fileno())
+    return {}
+
+
+def read(request: Request) -> Answer:
+    """Return what is in these files, once all exist or so long has passed; a shared disk may take a while."""
+    paths: list[str] = request["paths"]
+    ends = time.monotonic() + request["seconds"]
+    while True:
+        found = {}
+        for path in paths:
+            with suppress(OSError), open(path) as file:
+                found[path] = file.read()
+        if len(found) == len(paths) or time.monotonic() > ends:
+            return {"found": found}
+        with suppress(OSError):  # listing a folder makes NFS look again
+            os.listdir(os.path.dirname(paths[0]))
+        time.sleep(0.2)

@@ -1,0 +1,103 @@
+"""Everything that an agent can be told: verbs that stand alone, and those of the replicas of one run."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from drumline.engine.agent import probe
+from drumline.engine.agent.frames import MESSAGE_BYTES, Frame
+from drumline.engine.agent.offer import offer
+from drumline.engine.agent.put import put
+from drumline.engine.agent.receive import receive
+from drumline.engine.agent.remove import remove
+from drumline.engine.agent.replicas import Replicas, sabotage
+from drumline.engine.protocol import MustWait
+from drumline.errors import DrumlineError
+from drumline.runtime import keeper
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+Answer = dict[str, Any]
+Write = Callable[[dict[str, Any], bytes], None]
+
+_SILENCE_SECONDS = 3600.0  # where no run says another: a large project takes long to read
+ALONE: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
+    "facts": probe.facts,
+    "packages": probe.packages,
+    "clock": probe.clock,
+    "ports": probe.ports,
+    "listen": probe.listen,
+    "call": probe.call,
+    "write": probe.write,
+    "read": probe.read,
+    "remove": remove,
+    "put": put,
+    "sabotage": sabotage,
+}
+FILES: Mapping[str, Callable[[Mapping[str, Any], bytes], tuple[Answer, bytes]]] = {"offer": offer, "receive": receive}
+# Methods of `Replicas`; `open` comes first. Those that return None answer later, or not at all.
+OF_REPLICAS = frozenset(
+    ("open", "place", "start", "stop", "prepare", "usage", "pulses", "sockets", "stacks", "close", "clear", "release")
+)
+
+
+class Verbs:
+    """Does what frames say, and answers those that have a number."""
+
+    def __init__(self, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
+        self._write = write
+        self.replicas = Replicas(loop, write, is_busy)
+        self._heard_at = keeper.now()
+
+    def touch(self) -> None:
+        """Note that the other side has sent something."""
+        self._heard_at = keeper.now()
+
+    def handle(self, frame: Frame) -> None:
+        """Do what a message says, and answer it."""
+        if self.replicas.lease:
+            with suppress(OSError):
+                os.utime(self.replicas.lease)
+        answer, data = self._answer(frame)
+        self.touch()  # also after a verb that took long
+        if "id" in frame.message and answer is not None:
+            answer = {"do": "answer", "id": frame.message["id"], **answer}
+            self._write(answer, data)
+
+    def _answer(self, frame: Frame) -> tuple[Answer | None, bytes]:
+        message = frame.message
+        name = message["do"]
+        try:
+            if name in FILES:
+                return FILES[name](message, frame.data)
+            if name in OF_REPLICAS:
+                return _bounded(getattr(self.replicas, name)(message)), b""
+            return _bounded(ALONE[name](message)), b""
+        except MustWait as wait:
+            return {"error": "MustWait", "message": str(wait)}, b""
+        except DrumlineError as error:
+            return {"error": type(error).__name__, "message": error.message, "hint": error.hint}, b""
+        except OSError as error:
+            words = error.strerror or str(error)
+            return {"error": "OSError", "message": words, "errno": error.errno, "path": error.filename or ""}, b""
+        except Exception as error:  # noqa: BLE001 - it is reported to the other side, and does not end the agent
+            traceback.print_exc()
+            return {"error": "EngineError", "message": f"{type(error).__name__}: {error}"}, b""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nothing was received for so long that nothing will be; a connection need not report its end."""
+        limit = self.replicas.silence_seconds or _SILENCE_SECONDS
+        return keeper.now() - self._heard_at >= limit
+
+
+def _bounded(answer: Answer | None) -> Answer | None:
+    """Return an answer, or an error instead of one that is longer than the other side accepts."""
+    if answer is not None and len(Frame(answer).encode()) > MESSAGE_BYTES - (1 << 10):
+        return {"error": "EngineError", "message": "the answer is too long"}
+    return answer

@@ -1,0 +1,189 @@
+"""A host that is a folder of this machine: agents run as over ssh, with a home of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import io
+import os
+import shlex
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from drumline.engine.agent.bootstrap import Setup, start_agent
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.package import package_data, package_name
+
+T = TypeVar("T")
+PACKAGES = "~/.cache/drumline/hosts"
+
+
+@cache
+def _packages() -> Path:
+    """Return a folder with the agent's package, which all hosts of this process share."""
+    folder = Path(tempfile.mkdtemp(prefix="drumline-test-packages-"))
+    zipfile.ZipFile(io.BytesIO(package_data())).extractall(folder / package_name())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+class Channel:
+    """A command and its streams; `write` lets a test change what is given to the command."""
+
+    def __init__(self, host: Host, process: asyncio.subprocess.Process, greeting: bytes) -> None:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self._host = host
+        self._process = process
+        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        self._greeting = greeting
+
+    async def write(self, data: bytes) -> None:
+        if data.startswith(b"{"):
+            self._host.given.append(data)
+            cut = self._host.cut_after is not None and len(self._host.given) > self._host.cut_after
+            data = data[: -len(data) // 3] if cut else self._host.meddle(data)
+            self._stdin.write(data)
+            await self._stdin.drain()
+            if cut:
+                self._stdin.close()
+                await self._process.wait()
+                raise AwayError(f"the connection to {self._host.host} broke")
+            return
+        self._stdin.write(data)
+        await self._stdin.drain()
+
+    async def readline(self, most_bytes: int) -> bytes:
+        del most_bytes
+        if self._greeting:
+            greeting, self._greeting = self._greeting, b""
+            return greeting
+        return await self._stdout.readline()
+
+    async def readexactly(self, size: int) -> bytes:
+        return await self._stdout.readexactly(size)
+
+    async def said_last(self) -> str:
+        return (await self._stderr.read()).decode()
+
+    def close(self) -> None:
+        self._stdin.close()
+
+    async def wait(self) -> None:
+        self._stdin.close()
+        await self._process.wait()
+
+
+class Host:
+    """Starts commands; a test may change what is given to them."""
+
+    def __init__(self, home: Path, *, host: str = "gpu1", greeting: bytes = b"") -> None:
+        packages = home / PACKAGES.removeprefix("~/")
+        packages.parent.mkdir(parents=True)
+        packages.symlink_to(_packages())
+        self.host = host
+        self.home = home
+        self.given: list[bytes] = []  # frames
+        self.meddle: Callable[[bytes], bytes] = lambda given: given
+        self.before: list[str] = []  # what runs the commands
+        self.cut_after: int | None = None  # frames
+        self._greeting = greeting
+        self._channels: list[Channel] = []
+
+    async def open(self, argv: Sequence[str], *, counts: bool = False) -> Channel:
+        del counts
+        process = await asyncio.create_subprocess_exec(
+            *self.before,
+            *("sh", "-c", shlex.join(argv)),
+            cwd=self.home,
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C"},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=64 << 20,
+        )
+        channel = Channel(self, process, self._greeting)
+        self._channels.append(channel)
+        return channel
+
+    async def closed(self) -> None:
+        """Return when every command has ended."""
+        while self._channels:
+            await self._channels.pop().wait()
+
+
+async def start(host: Host, python: str = "python3") -> Agent:
+    """Start an agent on a host."""
+    return await start_agent(host, Setup(python, PACKAGES, "name another", "make room there"), keep=True)
+
+
+def ask(host: Host, question: Callable[[Agent], Awaitable[T]], python: str = "python3") -> T:
+    """Start an agent on a host, ask it, and end it."""
+
+    async def run() -> T:
+        try:
+            async with await start(host, python) as agent:
+                return await question(agent)
+        finally:
+            await host.closed()
+
+    return asyncio.run(run())
+
+
+class LyingAgent:
+    """Answers every frame with these bytes, whatever it was asked."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer = answer
+        self._said = bytearray()
+
+    def agent(self) -> Agent:
+        """Return an agent that is asked here and answers so."""
+        return Agent(self, "gpu1", "make room there")
+
+    async def write(self, data: bytes) -> None:
+        self._said += self._answer(data)
+
+    async def readline(self, most_bytes: int) -> bytes:
+        assert most_bytes <= 64 << 20
+        end = self._said.find(b"\n") + 1 or len(self._said)
+        return self._take(end)
+
+    async def readexactly(self, size: int) -> bytes:
+        if len(self._said) < size:
+            raise AwayError("the connection to gpu1 broke")
+        return self._take(size)
+
+    async def said_last(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+    def _take(self, size: int) -> bytes:
+        data = bytes(self._said[:size])
+        del self._said[:size]
+        return data
+
+
+def listing(root: Path) -> dict[str, object]:
+    """All that is in a folder, by name."""
+    found: dict[str, object] = {}
+    for at, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(at, name)
+            inner = str(path.relative_to(root))
+            if path.is_symlink():
+                found[inner] = f"-> {path.readlink()}"
+            elif path.is_dir():
+                found[inner] = "folder"
+            else:
+                found[inner] = (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+    return found
