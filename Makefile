@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check quick test test-hosts test-cluster matrix test-ways test-pythons fuzz bench schema session dist clean
+.PHONY: help setup demo check quick test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema session dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -63,6 +63,9 @@ test-pythons: $(READY) ## The tests that need no framework, under every other Py
 matrix: $(READY) ## Let everybody of a line come to harm in every way, and write down what came of it
 	scripts/environment tensorflow
 	PYTHONPATH=tests $(BIN)/python -m matrix
+
+mutants: $(READY) ## Change run/, plan/ and what engines share a little, and see whether unit tests notice: WORDS="run/pace --sample 50"
+	PYTHONPATH=tests $(BIN)/python -m mutants $(WORDS)
 
 fuzz: $(READY) ## Try readers, histories and real runs with what chance makes up: SECONDS=600 RUNS=300 SEED=1
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
