@@ -91,8 +91,8 @@ bench: $(READY) ## Measure, as ratios side by side in one run, and write docs/fi
 	$(BIN)/python -m bench.figures $(DRUMLINE_FIGURES) > docs/figures.md
 
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
-	$(BIN)/python -c "from drumline.spec.schema import make_schema; print(make_schema(), end='')" > src/drumline/spec/schema.json.new
-	mv src/drumline/spec/schema.json.new src/drumline/spec/schema.json
+	$(BIN)/python -c "from drumline.cli.schema import command; command()" > tests/golden/schema.json.new
+	mv tests/golden/schema.json.new tests/golden/schema.json
 
 session: $(READY) ## Record the session that README shows, and draw it anew
 	PYTHONPATH=tests $(BIN)/python -m session

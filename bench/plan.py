@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 from bench.figures import Figure, note
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
+from drumline.load.engine import known_spec_type, plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.make import make_plan
 from drumline.plan.types import Shared
 from drumline.spec.read import read_spec
 
@@ -58,11 +58,11 @@ def main() -> None:
 
 def measure(size: int) -> Figures:
     """Plan, place, bind and render a line of so many replicas."""
-    spec = read_spec((SPEC % (size - 1)).encode(), "drumline.yml").spec
+    spec = read_spec((SPEC % (size - 1)).encode(), "drumline.yml", known_spec_type()).spec
     engine = open_engine("local", Site(Path("/"), Path("/home/me"), 8))
     repetitions = max(5, 10_000 // size)
     seconds, written = {}, {}
-    seconds["make"], plan = least(partial(make_plan, spec, run="4"), repetitions)
+    seconds["make"], plan = least(partial(plan_spec, spec, run="4"), repetitions)
     seconds["place"], placement = least(partial(engine.place, plan), repetitions)
     seconds["bind"], launches = least(partial(bind, plan, placement), repetitions)
     for form in FORMS:

@@ -21,8 +21,8 @@ from bench.figures import Figure, note
 from drumline.engine.kubernetes.api import open_api
 from drumline.engine.kubernetes.manifests import objects
 from drumline.engine.kubernetes.place import place
+from drumline.load.engine import known_spec_type, plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.make import make_plan
 from drumline.spec.read import read_spec
 
 REPLICAS = (10, 100, 1000)
@@ -42,7 +42,9 @@ def main() -> None:
 
 
 def rendered(count: int) -> list[dict[str, Any]]:
-    plan = make_plan(read_spec(SPEC.format(count=count).encode(), "bench").spec, run="1", engine="kubernetes")
+    plan = plan_spec(
+        read_spec(SPEC.format(count=count).encode(), "bench", known_spec_type()).spec, run="1", on="kubernetes"
+    )
     return objects(plan, bind(plan, place(plan)))
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from drumline.engine.kubernetes import planned
+from drumline.engine.kubernetes.planned import Cluster
 from drumline.errors import SpecError
+from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec
-from drumline.plan.cluster import Cluster
-from drumline.plan.make import make_plan
 from drumline.plan.types import Plan
 from drumline.spec.dialect import draft_of
 from drumline.spec.dialect.write import write
@@ -28,7 +29,7 @@ ENGINES = ("local", "kubernetes", "jobset", "tfjob")
 
 def plan_of(text: str, engine: str = "local") -> Plan:
     """The plan that a file comes to."""
-    return make_plan(check_spec(text.encode(), "file.yml")[0], engine=engine)
+    return plan_spec(check_spec(text.encode(), "file.yml")[0], on=engine)
 
 
 def remarks_of(text: str) -> list[str]:
@@ -77,6 +78,4 @@ def a_role(policy: str | None = None, replicas: int = 1, **container: Any) -> di
 
 
 def cluster_of(text: str) -> Cluster:
-    cluster = plan_of(text, "kubernetes").cluster
-    assert cluster is not None
-    return cluster
+    return planned.cluster_of(plan_of(text, "kubernetes"))

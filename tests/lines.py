@@ -50,6 +50,7 @@ def line(text: str) -> Plan:
             for index in range(counts.get(role, 0))
         ),
         environment=environment,
+        builds=environment is not None,
         preparations=tuple(preparations),
         success=success or ("chief" if "chief" in counts else "all-workers"),
         restart=Restart(**restart),  # type: ignore[arg-type]

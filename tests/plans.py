@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 
+from drumline.load.engine import all_findings, known_spec_type, plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.make import make_plan
-from drumline.plan.rules import findings
 from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan
 from drumline.spec.read import read_spec
 from drumline.spec.types import Spec
@@ -15,9 +14,9 @@ from drumline.spec.types import Spec
 
 def spec_of(text: str) -> Spec:
     """The spec that this YAML is; it must have no problem."""
-    reading = read_spec(textwrap.dedent(text).encode(), "drumline.yml")
+    reading = read_spec(textwrap.dedent(text).encode(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in findings(reading.spec) if finding.fatal]
+    assert not [finding for finding in all_findings(reading.spec) if finding.fatal]
     return reading.spec
 
 
@@ -27,7 +26,7 @@ def plan_of(text: str, *, run: str = "4") -> Plan:
     for key, value in (("project", "digits"), ("run", "python train.py")):
         if not re.search(rf"^{key}:", text, re.MULTILINE):
             text = f"{key}: {value}\n{text}"
-    return make_plan(spec_of(text), run=run)
+    return plan_spec(spec_of(text), run=run)
 
 
 def place_of(plan: Plan, *, port: int = 2222, host: str = "127.0.0.1", python_dir: str | None = None) -> Place:

@@ -15,13 +15,17 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from drumline.plan.rules import findings
-from drumline.spec import cluster as blocks
+from drumline.engine.kubernetes import options as blocks
+from drumline.engine.local import options as local
+from drumline.engine.ssh.options import SshHost, SshOptions
+from drumline.load.engine import all_findings, known_spec_type
 from drumline.spec import types
 from drumline.spec.block import Block
-from drumline.spec.hosts import SshHost, SshOptions
 from drumline.spec.quantity import format_bytes, format_seconds
-from drumline.spec.types import Spec
+from drumline.spec.types import Spec, options_field
+
+SPEC = known_spec_type()
+ENGINE = type(SPEC(project="x").engine)
 
 # What YAML 1.1 or a shell would make something else of.
 TRICKY = (
@@ -158,7 +162,7 @@ lines = _some({"chief": _roles(2000, 1), "worker": _roles(3000), "ps": _roles(40
     lambda fields: types.Roles(**fields)
 )
 folders = paths | st.sampled_from(["runs/{{ run }}", *(f"by-{{{{ {name} }}}}" for name in NAMES)])
-CLAIM = blocks.Volume(claim="claim")
+CLAIM = types.Volume(claim="claim")
 data = st.one_of(
     _some({"volume": st.just(CLAIM), "prepare": runs}).map(lambda fields: types.Data(path="data", **fields)),
     st.dictionaries(parameter_names, _some({"volume": st.just(CLAIM), "prepare": runs}), min_size=1, max_size=3).map(
@@ -221,9 +225,9 @@ images = st.one_of(
 )
 accesses = st.sampled_from((None, "ReadWriteMany", "ReadWriteOnce"))
 volumes = st.one_of(
-    st.builds(lambda claim, access: blocks.Volume(claim=claim, access=access), labels, accesses),
+    st.builds(lambda claim, access: types.Volume(claim=claim, access=access), labels, accesses),
     st.builds(
-        lambda size, kind, access: blocks.Volume(size=size, class_=kind, access=access),
+        lambda size, kind, access: types.Volume(size=size, class_=kind, access=access),
         amounts,
         st.none() | labels,
         accesses,
@@ -261,11 +265,11 @@ clusters = _some(
         "pod": patches,
     }
 ).map(lambda fields: blocks.KubernetesOptions(**fields))
-networks: SearchStrategy[Literal["shared", "private"] | types.Network] = st.one_of(
+networks: SearchStrategy[Literal["shared", "private"] | local.Network] = st.one_of(
     st.just("shared"),
     st.just("private"),
     st.builds(
-        lambda private, outgoing: types.Network(private=private, outgoing=outgoing),
+        lambda private, outgoing: local.Network(private=private, outgoing=outgoing),
         st.booleans(),
         st.sampled_from((False, False, True)),
     ),
@@ -273,11 +277,15 @@ networks: SearchStrategy[Literal["shared", "private"] | types.Network] = st.one_
 engines = _some(
     {
         "default": st.sampled_from(("local", "ssh", "kubernetes", "jobset", "tfjob")),
-        "local": networks.map(lambda network: types.LocalOptions(network=network)),
+        "local": networks.map(lambda network: local.LocalOptions(network=network)),
         "ssh": several_hosts,
         **dict.fromkeys(("kubernetes", "jobset", "tfjob"), clusters),
     }
-).map(lambda fields: types.Engine(**fields))
+).map(
+    lambda fields: ENGINE(
+        **{options_field(name) if name != "default" else name: value for name, value in fields.items()}
+    )
+)
 
 
 _parameters = st.fixed_dictionaries(dict.fromkeys(NAMES, texts), optional={"seed": texts, "PATH": texts})
@@ -316,7 +324,7 @@ def wild_specs(draw: st.DrawFn) -> Spec:
 
     It has the parameters that its placeholders need, and sometimes one more.
     """
-    spec = Spec(project=draw(names), run=draw(runs), **draw(_fields))
+    spec = SPEC(project=draw(names), run=draw(runs), **draw(_fields))
     text, spare = str(spec), draw(_spares)
     return spec.with_parameters(
         {name: value for name, value in draw(_parameters).items() if name in text or name == spare}
@@ -325,7 +333,7 @@ def wild_specs(draw: st.DrawFn) -> Spec:
 
 def specs() -> SearchStrategy[Spec]:
     """A spec that reads well and passes every rule: it can be planned, bound and rendered (its workdir is `.`)."""
-    return wild_specs().filter(lambda spec: not any(finding.fatal for finding in findings(spec)))
+    return wild_specs().filter(lambda spec: not any(finding.fatal for finding in all_findings(spec)))
 
 
 def to_data(spec: Block, *, shorten: Callable[[], bool] = lambda: True) -> object:

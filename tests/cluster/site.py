@@ -16,7 +16,7 @@ from cluster.conftest import Kubectl
 from contract.sites import PATIENCE_SECONDS, Deed, Rendered, player, wait_until
 from drumline.engine import protocol
 from drumline.engine.kubernetes import KubernetesEngine, names
-from drumline.plan.cluster import Cluster, Image, Volume
+from drumline.engine.kubernetes.planned import Cluster, Image, Volume, with_cluster
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
 
@@ -131,7 +131,9 @@ class KubernetesSite:
             jobs=self._jobs,
             data={each.variable: volume for each in plan.preparations},
         )
-        self._plan = plan.replace(engine=self._kind, cluster=cluster)
+        self._plan = with_cluster(plan, cluster).replace(
+            engine=self._kind, is_elsewhere=True, restarts_whole=self._kind != "kubernetes"
+        )
         return self._plan
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from cluster.conftest import Kubectl
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.inspect import INSPECTS
 from drumline.engine.kubernetes.manifests.volumes import claims
+from drumline.engine.kubernetes.planned import cluster_of, with_cluster
 from drumline.load.load import load
 from drumline.plan.types import Plan
 from drumline.store.folder import create_folder
@@ -67,8 +68,7 @@ def make_run(folder: Path, kubectl: Kubectl, output: str, image: str = "python:l
     home = folder / "home"
     run = create_folder(home)
     plan = loaded.plan_as(run.id)
-    assert plan.cluster
-    plan = plan.replace(cluster=plan.cluster.replace(unique=kubectl.namespace[-5:]))
+    plan = with_cluster(plan, cluster_of(plan).replace(unique=kubectl.namespace[-5:]))
     write_launch(run, plan, spec=loaded.data, directory=folder, at=time.time())
     for claim in claims(plan):
         kubectl("create", "-f", "-", given=json.dumps(claim))

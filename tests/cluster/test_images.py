@@ -17,7 +17,7 @@ import pytest
 from cluster.builders import BUSYBOX, PYTHON, Store, make_store, registry
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
-from drumline.plan.cluster import Image
+from drumline.engine.kubernetes.planned import Image
 from drumline.record import to_dict
 from integration.local.runs import kill_and_wait, lock_holder, wait_until
 from wheels import make_wheel

@@ -66,5 +66,5 @@ def test_a_network_is_cut_only_where_it_is_the_lines_own(site: Site, tmp_path: P
     saboteur = saboteur_of(site)
     plan = watch(site, tmp_path, LASTING).plan
     assert "network" in (saboteur.objection(plan, Harm.CUT) or "")
-    assert saboteur.objection(plan.replace(private_network=True), Harm.CUT) is None
+    assert saboteur.objection(plan.replace(options={"private_network": True}), Harm.CUT) is None
     assert saboteur.objection(plan, Harm.KILL) is None

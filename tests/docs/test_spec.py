@@ -10,9 +10,12 @@ import yaml
 
 from docs.pages import PAGES, ROOT, Block, read_blocks, read_table, sections
 from drumline.cli import run
+from drumline.engine.kubernetes import options as blocks
+from drumline.engine.local import options as local
 from drumline.engine.local.network import objection
-from drumline.spec import cluster as blocks
-from drumline.spec import hosts, types
+from drumline.engine.ssh import options as hosts
+from drumline.load.engine import known_spec_type
+from drumline.spec import types
 from drumline.spec.block import Block as BaseBlock
 from drumline.spec.quantity import parse_seconds
 
@@ -20,7 +23,7 @@ MINIMAL = {"project": "project: digits\n", "run": "run: python train.py\n", "rol
 
 # The tables of a section, in their order: one per type of the spec.
 TABLES: dict[str, tuple[type[msgspec.Struct], ...]] = {
-    "The file": (types.Spec,),
+    "The file": (known_spec_type(),),
     "Commands": (types.Run,),
     "Roles": (types.Roles, types.Role),
     "First": (types.First,),
@@ -33,13 +36,13 @@ TABLES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "Restart": (types.Restart,),
     "Backoff": (types.Backoff,),
     "Timeouts": (types.Timeouts,),
-    "Engine": (types.Engine,),
-    "local": (types.LocalOptions,),
-    "Network": (types.Network,),
+    "Engine": (type(known_spec_type()(project="x").engine),),
+    "local": (local.LocalOptions,),
+    "Network": (local.Network,),
     "ssh": (hosts.SshOptions, hosts.SshHost),
     "kubernetes, jobset, tfjob": (blocks.KubernetesOptions,),
     "Image": (blocks.Image,),
-    "Volume": (blocks.Volume,),
+    "Volume": (types.Volume,),
     "Toleration": (blocks.Toleration,),
     "Warm": (types.Warm,),
 }

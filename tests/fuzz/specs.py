@@ -11,8 +11,8 @@ from random import Random
 import bad_specs
 from drumline.cli import run
 from drumline.errors import DrumlineError, Problem, SpecError
+from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec
-from drumline.plan.make import make_plan
 from drumline.plan.tfconfig import examine
 from drumline.run.id import parse_target
 from drumline.spec.dialect import draft_of
@@ -88,7 +88,7 @@ def check(data: bytes, given: tuple[str, ...] = ()) -> None:
     told: tuple[Problem, ...]
     try:
         spec, told = check_spec(data, "drumline.yml", given=given)
-        make_plan(spec)
+        plan_spec(spec)
     except SpecError as error:
         assert error.problems
         told = error.problems

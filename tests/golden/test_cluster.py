@@ -11,10 +11,10 @@ import pytest
 from drumline.engine.kubernetes.manifests import objects
 from drumline.engine.kubernetes.opinion import objections
 from drumline.engine.kubernetes.place import place
+from drumline.engine.kubernetes.planned import cluster_of, with_cluster
 from drumline.engine.kubernetes.render import render
+from drumline.load.engine import all_findings, known_spec_type, plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.make import make_plan
-from drumline.plan.rules import findings
 from drumline.spec.read import read_spec
 
 HERE = Path(__file__).parent / "cluster"
@@ -32,12 +32,11 @@ class Carried(NamedTuple):
 
 
 def rendered(case: str, engine: str) -> str:
-    reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml")
+    reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in findings(reading.spec) if finding.fatal]
-    plan = make_plan(reading.spec, run="4", engine=engine)
-    assert plan.cluster
-    plan = plan.replace(cluster=plan.cluster.replace(user="me"))
+    assert not [finding for finding in all_findings(reading.spec) if finding.fatal]
+    plan = plan_spec(reading.spec, run="4", on=engine)
+    plan = with_cluster(plan, cluster_of(plan).replace(user="me"))
     launches = bind(plan, place(plan))
     assert not list(objections(plan, launches))
     return render(objects(plan, launches, Carried()), "yaml")

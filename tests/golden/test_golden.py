@@ -8,9 +8,8 @@ import pytest
 
 from drumline.engine.protocol import Capacity, Site
 from drumline.engine.registry import open_engine
+from drumline.load.engine import all_findings, known_spec_type, plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.make import make_plan
-from drumline.plan.rules import findings
 from drumline.spec.read import read_spec
 
 HERE = Path(__file__).parent
@@ -27,11 +26,11 @@ def site(case: str) -> Site:
 
 
 def render(case: str, form: str) -> str:
-    reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml")
+    reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in findings(reading.spec) if finding.fatal]
+    assert not [finding for finding in all_findings(reading.spec) if finding.fatal]
     engine = open_engine("local", site(case))
-    plan = make_plan(reading.spec, run="4")
+    plan = plan_spec(reading.spec, run="4")
     assert all(replica.port for replica in plan.replicas), "a picked port would be another one each time"
     return engine.render(plan, bind(plan, engine.place(plan)), form)
 

@@ -12,8 +12,8 @@ from contract.sites import PATIENCE_SECONDS, Deed, LocalSite, Rendered, read_jso
 from drumline.engine import protocol
 from drumline.engine.local.trace import read_trace
 from drumline.engine.ssh import SshEngine
+from drumline.engine.ssh.planned import Host, Hosts, with_hosts
 from drumline.engine.strings import LONGEST_STRING_BYTES
-from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.lock import is_locked
@@ -55,7 +55,9 @@ class SshSite:
         # What is prepared is for all runs of a project, and a helper has as many logs as there are hosts.
         names = self._names[:1] if plan.preparations else self._names
         hosts = Hosts(tuple(map(Host, names)), self._unique, "tester", str(self._world.config))
-        return plan.replace(engine="ssh", hosts=hosts, project=f"digits-{self._unique}")
+        return with_hosts(plan, hosts).replace(
+            engine="ssh", is_elsewhere=True, fetches_output=True, project=f"digits-{self._unique}"
+        )
 
     def command(self, *deeds: Deed) -> tuple[str, ...]:
         return LocalSite.command(self, *deeds)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from contract.sites import Deed
 from drumline.engine.agent.bootstrap import STUB
 from drumline.engine.agent.cleanup import UNUSED_SECONDS
 from drumline.engine.agent.package import package_name
-from drumline.plan.hosts import Host
+from drumline.engine.ssh.planned import Host, hosts_of, with_hosts
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
@@ -108,12 +108,11 @@ def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_use
     site = SshSite(tmp_path, world)
     deeds = {"prepare": Deed(("making",)), "worker.0": Deed(("works",)), "worker.1": Deed(("works",))}
     plan = cast(site, "prepare worker*2", deeds)
-    assert plan.hosts
-    hosts = plan.hosts.replace(all=tuple(Host(name, cpus=1.0) for name in ("h1", "h2")))
+    hosts = hosts_of(plan).replace(all=tuple(Host(name, cpus=1.0) for name in ("h1", "h2")))
     replicas = tuple(each.replace(resources=each.resources.replace(cpus=1.0)) for each in plan.replicas)
     world.kill_sshd("h2")
     try:
-        office = Office(site, tmp_path / "office", plan.replace(hosts=hosts, replicas=replicas))
+        office = Office(site, tmp_path / "office", with_hosts(plan, hosts).replace(replicas=replicas))
         office.supervisor.begin()
         office.until(lambda: office.state.waits)  # prepared is what there is, and the line needs both
         assert office.state.waits.startswith("waits for h2 to answer")

@@ -9,7 +9,7 @@ import pytest
 
 from contract.sites import EXCEPTIONS, SITES
 from contract.suite import ELSEWHERE, UNTRIED, Exceptions, contract_tests
-from drumline.plan.engines import ENGINES
+from drumline.engine.registry import engine_names
 
 
 def unknown_exceptions(exceptions: Exceptions) -> list[str]:
@@ -20,7 +20,7 @@ def unknown_exceptions(exceptions: Exceptions) -> list[str]:
 
 
 def test_every_engine_is_tried_somewhere() -> None:
-    assert set(ENGINES) <= SITES.keys() | ELSEWHERE.keys() | UNTRIED.keys()
+    assert set(engine_names()) <= SITES.keys() | ELSEWHERE.keys() | UNTRIED.keys()
 
 
 def test_every_test_of_the_contract_asks_for_the_site_which_knows_the_exceptions() -> None:

@@ -50,7 +50,7 @@ def command(
     FILE may be `-` for standard input.
     """
     try:
-        loaded = load(file, given=given, on=on, context=context, namespace=namespace, hosts=hosts)
+        loaded = load(file, given=given, on=on, flags={"context": context, "namespace": namespace, "hosts": hosts})
     except SpecError as error:
         if form == "json":
             print_json({"ok": False, "problems": [to_dict(problem) for problem in error.problems]})

@@ -11,6 +11,7 @@ from drumline.cli.options import PARAMETER_OPTION
 from drumline.cli.terminal import print_document
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
+from drumline.load.engine import known_spec_type
 from drumline.load.load import check_spec, read_file, read_given
 from drumline.plan.assignment import read_assignment
 from drumline.spec.dialect import draft_of, reading_of, template_draft
@@ -55,7 +56,7 @@ def command(
     if text is not None and given:
         raise InputError("-p goes with a file", hint="leave it out: a TF_CONFIG has no parameters")
     draft = _draft(files, given) if text is None else _draft_of_tf_config(text, run, project)
-    for remark in reading_of(draft).remarks:
+    for remark in reading_of(draft, known_spec_type()).remarks:
         warn(remark)
     written = write(draft)
     check_spec(written.encode(), draft.spot.source)

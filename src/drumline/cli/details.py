@@ -73,9 +73,9 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
 
 def _output(details: RunDetails, now: Moment) -> str:
     """Where it writes: a folder of this machine, of hosts, or of pods, which is a volume or goes with them."""
-    if details.plan.hosts:
+    if details.plan.fetches_output:
         return _fetched(details, now)
-    if details.plan.cluster is None:
+    if not details.plan.is_elsewhere:
         return details.output_dir
     from drumline.cli.volumes import cluster_output  # noqa: PLC0415 - only for such runs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -21,10 +22,10 @@ from drumline.cli.text import FORM_OPTION, table
 from drumline.engine.abilities import Diagnosable, require
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import open_engine
+from drumline.load.engine import engine_alone
 from drumline.load.load import DEFAULT_FILES, load
 from drumline.record import to_dict
 from drumline.supervise.site import site_of
-from drumline.words import listed
 
 
 @click.command()
@@ -51,9 +52,10 @@ def command(
     Without a spec, look at the place alone: this machine, unless `--on` names another. The exit code is 1 if something
     that is needed is missing.
     """
-    patient = _patient(file, given, on, hosts).replace(context=context, namespace=namespace)
+    flags = {"hosts": hosts, "context": context, "namespace": namespace}
+    patient = _patient(file, given, on, {name: value for name, value in flags.items() if value is not None})
     engine = require(open_engine(patient.engine, patient.site), Diagnosable, "doctor", patient.engine)
-    with told_after_a_moment(f"looking at {_place(patient)}..."):
+    with told_after_a_moment(f"looking at {patient.where}..."):
         found = list(engine.examine(patient))
     if form == "json":
         print_json([to_dict(each) for each in found])
@@ -65,21 +67,13 @@ def command(
     ctx.exit(1 if any(each.verdict == MISSING for each in found) else 0)
 
 
-def _patient(file: str | None, given: tuple[str, ...], on: str | None, hosts: str | None) -> Patient:
+def _patient(file: str | None, given: tuple[str, ...], on: str | None, flags: Mapping[str, str]) -> Patient:
     if file is None and not given and not any(os.path.lexists(name) for name in DEFAULT_FILES):
         site = site_of(Path.cwd())
-        if hosts is None:
-            return Patient(on or "local", site)
-        from drumline.load.hosts import hosts_alone  # noqa: PLC0415 - only where they are named
-
-        return Patient("ssh", site, hosts=hosts_alone(hosts, on, site.directory))
-    loaded = load(file, given=given, on=on, hosts=hosts)
-    return Patient(loaded.plan.engine, site_of(loaded.directory), loaded.plan, hosts=loaded.plan.hosts)
-
-
-def _place(patient: Patient) -> str:
-    """What is looked at, for somebody who waits for it."""
-    return listed(patient.hosts.names) if patient.hosts else patient.engine
+        engine, part = engine_alone(on, flags, str(site.directory), os.environ)
+        return Patient(engine, site, where=part.where, options=part.options)
+    loaded = load(file, given=given, on=on, flags=flags)
+    return Patient(loaded.plan.engine, site_of(loaded.directory), loaded.plan, loaded.plan.where, loaded.plan.options)
 
 
 def _cells(health: Health) -> tuple[str, str, str]:

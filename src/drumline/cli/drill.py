@@ -97,7 +97,7 @@ def command(
     if target:
         folder, victim, saboteur = _take_running(target, who, harm, yes=yes)
     else:
-        loaded = load(what, given=given, on=on, hosts=hosts, unique=True, complete=True)
+        loaded = load(what, given=given, on=on, flags={"hosts": hosts}, unique=True, complete=True)
         folder, victim, saboteur = _start(loaded, who, harm)
     is_own = target is None
     rehearsal = Rehearsal(folder, victim, harm, saboteur)
@@ -165,7 +165,7 @@ def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, Repl
     reached = engine.reach(loaded.plan) if isinstance(engine, Reachable) else loaded.plan
     with held_interrupts():
         folder, plan = make_run(
-            lambda run: _restarting(loaded.plan_as(run).replace(cluster=reached.cluster, hosts=reached.hosts)),
+            lambda run: _restarting(loaded.plan_as(run).replace(options=reached.options)),
             site,
             spec=loaded.data,
         )

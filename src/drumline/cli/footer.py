@@ -79,8 +79,7 @@ def describe_wait(plan: Plan, state: RunState) -> str:
     if state.phase is Phase.RUNNING:
         return "running; Ctrl-C leaves it alone"
     if state.phase is Phase.STARTING:
-        here = plan.cluster is None and plan.hosts is None
-        if here and plan.warm and state.waiting:
+        if not plan.is_elsewhere and plan.warm and state.waiting:
             what = plan.framework if plan.framework != "plain" else "what is to be warm"
             return f"importing {what}, once for all replicas"
         return f"starting, {len(state.replicas) - state.waiting} of {len(state.replicas)} run"

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.schema import shipped_schema
 from drumline.cli.terminal import print_line
 from drumline.errors import InputError
+from drumline.load.engine import known_spec_type
+from drumline.spec.schema import make_schema
 from drumline.words import listed
 
 # Each template's framework; the first of a framework is the one meant when no template is named.
@@ -70,7 +71,7 @@ def command(framework: str | None, template: str | None, project: str | None, di
         return
     template = _choose_template(framework, template)
     texts = {
-        SCHEMA: shipped_schema(),
+        SCHEMA: make_schema(known_spec_type()),
         SCRIPT: _template_text(template, SCRIPT),
         # Last, so that where a spec is, there is also what it runs.
         SPEC: _template_text(template, SPEC).replace("project: digits", f"project: {_quote_name(name)}", 1),

@@ -69,9 +69,12 @@ def _waits(folder: RunFolder, *, force: bool) -> str:
 
 def _is_in_doubt(folder: RunFolder) -> bool:
     """Whether hosts could not be asked if anything of a run that is over is left there; then says which."""
-    hosts = folder.plan().hosts
-    if hosts is None:
+    plan = folder.plan()
+    if not plan.fetches_output:
         return False
+    from drumline.engine.ssh.planned import hosts_of  # noqa: PLC0415 - only for such runs
+
+    hosts = hosts_of(plan)
     wait_until_left(folder)
     try:
         doubts = doubts_from_text((folder.path / UNREACHED).read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from drumline.plan.engines import ENGINES
+from drumline.engine.registry import engine_names
 
 SPEC_ARGUMENT = click.argument("file", required=False, type=click.Path(allow_dash=True))
 PARAMETER_OPTION = click.option(
@@ -12,7 +12,7 @@ PARAMETER_OPTION = click.option(
 )
 ON_OPTION = click.option(
     "--on",
-    type=click.Choice(ENGINES),
+    type=click.Choice(engine_names()),
     help="The engine, instead of the spec's.",
 )
 CONTEXT_OPTION = click.option("--context", metavar="NAME", help="The kubeconfig's context, instead of the spec's.")

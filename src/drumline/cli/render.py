@@ -61,9 +61,7 @@ def command(
         given=given,
         on=on,
         run=run_id or "0",
-        context=context,
-        namespace=namespace,
-        hosts=hosts,
+        flags={"context": context, "namespace": namespace, "hosts": hosts},
         unique=run_id is None,
     )
     engine = open_engine(loaded.plan.engine, site_of(loaded.directory))

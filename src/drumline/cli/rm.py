@@ -50,7 +50,7 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
         remove_volumes([details for _, details in doomed.values() if details], yes=yes)
     for folder, details in doomed.values():
         with told_after_a_moment(f"removing run {folder.id}..."):
-            if details and details.plan.hosts:
+            if details and details.plan.fetches_output:
                 from drumline.cli.volumes import remove_on_hosts  # noqa: PLC0415 - a client, which few need
 
                 for words in remove_on_hosts(details):
@@ -63,13 +63,14 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
 
 def _left(details: RunDetails, *, volumes: bool) -> Iterator[str]:
     """Say what of a run stays where it is."""
-    if details.plan.cluster and not volumes:
+    in_cluster = details.plan.is_elsewhere and not details.plan.fetches_output
+    if in_cluster and not volumes:
         from drumline.cli.volumes import left_behind  # noqa: PLC0415
 
         yield from left_behind(details)
     elif details.origin and details.origin.is_shared:
         yield f"its output stays in {details.origin.output_dir} on {details.origin.host}"
-    elif details.plan.output and not details.plan.cluster and not details.output_dir.startswith(details.folder):
+    elif details.plan.output and not in_cluster and not details.output_dir.startswith(details.folder):
         yield f"its output stays in {details.output_dir}"
 
 

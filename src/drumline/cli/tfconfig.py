@@ -149,7 +149,7 @@ def show_all(findings: Sequence[Finding], source: str = "") -> None:
 
 
 def _workers_on(hosts: str) -> list[str]:
-    from drumline.load.hosts import read_hosts  # noqa: PLC0415 - only where they are named
+    from drumline.spec.hosts import read_hosts  # noqa: PLC0415 - only where they are named
 
     return [str(Address(name.rpartition("@")[2], _PORT)) for name in read_hosts(hosts)]
 

@@ -85,9 +85,7 @@ def command(
         given=given,
         on=on,
         name=name,
-        context=context,
-        namespace=namespace,
-        hosts=hosts,
+        flags={"context": context, "namespace": namespace, "hosts": hosts},
         unique=True,
         complete=not dry_run,
     )
@@ -123,9 +121,7 @@ def command(
 def _numbered(loaded: Loaded, wanted: Plan, run: str) -> Plan:
     """Return the plan of the run with this number, as it is wanted."""
     plan = loaded.plan_as(run)
-    return plan.replace(
-        oversubscribe=wanted.oversubscribe, warm=wanted.warm, cluster=wanted.cluster, hosts=wanted.hosts
-    )
+    return plan.replace(oversubscribe=wanted.oversubscribe, warm=wanted.warm, options=wanted.options)
 
 
 def _reach(engine: Engine, plan: Plan) -> Plan:
@@ -134,8 +130,7 @@ def _reach(engine: Engine, plan: Plan) -> Plan:
         return plan
     from drumline.cli.patience import told_after_a_moment  # noqa: PLC0415 - nobody waits for what is here
 
-    where = ", ".join(plan.hosts.names) if plan.hosts else "the cluster"
-    with told_after_a_moment(f"drumline: reaching {where}..."):
+    with told_after_a_moment(f"drumline: reaching {plan.where}..."):
         return engine.reach(plan)
 
 
@@ -171,7 +166,7 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
     follow(feed, Screen(ids), folder, _get_ready, show_cause)
     if feed.state.phase is Phase.FAILED:
         show_cause()
-    if feed.plan.cluster:
+    if feed.plan.is_elsewhere and not feed.plan.fetches_output:
         # Where this is the command of a pod, whoever removes the run from the cluster ends with it.
         from drumline.supervise.reach import wait_until_left  # noqa: PLC0415
 

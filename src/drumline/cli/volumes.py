@@ -49,16 +49,19 @@ def cluster_output(plan: Plan) -> str:
 def left_behind(details: RunDetails) -> Iterator[str]:
     """What of a run in a cluster stays there; nobody is asked, since the cluster may be away."""
     from drumline.engine.kubernetes.names import made_claims  # noqa: PLC0415 - only for such runs
+    from drumline.engine.kubernetes.planned import cluster_of  # noqa: PLC0415
 
-    where = details.plan.cluster.namespace if details.plan.cluster else None
+    where = cluster_of(details.plan).namespace
     for name in made_claims(details.plan):
         yield f"its claim {name} stays{f' in {where}' if where else ''}: `kubectl delete pvc {name}` deletes it"
 
 
 def remove_on_hosts(details: RunDetails) -> Iterator[str]:
     """Remove the folders that a run has on hosts; say where that cannot be."""
+    from drumline.engine.ssh.planned import hosts_of  # noqa: PLC0415 - only for such runs
+
     try:
-        output_of(details).remove(details.plan.hosts.names if details.plan.hosts else ())
+        output_of(details).remove(hosts_of(details.plan).names)
     except EngineError as error:
         first, *rest = error.message.split("\n")
         yield first

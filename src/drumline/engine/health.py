@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 from drumline.engine.protocol import Site
 from drumline.plan.types import Plan
 from drumline.record import Record
-
-if TYPE_CHECKING:
-    from drumline.plan.hosts import Hosts
 
 FINE, UNSURE, MISSING = "ok", "note", "missing"
 # By framework: the names under which it is installed.
@@ -37,9 +35,8 @@ class Patient(Record):
     engine: str
     site: Site
     plan: Plan | None = None
-    context: str | None = None
-    namespace: str | None = None
-    hosts: Hosts | None = None
+    where: str = "this machine"
+    options: Mapping[str, object] = MappingProxyType({})  # of the plan, or those that one would have
 
 
 def lacking(framework: str, words: str, remedy: str) -> Health:

@@ -6,11 +6,14 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from drumline.engine.options import Given
+from drumline.engine.registry import find_options
 from drumline.errors import InputError, Problem, SpecError
+from drumline.load.engine import all_findings, choose_engine, known_spec_type
 from drumline.load.script import remarks
-from drumline.plan.make import make_plan
-from drumline.plan.rules import findings
+from drumline.plan.make import EnginePart, make_plan
 from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
@@ -32,11 +35,11 @@ class Loaded(Record):
     warnings: tuple[Problem, ...]
     spec: Spec
     data: bytes
+    part: EnginePart
 
     def plan_as(self, run: str) -> Plan:
         """The same plan as the run of this number."""
-        plan = make_plan(self.spec, run=run, engine=self.plan.engine)
-        return plan.replace(cluster=self.plan.cluster, hosts=self.plan.hosts)
+        return make_plan(self.spec, self.plan.engine, self.part, run=run).replace(options=self.plan.options)
 
 
 def load(
@@ -46,11 +49,9 @@ def load(
     on: str | None = None,
     name: str | None = None,
     run: str = "0",
-    context: str | None = None,
-    namespace: str | None = None,
-    hosts: str | None = None,
     unique: bool = False,
     complete: bool = False,
+    flags: Mapping[str, str | None] = MappingProxyType({}),
     found: tuple[str, bytes, str] | None = None,
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
@@ -59,8 +60,8 @@ def load(
 
     What was `found` by that name is not read again.
 
-    The context and the namespace are those of a cluster, and come before the spec's, as the hosts do, which are reached
-    by ssh; if its names there are to be `unique`, a few letters are chosen that nobody else has.
+    The flags are those of engines, and come before the engine's block in the spec. If the run's names on other machines
+    are to be `unique`, a few random letters are chosen for them.
     """
     source, data, directory = found or read_file(file)
     spec, warnings = check_spec(data, source, directory, given)
@@ -69,30 +70,13 @@ def load(
         warnings = (*warnings, _about_missing(source, missing, fatal=complete))
     if name is not None:
         spec = _with_name(spec, name)
-    if hosts is not None:
-        from drumline.load.hosts import with_hosts  # noqa: PLC0415 - only where they are named
-
-        spec, on = with_hosts(spec, hosts, on)
-    plan = make_plan(spec, run=run, engine=on)
-    if plan.hosts:
-        from pathlib import Path  # noqa: PLC0415 - only where a line runs on such
-
-        from drumline.load.hosts import settled  # noqa: PLC0415
-
-        letters = _random_letters() if unique else ""
-        plan = plan.replace(hosts=settled(plan.hosts, Path(directory), unique=letters, user=_user(os.environ)))
-    if plan.cluster:
-        from drumline.plan.cluster import located  # noqa: PLC0415 - only where a line runs in one
-
-        letters = _random_letters() if unique else ""
-        cluster = located(plan.cluster, context, namespace, unique=letters, user=_user(os.environ))
-        plan = plan.replace(cluster=cluster)
-    elif context or namespace:
-        given_option = "--context" if context else "--namespace"
-        raise InputError(
-            f"{given_option} is for clusters, and this runs on {plan.engine}", hint="add `--on kubernetes`"
-        )
-    return Loaded(plan, directory, source, (*warnings, *remarks(plan, directory)), spec, data)
+    typed = {flag: value for flag, value in flags.items() if value is not None}
+    engine = choose_engine(spec, on, typed)
+    letters = _random_letters() if unique else ""
+    adds = Given(typed, directory, os.environ, letters, _user(os.environ))
+    part = find_options(engine).plan(spec, engine, adds)
+    plan = make_plan(spec, engine, part, run=run)
+    return Loaded(plan, directory, source, (*warnings, *remarks(plan, directory)), spec, data, part)
 
 
 def check_spec(
@@ -105,7 +89,7 @@ def check_spec(
     reading = read(data, source, given)
     problems = list(reading.problems)
     warnings = list(reading.remarks)
-    for finding in findings(reading.spec):
+    for finding in all_findings(reading.spec):
         if not any(map(reading.is_bad, (finding.path, *finding.follows_from))):
             (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
         if len(problems) >= MAX_PROBLEMS:
@@ -131,9 +115,9 @@ def read(data: bytes, source: str, given: Sequence[str] = ()) -> Reading:
     if may_be_foreign(data):
         from drumline.spec.dialect import read_dialect  # noqa: PLC0415 - few are
 
-        if reading := read_dialect(data, source, given):
+        if reading := read_dialect(data, source, known_spec_type(), given):
             return reading
-    return read_spec(data, source)
+    return read_spec(data, source, known_spec_type())
 
 
 def read_file(file: str | None) -> tuple[str, bytes, str]:
@@ -210,10 +194,9 @@ def _with_name(spec: Spec, name: str) -> Spec:
 
 
 def _random_letters() -> str:
-    """A few letters that keep two runs apart in one place: of fourteen million pairs about one shares them."""
-    import secrets  # noqa: PLC0415 - only where a line runs in one
-
-    return "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
+    """Return letters that keep two runs apart in one place: of fourteen million pairs about one has the same."""
+    letters = "bcdfghjklmnpqrstvwxz2456789"
+    return "".join(letters[byte % len(letters)] for byte in os.urandom(5))
 
 
 def _user(environ: Mapping[str, str]) -> str:

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId, Secret
-from drumline.plan.version1 import ABSENT
+from drumline.plan.version1 import ABSENT, upgraded
 from drumline.record import Record, field_defaults, to_dict
 
-if TYPE_CHECKING:
-    from drumline.plan.cluster import Cluster
-    from drumline.plan.hosts import Hosts
-
 VERSION = 2
-_ABSENT_IN = {1: ABSENT, VERSION: {}}  # of each version that is read
 _MOST = 1 << 63  # no size in bytes and no time in seconds is as large
 
 T = TypeVar("T")
@@ -40,16 +36,47 @@ def plan_from_json(text: str) -> Plan:
     """Read a plan back, of this version or an older one; raise ValueError for what this version cannot read."""
     try:
         data = json.loads(text)
-        absent = _ABSENT_IN.get(data.pop("v", None)) if isinstance(data, dict) else None
-        if absent is None:
+        version = data.pop("v", None) if isinstance(data, dict) else None
+        if version not in (1, VERSION):
             raise ValueError(f"not a plan of version {VERSION} or older")
         _check_values(data)
-        cluster, hosts = data.pop("cluster", None), data.pop("hosts", None)
-        plan = from_data(Plan, {**data, "cluster": None, "hosts": None}, absent=absent)
-        plan = plan if cluster is None else plan.replace(cluster=_cluster(cluster, absent))
-        return plan if hosts is None else plan.replace(hosts=_hosts(hosts, absent))
+        return from_data(Plan, upgraded(data), absent=ABSENT) if version == 1 else from_data(Plan, data, absent={})
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not a plan: {error}") from error
+
+
+def to_options(record: Record) -> Mapping[str, object]:
+    """Turn the record of an engine into the options that a plan carries for it."""
+    return cast("dict[str, object]", to_data(record, whole=True))
+
+
+def read_options(kind: type[T], options: Mapping[str, object]) -> T:
+    """Return the options of a plan as the record of its engine; a field that is absent has its default.
+
+    Raise EngineError for options of another engine. The options of one plan are read once.
+    """
+    return cast("T", _read_options(cast("Any", kind), _ByIdentity(options)))
+
+
+class _ByIdentity:
+    """A value as a key, which is equal to itself alone."""
+
+    def __init__(self, value: Mapping[str, object]) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=16)
+def _read_options(kind: Any, options: _ByIdentity) -> object:
+    try:
+        return from_data(kind, dict(options.value))
+    except TypeError as error:
+        raise EngineError(f"the plan does not fit its engine: {error}") from error
 
 
 def _check_values(data: object) -> None:
@@ -136,7 +163,7 @@ def _union_reader(kinds: tuple[Any, ...]) -> _Read:
 
 
 def _record_reader(kind: type[Record]) -> _Read:
-    hints = get_type_hints(kind, localns={"Cluster": object, "Hosts": object})
+    hints = get_type_hints(kind)
     fields = {name: _reader(hint) for name, hint in hints.items()}
 
     def read(data: Any, absent: Absent | None, tolerant: bool) -> Record:
@@ -157,15 +184,3 @@ def _checked(kind: type, data: Any) -> Any:
     if type(data) is not kind:
         raise TypeError(f"expected {kind.__name__}, got {data!r}")
     return data
-
-
-def _cluster(data: Any, absent: Absent) -> Cluster:
-    from drumline.plan import cluster  # noqa: PLC0415 - only where a plan has one
-
-    return from_data(cluster.Cluster, data, absent=absent)
-
-
-def _hosts(data: Any, absent: Absent) -> Hosts:
-    from drumline.plan import hosts  # noqa: PLC0415 - only where a plan has them
-
-    return from_data(hosts.Hosts, data, absent=absent)

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 from drumline.plan import types
 from drumline.plan.command import make_argv
-from drumline.plan.engines import ENGINES, ON_CLUSTERS
 from drumline.plan.environment import environment_of
 from drumline.plan.name import replica_name, variable_name
 from drumline.plan.parameters import fill
 from drumline.plan.types import ROLES, Plan, Preparation, Replica, ReplicaId, Secret, Value
-from drumline.spec.types import Data, Engine, LocalOptions, Network, Resources, Role, Run, Spec, Warm
+from drumline.record import Record
+from drumline.spec.types import Data, Resources, Role, Run, Spec, Warm
 from drumline.spec.types import Value as EnvValue
-
-if TYPE_CHECKING:
-    from drumline.plan.cluster import Cluster
-    from drumline.plan.hosts import Hosts
 
 _PROGRESS_SECONDS = 1800.0
 
 
-def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
-    """Work out who will run. The spec must have passed `rules.findings` without a problem."""
+class EnginePart(Record):
+    """What an engine makes of its block of the spec: its part of a plan."""
+
+    options: Mapping[str, object] = MappingProxyType({})
+    where: str = "this machine"
+    is_elsewhere: bool = False
+    fetches_output: bool = False
+    builds: bool | None = None  # None: if there is an environment
+    restarts_whole: bool = False
+    forks_warm: bool = False  # it can fork replicas from a process that has imported the framework
+
+
+def make_plan(spec: Spec, engine: str, part: EnginePart, *, run: str = "0") -> Plan:
+    """Return the plan of a spec on this engine. The spec must have passed `rules.findings` without a problem."""
     # What is not known yet is shown as it stands in the spec.
     values = {name: f"{{{{ {name} }}}}" if value is None else value for name, value in spec.parameters.items()}
     name = spec.name or spec.project
     directories = {**values, "run": run}
     data = data_of(spec)
-    engine = engine or _default_engine(spec.engine)
+    environment = environment_of(spec)
     return Plan(
         run=run,
         project=spec.project,
@@ -44,7 +52,7 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         checkpoint=spec.checkpoint and fill(spec.checkpoint, directories),
         parameters=values,
         data=tuple(types.Data(variable, fill(item.path, values)) for variable, item in data.items()),
-        environment=environment_of(spec),
+        environment=environment,
         preparations=tuple(
             _preparation(spec, variable, item, item.prepare, values) for variable, item in data.items() if item.prepare
         ),
@@ -61,11 +69,14 @@ def make_plan(spec: Spec, *, run: str = "0", engine: str | None = None) -> Plan:
         tf_config_always=spec.tensorflow.tf_config == "always",
         evaluator_in_cluster=spec.tensorflow.evaluator_in_cluster,
         torch_rendezvous_always=spec.torch.rendezvous == "always",
-        warm=_warm(spec, engine),
-        private_network=engine == "local" and _is_private(spec.engine.local),
+        warm=_warm(spec) if part.forks_warm else None,
         tensorboard=_tensorboard(spec),
-        cluster=_cluster(spec, engine),
-        hosts=_hosts(spec, engine),
+        options=part.options,
+        where=part.where,
+        is_elsewhere=part.is_elsewhere,
+        fetches_output=part.fetches_output,
+        builds=environment is not None if part.builds is None else part.builds,
+        restarts_whole=part.restarts_whole,
     )
 
 
@@ -91,33 +102,6 @@ def data_of(spec: Spec) -> dict[str, Data]:
     return {f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR": data for data in several}
 
 
-def _default_engine(engine: Engine) -> str:
-    """The engine that a spec asks for: its default, else the only one it has options for, else this machine."""
-    options = [name for name in ENGINES if getattr(engine, name) is not None]
-    return engine.default or (options[0] if len(options) == 1 else "local")
-
-
-def _cluster(spec: Spec, engine: str) -> Cluster | None:
-    if engine not in ON_CLUSTERS:
-        return None
-    from drumline.plan.cluster import cluster_of  # noqa: PLC0415 - only where it is asked for
-
-    return cluster_of(spec, engine)
-
-
-def _hosts(spec: Spec, engine: str) -> Hosts | None:
-    if engine != "ssh":
-        return None
-    from drumline.plan.inventory import hosts_of  # noqa: PLC0415 - only where it is asked for
-
-    return hosts_of(spec)
-
-
-def _is_private(options: LocalOptions | None) -> bool:
-    network = options.network if options else "shared"
-    return network.private if isinstance(network, Network) else network == "private"
-
-
 def _patience(spec: Spec) -> float | None:
     """How long a line may be quiet; a plain command may have its reasons, and is left alone unless its spec says so."""
     said = spec.timeouts.progress
@@ -126,9 +110,9 @@ def _patience(spec: Spec) -> float | None:
     return None if said == inf else said
 
 
-def _warm(spec: Spec, engine: str) -> types.Warm | None:
+def _warm(spec: Spec) -> types.Warm | None:
     """Unless said, wherever there is something to import that takes its time."""
-    if engine != "local" or spec.warm is False or (spec.warm is None and spec.framework == "plain"):
+    if spec.warm is False or (spec.warm is None and spec.framework == "plain"):
         return None
     return types.Warm(spec.warm.modules, spec.warm.keep) if isinstance(spec.warm, Warm) else types.Warm()
 

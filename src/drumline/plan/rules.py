@@ -23,7 +23,7 @@ from drumline.plan.parameters import (
     unfinished,
 )
 from drumline.record import Record
-from drumline.spec.types import Data, Network, Role, Run, Spec, Value
+from drumline.spec.types import Data, Role, Run, Spec, Value, Volume
 from drumline.words import count, nearest
 
 Path = tuple[str | int, ...]
@@ -49,7 +49,7 @@ class Finding(Record):
 
 
 def findings(spec: Spec) -> Iterator[Finding]:
-    """Everything that is wrong or unwise, in no particular order."""
+    """Yield everything that is wrong or unwise but in the blocks of engines, in no particular order."""
     yield from _about_roles(spec)
     yield from _about_commands(spec)
     yield from _about_parameters(spec)
@@ -58,8 +58,6 @@ def findings(spec: Spec) -> Iterator[Finding]:
     yield from _about_time(spec)
     yield from _about_codes(spec)
     yield from _about_success(spec)
-    yield from _about_network(spec)
-    yield from _about_places(spec)
     yield from (Finding(path, message, follows_from=(("framework",),)) for path, message in complaints(spec))
 
 
@@ -83,7 +81,13 @@ def _about_roles(spec: Spec) -> Iterator[Finding]:
             " with ps in its cluster hangs without a word; add `chief: 1`, or drop ps",
             fatal=False,
         )
-    for name, role in _named_roles(spec):
+    for name, role in named_roles(spec):
+        if role.hosts and len(role.hosts) != role.replicas:
+            yield Finding(
+                ("roles", name, "hosts"),
+                f"{count(len(role.hosts), 'host')} for {count(role.replicas, 'replica')}: give one for each",
+                follows_from=(("roles", name, "replicas"),),
+            )
         if isinstance(role.port, tuple) and len(role.port) != role.replicas:
             yield Finding(
                 ("roles", name, "port"),
@@ -209,6 +213,8 @@ def _about_folders(spec: Spec) -> Iterator[Finding]:
         elif variable in seen:
             yield Finding(path, f"would be given as {variable}, as `{seen[variable]}` is; choose another name")
         seen[variable] = data.name or ""
+        if data.volume:
+            yield from about_volume((*path, "volume"), data.volume)
         if data.prepare and data.path.strip("./") == "":
             yield Finding(
                 (*path, "path"),
@@ -250,34 +256,15 @@ def _about_success(spec: Spec) -> Iterator[Finding]:
         yield Finding(("success",), "there are no workers whose end could decide", follows_from=(("roles", "worker"),))
 
 
-def _about_network(spec: Spec) -> Iterator[Finding]:
-    network = spec.engine.local.network if spec.engine.local else None
-    if isinstance(network, Network) and network.outgoing:
-        message = (
-            "no connection leaves a private network: that takes root, or a program that a plain machine does not have;"
-            " fetch what is needed before, as with `prepare`, or leave the network shared"
-            if network.private
-            else "says something of a private network only; leave it out"
-        )
-        yield Finding(("engine", "local", "network", "outgoing"), message)
+def about_volume(path: Path, volume: Volume) -> Iterator[Finding]:
+    """Yield what is impossible about a volume at this place in the spec."""
+    if (volume.claim is None) == (volume.size is None):
+        yield Finding(path, "give either the `claim` that is there, or the `size` of one to be made")
+    elif volume.claim is not None and volume.class_ is not None:
+        yield Finding((*path, "class"), "is for a claim that is made; this one is there already")
 
 
-def _about_places(spec: Spec) -> Iterator[Finding]:
-    engine = spec.engine
-    if engine.kubernetes or engine.jobset or engine.tfjob or any(data.volume for _, data in _data(spec)):
-        from drumline.plan import cluster  # noqa: PLC0415 - only where it is asked for
-
-        yield from (Finding(path, message) for path, message in cluster.complaints(spec))
-    if engine.ssh or any(role.hosts for _, role in _named_roles(spec)):
-        from drumline.plan import inventory  # noqa: PLC0415 - likewise
-
-        if engine.ssh:
-            yield from (Finding(path, message) for path, message in inventory.complaints(engine.ssh))
-        follows = (("engine", "ssh", "hosts"),)
-        yield from (Finding(path, message, follows_from=follows) for path, message in inventory.pin_complaints(spec))
-
-
-def _named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
+def named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
     """The roles as they are written, under the name they have in the file."""
     for name in _ROLES:
         if role := getattr(spec.roles, name):
@@ -287,7 +274,7 @@ def _named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
 def _runs(spec: Spec) -> Iterator[tuple[Path, Run]]:
     if spec.run:
         yield ("run",), spec.run
-    for name, role in _named_roles(spec):
+    for name, role in named_roles(spec):
         if role.run:
             yield ("roles", name, "run"), role.run
         if role.first.run:
@@ -319,7 +306,7 @@ def _values(spec: Spec) -> Iterator[tuple[Path, Value]]:
         return (((*path, "env", name), value) for name, value in env.items())
 
     yield from at((), spec.env)
-    for name, role in _named_roles(spec):
+    for name, role in named_roles(spec):
         yield from at(("roles", name), role.env)
         yield from at(("roles", name, "first"), role.first.env)
 

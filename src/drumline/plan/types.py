@@ -3,13 +3,9 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from drumline.record import Record
-
-if TYPE_CHECKING:
-    from drumline.plan.cluster import Cluster  # who starts a line on this machine has no use for these
-    from drumline.plan.hosts import Hosts
 
 COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -234,12 +230,15 @@ class Plan(Record):
     tf_config_always: bool = False
     evaluator_in_cluster: bool = False
     torch_rendezvous_always: bool = False
-    private_network: bool = False
     oversubscribe: bool = False  # claims are taken whatever there is
     warm: Warm | None = None  # fork replicas from a process that has imported the framework
     tensorboard: bool | None = False  # None: as soon as there is something that it could show
-    cluster: "Cluster | None" = None  # what only engines in clusters ask for
-    hosts: "Hosts | None" = None  # where an engine is told of machines
+    options: Mapping[str, object] = MappingProxyType({})  # what JSON has; read by the engine alone
+    where: str = "this machine"  # in words, the place that is reached before the run
+    is_elsewhere: bool = False  # replicas run on other machines
+    fetches_output: bool = False  # from there to this machine
+    builds: bool = False  # a helper builds the environment or the image that replicas run in
+    restarts_whole: bool = False  # the engine restarts all replicas or none
 
     @property
     def everyone(self) -> tuple[ReplicaId, ...]:
@@ -249,9 +248,7 @@ class Plan(Record):
     @property
     def helpers(self) -> tuple[ReplicaId, ...]:
         """Who work before the line, in this order: what builds its environment or image, then what makes its data."""
-        # In a cluster the image is the environment.
-        builds = self.cluster.image.is_built if self.cluster else self.environment is not None
-        return (*((BUILD,) if builds else ()), *(each.id for each in self.preparations))
+        return (*((BUILD,) if self.builds else ()), *(each.id for each in self.preparations))
 
     def replicas_of(self, *roles: str) -> tuple[Replica, ...]:
         """The replicas of these roles, in the order of the line."""

@@ -24,7 +24,7 @@ def lives_apart(plan: Plan) -> bool:
     """Whether replicas of this line may fall and return one by one."""
     return (
         plan.framework == "tensorflow"
-        and not (plan.cluster and plan.cluster.starts_whole)
+        and not plan.restarts_whole
         and plan.success == "chief"
         and bool(plan.replicas_of("ps"))
         and bool(plan.replicas_of("worker"))

@@ -45,6 +45,13 @@ TensorFlowVersion = Annotated[
     str,
     Meta(pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", extra={"words": "a version of TensorFlow such as 2.15.1 or 2.16"}),
 ]
+ObjectName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){0,7}$",
+        extra={"words": "the name of an object in a cluster: small letters, digits, `-` and `.`"},
+    ),
+]
 Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
 # `written`: the JSON types of what stands in the file, where the value is kept as another.

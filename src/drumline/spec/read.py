@@ -60,16 +60,19 @@ class Reading(Record):
         return any(bad[: len(path)] == path or path[: len(bad)] == bad for bad in self.bad)
 
 
-def read_spec(data: bytes, source: str) -> Reading:
-    """Read a spec; raise SpecError only for what is no YAML document, or has more problems than anybody reads."""
+def read_spec(data: bytes, source: str, kind: type[Spec]) -> Reading:
+    """Read a spec of this type, which `spec_type` makes.
+
+    Raise SpecError only for what is no YAML document, or has more problems than anyone reads.
+    """
     parsed = document.parse(data, source)
-    return read_tree(parsed.root, source, parsed.repeats)
+    return read_tree(parsed.root, source, kind, parsed.repeats)
 
 
-def read_tree(root: Node, source: str, repeats: Iterable[document.Repeat] = ()) -> Reading:
+def read_tree(root: Node, source: str, kind: type[Spec], repeats: Iterable[document.Repeat] = ()) -> Reading:
     """Read a spec that is a tree already, with what stood in it twice."""
-    block, problems, lines, bad = read_as(Spec, root, source, repeats)
-    return Reading(block or Spec(project="unread"), source, problems, lines, bad)
+    block, problems, lines, bad = read_as(kind, root, source, repeats)
+    return Reading(block or kind(project="unread"), source, problems, lines, bad)
 
 
 def read_as(

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
-from drumline.spec import cluster, hosts, types
 from drumline.spec.block import Block
-from drumline.spec.struct import schema_components
+from drumline.spec.struct import inspect, schema_components
 from drumline.spec.types import Spec
+from drumline.spec.words import unwrap
 
 
-def make_schema() -> str:
-    """Return the schema as JSON text, the same each time."""
-    (root,), definitions = schema_components((Spec,), ref_template="#/$defs/{name}")
-    known = {**vars(types), **vars(cluster), **vars(hosts)}.values()
-    blocks = [block for block in known if isinstance(block, type) and issubclass(block, Block)]
-    for block in blocks:
+def make_schema(kind: type[Spec]) -> str:
+    """Return the schema of specs of this type as JSON text, the same each time."""
+    blocks = tuple(_blocks(inspect.type_info(kind)))
+    references, definitions = schema_components(blocks, ref_template="#/$defs/{name}")
+    names = [reference["$ref"].rpartition("/")[2] for reference in references]
+    definitions[names[0]]["patternProperties"] = {"^x-": {}}
+    for block, name in zip(blocks, names, strict=True):
+        whole = definitions[name]
         if block.telling:
-            properties = definitions[block.__name__]["properties"]
-            properties.update({name: _without_null(schema) for name, schema in properties.items()})
-        if block.short is not None and block.__name__ in definitions:
-            whole = definitions[block.__name__]
+            properties = whole["properties"]
+            properties.update({key: _without_null(schema) for key, schema in properties.items()})
+        if block.short is not None:
             short = _without_null(whole["properties"][block.short])
-            definitions[block.__name__] = {"anyOf": [short, whole], "description": whole.pop("description")}
-    schema = definitions["Spec"]
-    schema["patternProperties"] = {"^x-": {}}
+            definitions[name] = {"anyOf": [short, whole], "description": whole.pop("description")}
     for definition in definitions.values():
         _tidy(definition)
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "drumline.yml",
-        **root,
+        **references[0],
         "$defs": dict(sorted(definitions.items())),
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _blocks(kind: inspect.Type) -> dict[type[Block], None]:
+    """Return the blocks of which a type consists, itself first."""
+    match unwrap(kind).type:
+        case inspect.StructType() as block:
+            inner = (_blocks(field.type) for field in block.fields)
+            return {cast("type[Block]", block.cls): None, **{each: None for found in inner for each in found}}
+        case inspect.UnionType() as union:
+            return {each: None for member in union.types for each in _blocks(member)}
+        case inspect.VarTupleType() as items:
+            return _blocks(items.item_type)
+        case inspect.DictType() as entries:
+            return _blocks(entries.value_type)
+        case _:
+            return {}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Meta, Struct, field, inspect, structs
+from msgspec import Meta, Struct, defstruct, field, inspect, structs
 from msgspec.json import schema_components
 
-__all__ = ("Meta", "Struct", "field", "inspect", "schema_components", "structs")
+__all__ = ("Meta", "Struct", "defstruct", "field", "inspect", "schema_components", "structs")

@@ -5,8 +5,10 @@ A type that names a ``short`` field may be written as that field's value alone: 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
+from drumline.default import DEFAULT_ENGINE
 from drumline.spec.block import (
     Block,
     Budget,
@@ -15,6 +17,7 @@ from drumline.spec.block import (
     ExitCodes,
     ModuleName,
     Name,
+    ObjectName,
     ParameterName,
     Path,
     Patience,
@@ -25,13 +28,11 @@ from drumline.spec.block import (
     Text,
     Variable,
 )
-from drumline.spec.cluster import KubernetesOptions, Volume
-from drumline.spec.hosts import HostName, SshOptions
-from drumline.spec.struct import Meta, field, structs
+from drumline.spec.hosts import HostName
+from drumline.spec.struct import Meta, defstruct, field, structs
 
 Framework = Literal["tensorflow", "torch", "jax", "plain"]
 Success = Literal["chief", "all-workers", "worker-0"]
-EngineName = Literal["local", "ssh", "kubernetes", "jobset", "tfjob"]
 
 
 class Run(Block, frozen=True):
@@ -97,6 +98,21 @@ class Roles(Block, frozen=True):
     worker: Role | None = None
     ps: Annotated[Role | None, Meta(description="Parameter servers; stopped when the work is done")] = None
     evaluator: Role | None = None
+
+
+class Volume(Block, frozen=True):
+    """A volume of a cluster: a claim that is there, or one that is made for the run and outlives it."""
+
+    short: ClassVar[str | None] = "claim"
+    claim: Annotated[ObjectName | None, Meta(description="One that is there already")] = None
+    size: Annotated[Bytes | None, Meta(description="Of one that is made for the run")] = None
+    class_: Annotated[ObjectName | None, Meta(description="Its storage class; the cluster's own unless said")] = field(
+        default=None, name="class"
+    )
+    access: Annotated[
+        Literal["ReadWriteMany", "ReadWriteOnce"] | None,
+        Meta(description="ReadWriteMany: for every replica. ReadWriteOnce, as unless said: for the chief alone"),
+    ] = None
 
 
 class Data(Block, frozen=True):
@@ -197,35 +213,29 @@ class Environment(Block, frozen=True):
     ] = ()
 
 
-class Network(Block, frozen=True):
-    """The network of a line on this machine."""
-
-    private: Annotated[bool, Meta(description="Each replica at an address of its own, which only this run sees")] = (
-        False
-    )
-    outgoing: Annotated[bool, Meta(description="Connections out of a private network; this version has none")] = False
-
-
-class LocalOptions(Block, frozen=True):
-    """This machine."""
-
-    network: Annotated[
-        Literal["shared", "private"] | Network,
-        Meta(description="private: a network that only this run sees, without a way out"),
-    ] = "shared"
-
-
 class Engine(Block, frozen=True):
     """Where replicas run. Options of several engines may stand side by side; `--on NAME` picks one."""
 
+    # `spec_type` adds a field for each engine that is known.
     short: ClassVar[str | None] = "default"
     telling: ClassVar[bool] = True
-    default: EngineName | None = None
-    local: LocalOptions | None = None
-    ssh: SshOptions | None = None
-    kubernetes: KubernetesOptions | None = None
-    jobset: KubernetesOptions | None = None
-    tfjob: KubernetesOptions | None = None
+    default: str | None = None
+
+    def options(self, name: str) -> Block | None:
+        """Return the block of this engine; None if the spec has none."""
+        block: Block | None = getattr(self, options_field(name), None)
+        return block
+
+    @property
+    def chosen(self) -> str:
+        """The default that the spec names, else the only engine that it has options for, else the usual one."""
+        known = [each for each in structs.fields(self) if each.name != "default"]
+        given = [each.encode_name for each in known if getattr(self, each.name) is not None]
+        return self.default or (given[0] if len(given) == 1 else DEFAULT_ENGINE)
+
+    def with_options(self, name: str, options: Block) -> Self:
+        """The same with another block of this engine."""
+        return structs.replace(self, **{options_field(name): options})
 
 
 class Warm(Block, frozen=True):
@@ -292,6 +302,52 @@ class Spec(Block, frozen=True):
         """The same spec under this name."""
         return structs.replace(self, name=name)
 
-    def with_hosts(self, hosts: SshOptions) -> Self:
-        """The same spec on these hosts, where it runs on such."""
-        return structs.replace(self, engine=structs.replace(self.engine, ssh=hosts))
+    def with_options(self, engine: str, options: Block) -> Self:
+        """The same spec with another block of this engine."""
+        return structs.replace(self, engine=self.engine.with_options(engine, options))
+
+
+def options_field(engine: str) -> str:
+    """Return the attribute of `Engine` that has the block of this engine."""
+    return f"{engine.replace('-', '_')}_options"
+
+
+def spec_type(engines: Mapping[str, type[Block]]) -> type[Spec]:
+    """Return the type of a spec that may have a block for each of these engines; the same type for the same engines.
+
+    Raise TypeError for what is not a block.
+    """
+    for name, block in engines.items():
+        if not issubclass(block, Block):
+            raise TypeError(f"the options of {name} are not a Block")
+    return _spec_type(tuple(engines.items()))
+
+
+@cache
+def _spec_type(engines: tuple[tuple[str, type[Block]], ...]) -> type[Spec]:
+    names: Any = Literal[tuple(name for name, _ in engines)]
+    blocks = [(options_field(name), block | None, field(default=None, name=name)) for name, block in engines]
+    engine = _subtype(Engine, [("default", names | None, field(default=None)), *blocks])
+    # All fields again, since one that is defined again would come last.
+    fields = [(each.name, each.type, _same_default(each)) for each in structs.fields(Spec)]
+    own = ("engine", engine, field(default=engine()))
+    return cast("type[Spec]", _subtype(Spec, [own if each[0] == "engine" else each for each in fields]))
+
+
+def _subtype(block: type[Block], fields: list[tuple[str, Any, Any]]) -> type[Block]:
+    made = defstruct(
+        block.__name__,
+        fields,
+        bases=(block,),
+        namespace={"__doc__": block.__doc__},
+        module=block.__module__,
+        frozen=True,
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
+    return cast("type[Block]", made)
+
+
+def _same_default(each: structs.FieldInfo) -> Any:
+    kept: Any = {"default": each.default, "default_factory": each.default_factory}
+    return field(**kept, name=each.encode_name)

@@ -89,8 +89,7 @@ def make_card(
 
 def python_of_launch(folder: RunFolder, plan: Plan) -> tuple[str, str] | None:
     """Return what `python` meant at the launch, and why; None where the plan or another machine decides it."""
-    is_elsewhere = plan.cluster is not None or plan.hosts is not None
-    return None if is_elsewhere or plan.environment else read_python(read_facts(folder))
+    return None if plan.is_elsewhere or plan.environment else read_python(read_facts(folder))
 
 
 def _python(folder: RunFolder, plan: Plan, name: ReplicaId) -> tuple[str, str] | None:

@@ -105,7 +105,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     names = (*plan.everyone, *((TENSORBOARD,) if state.tensorboard else ()))
     bare = [_row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in names]
     output = output_dir(folder, plan, str(facts.get("directory", "")))
-    hosts = _hosts(folder, state.attempt) if plan.hosts else {}
+    hosts = _hosts(folder, state.attempt) if plan.is_elsewhere else {}
     bare = [row.replace(host=hosts.get(str(row.id), "")) for row in bare]
     rows = _with_standings(folder, state, bare, output, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
@@ -126,7 +126,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
         goodput=read_goodput(folder, history, now),
-        origin=_origin(folder) if plan.hosts else None,
+        origin=_origin(folder) if plan.fetches_output else None,
         python=python_of_launch(folder, plan),
         card=make_card(folder, plan, history.records, state, {row.id: row.standing for row in rows}),
     )

@@ -23,7 +23,7 @@ def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
 
     Of a run on hosts that is where their output comes: what is a path of theirs alone comes into its own folder.
     """
-    if plan.hosts:
+    if plan.fetches_output:
         return fetched_folder(directory, plan.output) or str(folder.output_dir)
     return os.path.normpath(os.path.join(directory, plan.output)) if plan.output else str(folder.output_dir)  # noqa: PTH118
 

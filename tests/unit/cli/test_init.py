@@ -13,7 +13,8 @@ import yaml
 
 from drumline.cli import run
 from drumline.cli.init import TEMPLATES, name_project
-from drumline.cli.schema import shipped_schema
+from drumline.load.engine import known_spec_type
+from drumline.spec.schema import make_schema
 
 Captured = pytest.CaptureFixture[str]
 
@@ -67,7 +68,7 @@ def test_every_example_in_a_template_is_right_once_it_is_uncommented(
     capsys.readouterr()
     assert run(["check", str(spec)]) == 0
     assert all("this machine has" in line for line in capsys.readouterr().err.splitlines())  # less than that, here
-    jsonschema.validate(yaml.safe_load(text), json.loads(shipped_schema()))
+    jsonschema.validate(yaml.safe_load(text), json.loads(make_schema(known_spec_type())))
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

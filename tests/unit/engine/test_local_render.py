@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from drumline.engine.local.environment import complete
 from drumline.engine.protocol import Engine, Site
 from drumline.engine.registry import open_engine
+from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind
 from drumline.plan.codec import plan_to_json
-from drumline.plan.make import make_plan
 from drumline.plan.types import Launch, Plan, Secret
 from drumline.spec.types import Spec
 from plans import plan_of
@@ -112,7 +112,7 @@ def test_the_script_gives_every_replica_exactly_what_its_launch_says(engine: Eng
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spec=specs())
 def test_any_spec_can_be_rendered_and_every_form_says_the_same(engine: Engine, spec: Spec) -> None:
-    plan = make_plan(spec, run="4")
+    plan = plan_spec(spec, on="local", run="4")
     launches = launch_all(engine, plan)
     script, as_json, as_yaml = (engine.render(plan, launches, form) for form in FORMS)
     assert subprocess.run(["sh", "-n"], input=script.encode(), capture_output=True, check=False).returncode == 0

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from drumline.load.engine import plan_spec
 from drumline.plan.bind import CONTRACT, bind, bind_preparations, reserved
 from drumline.plan.codec import plan_from_json, plan_to_json
-from drumline.plan.make import make_plan
 from drumline.plan.types import COMPUTING, ROLES, Extended, LaunchValue, Place, Placement, Plan, Secret, Shared
 from drumline.spec.types import Spec
 from plans import envs_of, launches_of, place_of, placement_of, plan_of
@@ -315,8 +315,8 @@ def test_what_a_framework_reads_is_reserved() -> None:
 @settings(max_examples=60, deadline=None)
 @given(spec=specs())
 def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) -> None:
-    plan = make_plan(spec, run="4")
-    assert make_plan(spec, run="4") == plan
+    plan = plan_spec(spec, run="4")
+    assert plan_spec(spec, run="4") == plan
     assert plan_from_json(plan_to_json(plan)) == plan
     assert_in_order(plan)
     placement = placement_of(plan, hosts=len(plan.replicas) % 2 == 0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import get_args
 
 import pytest
 
-from drumline.plan.cluster import Cluster, Image, Toleration, Volume
-from drumline.plan.engines import ENGINES
-from drumline.plan.make import make_plan
+from drumline.engine.kubernetes.planned import Cluster, Image, Toleration, Volume, cluster_of
+from drumline.load.engine import plan_spec
 from drumline.plan.types import (
+    BUILD,
     Data,
     Plan,
     Preparation,
@@ -22,7 +21,6 @@ from drumline.plan.types import (
     Secret,
     Timeouts,
 )
-from drumline.spec.types import EngineName
 from plans import plan_of, spec_of
 
 GIB = 1024**3
@@ -128,7 +126,7 @@ def test_a_first_without_a_command_of_its_own_runs_what_the_others_run() -> None
 
 def test_a_command_for_the_first_is_enough_where_there_is_no_other() -> None:
     spec = spec_of("project: digits\nroles: {worker: {first: {run: python one.py}}}")
-    assert make_plan(spec).replicas[0].argv == ("python", "one.py")
+    assert plan_spec(spec).replicas[0].argv == ("python", "one.py")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +263,7 @@ def test_what_is_no_id_is_refused(text: str) -> None:
     ],
 )
 def test_a_network_is_private_where_this_machine_is_meant_and_it_was_asked_for(engine: str, private: bool) -> None:
-    assert plan_of(engine).private_network is private
+    assert (plan_of(engine).options.get("private_network") or False) is private
 
 
 def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
@@ -276,9 +274,10 @@ def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
           tfjob: {image: {base: b, install: [c]}}
     """
     spec = spec_of(f"project: digits\nrun: x\n{textwrap.dedent(text)}")
-    asked = make_plan(spec, engine="jobset").cluster
+    plan = plan_spec(spec, on="jobset")
+    assert (plan.restarts_whole, plan.builds, plan.is_elsewhere) == (True, False, True)
+    asked = cluster_of(plan)
     assert asked == Cluster(
-        starts_whole=True,
         image=Image("a"),
         output=Volume("models"),
         data={"DATA_DIR": Volume(size_bytes=1024**3)},
@@ -286,13 +285,9 @@ def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
         shm_bytes=64 * 1024**2,
         run_as=7,
     )
-    other = make_plan(spec, engine="tfjob").cluster
-    assert other is not None
+    other = cluster_of(plan_spec(spec, on="tfjob"))
     assert (other.image, other.output) == (Image(base="b", install=("c",)), None)
-    assert make_plan(spec, engine="local").cluster is None
-    bare = make_plan(spec_of("project: digits\nrun: x"), engine="kubernetes").cluster
-    assert bare == Cluster()
-
-
-def test_a_spec_may_name_every_engine_that_is_offered() -> None:
-    assert get_args(EngineName) == ENGINES
+    assert plan_spec(spec, on="tfjob").helpers == (BUILD,)
+    assert plan_spec(spec, on="local").options == plan_of("").options
+    bare = plan_spec(spec_of("project: digits\nrun: x"), on="kubernetes")
+    assert cluster_of(bare) == Cluster()

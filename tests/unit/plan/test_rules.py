@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 
 from drumline.errors import SpecError
+from drumline.load.engine import all_findings, known_spec_type, plan_spec
 from drumline.load.load import check_spec
-from drumline.plan.make import make_plan
-from drumline.plan.rules import findings
 from drumline.spec.read import read_spec
 from drumline.spec.types import Role, Roles, Run, Spec, Value
 from strategies import specs, texts, to_yaml, wild_specs
@@ -22,7 +21,7 @@ SMALL = Spec(project="digits", run=Run(shell="python train.py"))
 def test_a_spec_without_a_problem_can_be_planned(spec: Spec) -> None:
     read_back, _ = check_spec(to_yaml(spec).encode(), "drumline.yml")
     assert read_back == spec
-    plan = make_plan(spec)
+    plan = plan_spec(spec)
     asked = [role for role in (spec.roles.chief, spec.roles.worker, spec.roles.ps, spec.roles.evaluator) if role]
     assert len(plan.replicas) == (sum(role.replicas for role in asked) or 1)
     assert all(replica.argv and replica.argv[0] for replica in plan.replicas)
@@ -30,7 +29,7 @@ def test_a_spec_without_a_problem_can_be_planned(spec: Spec) -> None:
 
 @given(wild_specs())
 def test_what_reads_well_is_refused_by_the_rules_alone(spec: Spec) -> None:
-    fatal = [finding for finding in findings(spec) if finding.fatal]
+    fatal = [finding for finding in all_findings(spec) if finding.fatal]
     with pytest.raises(SpecError) if fatal else nullcontext() as caught:
         check_spec(to_yaml(spec).encode(), "drumline.yml")
     assert not caught or len(caught.value.problems) == len(fatal)
@@ -38,8 +37,8 @@ def test_what_reads_well_is_refused_by_the_rules_alone(spec: Spec) -> None:
 
 @given(wild_specs())
 def test_a_finding_names_a_path_that_a_problem_can_stand_at(spec: Spec) -> None:
-    reading = read_spec(to_yaml(spec).encode(), "drumline.yml")
-    for finding in findings(spec):
+    reading = read_spec(to_yaml(spec).encode(), "drumline.yml", known_spec_type())
+    for finding in all_findings(spec):
         problem = reading.problem(finding.path, finding.message)
         assert problem.line is not None
         assert problem.message.isprintable()
@@ -48,12 +47,12 @@ def test_a_finding_names_a_path_that_a_problem_can_stand_at(spec: Spec) -> None:
 @given(specs(), texts)
 def test_no_value_of_a_parameter_makes_a_problem(spec: Spec, value: str) -> None:
     other = spec.with_parameters(dict.fromkeys(spec.parameters, value))
-    assert [finding for finding in findings(other) if finding.fatal] == []
-    make_plan(other)
+    assert [finding for finding in all_findings(other) if finding.fatal] == []
+    plan_spec(other)
 
 
 def test_the_smallest_spec_has_nothing_to_be_said_about() -> None:
-    assert list(findings(SMALL)) == []
+    assert list(all_findings(SMALL)) == []
 
 
 @pytest.mark.parametrize(
@@ -69,4 +68,4 @@ def test_a_variable_of_the_rendezvous_needs_an_override_wherever_it_stands(env: 
         Spec(project="x", run=SMALL.run, env=env),
         Spec(project="x", run=SMALL.run, roles=Roles(worker=Role(env=env))),
     ]
-    assert [any(finding.fatal for finding in findings(spec)) for spec in everywhere] == [fatal, fatal]
+    assert [any(finding.fatal for finding in all_findings(spec)) for spec in everywhere] == [fatal, fatal]

@@ -11,10 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.engine.kubernetes import options as cluster
 from drumline.errors import Problem, SpecError
+from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec
-from drumline.plan.make import make_plan
-from drumline.spec import cluster, types
+from drumline.spec import types
 from drumline.spec.block import Block
 from drumline.spec.types import Spec
 from strategies import TRICKY, spec_files, texts
@@ -86,7 +87,7 @@ def check(data: bytes) -> None:
     told: tuple[Problem, ...]
     try:
         spec, told = check_spec(data, "drumline.yml")
-        make_plan(spec)
+        plan_spec(spec)
     except SpecError as error:
         told = error.problems or (Problem("an error without a problem", None, "", ""),)
     assert time.process_time() - began < SLOW_SECONDS

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 
+from drumline.engine.kubernetes.options import Image, KubernetesOptions, Toleration
+from drumline.engine.local.options import LocalOptions
+from drumline.engine.ssh.options import SshHost, SshOptions
 from drumline.errors import SpecError
-from drumline.spec.cluster import Image, KubernetesOptions, Toleration, Volume
-from drumline.spec.hosts import SshHost, SshOptions
+from drumline.load.engine import known_spec_type
 from drumline.spec.read import Reading, read_spec
 from drumline.spec.types import (
     Backoff,
     Data,
-    Engine,
     First,
-    LocalOptions,
     Resources,
     Restart,
     Role,
@@ -25,14 +27,17 @@ from drumline.spec.types import (
     Timeouts,
     Torch,
     Value,
+    Volume,
 )
 from strategies import spec_files
 
 GIB = 1024**3
+SPEC: Any = known_spec_type()
+ENGINE: Any = type(SPEC(project="x").engine)
 
 
 def read(text: str) -> Spec:
-    reading = read_spec(text.encode(), "drumline.yml")
+    reading = read_spec(text.encode(), "drumline.yml", known_spec_type())
     assert not reading.problems
     return reading.spec
 
@@ -47,7 +52,7 @@ roles:
   worker: 3                                   # a count is enough
   ps: {replicas: 2, resources: {cpus: 1, memory: 16GiB}}
 resources: {cpus: 2, memory: 4GiB, gpus: 1}   # for every role that has none of its own; none at all claims nothing
-""") == Spec(
+""") == SPEC(
         project="digits",
         run=Run(shell="python train.py --layers {{ layers }} --lr {{ lr }}"),
         parameters={"layers": "2", "lr": "0.001"},
@@ -111,7 +116,7 @@ engine:
     output: {size: 10GiB, class: fast, access: ReadWriteMany}
   tfjob: {image: x}
 x-anything: [of, nobody's, concern]
-""") == Spec(
+""") == SPEC(
         project="digits",
         name="evening",
         framework="torch",
@@ -161,16 +166,16 @@ x-anything: [of, nobody's, concern]
         ),
         timeouts=Timeouts(start=300.0, rendezvous=90.0, grace=30.0, run=172_800.0, progress=3600.0),
         success="worker-0",
-        engine=Engine(
+        engine=ENGINE(
             default="ssh",
-            local=LocalOptions(),
-            ssh=SshOptions(
+            local_options=LocalOptions(),
+            ssh_options=SshOptions(
                 hosts=(
                     SshHost(host="node1"),
                     SshHost(host="node2", address="10.0.0.2", port=2200, cpus=8.0, memory=64 * GIB, gpus=2),
                 )
             ),
-            kubernetes=KubernetesOptions(
+            kubernetes_options=KubernetesOptions(
                 context="prod",
                 namespace="ml",
                 image=Image(name="repo/train:1"),
@@ -194,11 +199,11 @@ x-anything: [of, nobody's, concern]
                     "hostname": None,
                 },
             ),
-            jobset=KubernetesOptions(
+            jobset_options=KubernetesOptions(
                 image=Image(base="python:3.11", install=("numpy",), registry="registry.example"),
                 output=Volume(size=10 * GIB, class_="fast", access="ReadWriteMany"),
             ),
-            tfjob=KubernetesOptions(image=Image(name="x")),
+            tfjob_options=KubernetesOptions(image=Image(name="x")),
         ),
     )
 
@@ -274,7 +279,7 @@ def test_a_spec_that_is_written_down_reads_back_the_same(written: tuple[Spec, st
 
 
 def reading_of(text: str) -> Reading:
-    return read_spec(text.encode(), "f")
+    return read_spec(text.encode(), "f", known_spec_type())
 
 
 def test_a_problem_found_later_stands_in_the_line_of_its_value() -> None:

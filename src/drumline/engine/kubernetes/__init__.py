@@ -161,10 +161,10 @@ class KubernetesEngine:
 
     def _code(self, plan: Plan) -> Code:
         from drumline.engine.kubernetes.code import pack  # noqa: PLC0415
-        from drumline.engine.kubernetes.names import cluster  # noqa: PLC0415
+        from drumline.engine.kubernetes.planned import cluster_of  # noqa: PLC0415
         from drumline.engine.project.own import own_folders  # noqa: PLC0415
 
-        return pack(self._site.directory if cluster(plan).code else None, without=own_folders(plan, self._site))
+        return pack(self._site.directory if cluster_of(plan).code else None, without=own_folders(plan, self._site))
 
     def _named(self, plan: Plan) -> Plan:
         """The same, with the name of an image that is to be built."""

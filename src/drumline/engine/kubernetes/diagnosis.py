@@ -10,7 +10,7 @@ from drumline.engine.health import FINE, MISSING, UNSURE, Health
 from drumline.engine.kubernetes import room
 from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
 from drumline.engine.kubernetes.paths import Objects, name_of
-from drumline.plan.cluster import Volume
+from drumline.engine.kubernetes.planned import Volume
 from drumline.plan.types import Plan
 from drumline.words import count
 

@@ -10,11 +10,12 @@ from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient
 from drumline.engine.kubernetes import diagnosis, room
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
+from drumline.engine.kubernetes.planned import Cluster, Volume
 from drumline.engine.kubernetes.reach import Right, find_missing, rights_of
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.engine.kubernetes.shape import mapping, mappings, text
 from drumline.errors import EngineError
-from drumline.plan.cluster import Cluster, Volume
+from drumline.plan.codec import read_options
 from drumline.plan.types import Plan
 from drumline.record import to_dict
 from drumline.words import listed
@@ -40,10 +41,8 @@ async def _examine(patient: Patient) -> list[Health]:
 
 
 async def _findings(patient: Patient) -> AsyncIterator[Health]:
-    cluster = patient.plan.cluster if patient.plan else None
-    context = patient.context or (cluster.context if cluster else None)
-    namespace = patient.namespace or (cluster.namespace if cluster else None)
-    async with open_api(context, namespace) as api:
+    cluster = read_options(Cluster, patient.options)
+    async with open_api(cluster.context, cluster.namespace) as api:
         version = await api.raw_get("/version")
         yield Health("cluster", FINE, f"context {api.where.context}, {api.where.server}")
         yield diagnosis.judge_version(str(version.get("gitVersion", "")))
@@ -51,14 +50,14 @@ async def _findings(patient: Patient) -> AsyncIterator[Health]:
             _namespace(api),
             _permissions(api, patient),
             _operator(api, patient.engine),
-            _storage(api, cluster.output if cluster else None),
+            _storage(api, cluster.output),
             _room(api, patient.plan, cluster),
             _metrics(api),
-            _policies(api, needed=cluster is None or cluster.network_policy),
+            _policies(api, needed=cluster.network_policy),
         )
         for health in await asyncio.gather(*looks):
             yield health
-    yield diagnosis.judge_builder(os.environ, needed=bool(cluster and cluster.image.is_built))
+    yield diagnosis.judge_builder(os.environ, needed=cluster.image.is_built)
 
 
 async def _namespace(api: Api) -> Health:
@@ -136,7 +135,7 @@ async def _claim(api: Api, name: str) -> Health:
     return Health("storage", MISSING if phase == "Lost" else FINE, f"claim {name}: {phase}, {modes}")
 
 
-async def _room(api: Api, plan: Plan | None, cluster: Cluster | None) -> Health:
+async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> Health:
     try:
         nodes = await api.list("Node")
     except RefusedError:
@@ -145,10 +144,8 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster | None) -> Health:
         pods: Objects | None = await api.list_everywhere("Pod", _accept_asked)
     except RefusedError:
         pods = None
-    tolerations = [to_dict(each) for each in cluster.tolerations] if cluster else []
-    found = room.open_nodes(
-        nodes, pods or (), selector=cluster.node_selector if cluster else {}, tolerations=tolerations
-    )
+    tolerations = [to_dict(each) for each in cluster.tolerations]
+    found = room.open_nodes(nodes, pods or (), selector=cluster.node_selector, tolerations=tolerations)
     return diagnosis.judge_room(found, plan, seen=pods is not None)
 
 

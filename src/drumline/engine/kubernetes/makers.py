@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.names import Life
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.plan.types import Plan
 
 OPERATED = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
@@ -47,7 +48,7 @@ class Makers:
 
     def _group(self, life: Life) -> names.Group | None:
         """Return the replicas with which a life shares what makes its pod; None if it has a Job of its own."""
-        is_single = names.cluster(self._plan).jobs == "single" or life.incarnation > 0
+        is_single = cluster_of(self._plan).jobs == "single" or life.incarnation > 0
         if is_single and self._plan.engine not in OPERATED:
             return None
         return self._groups.get(life.replica)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.shape import mapping, number
-from drumline.plan.cluster import Cluster
 from drumline.plan.types import Plan, Replica, ReplicaId, Secret
 from drumline.record import Record
 
@@ -46,7 +46,7 @@ class Life(Record):
 def base(plan: Plan) -> str:
     """What all names of a run begin with: `digits-4-x7k2q`; also the name of the object that owns the others."""
     number = "" if plan.run == "0" else f"-{plan.run.replace('.', '--')}"
-    unique = f"-{cluster(plan).unique}" if cluster(plan).unique else ""
+    unique = f"-{cluster_of(plan).unique}" if cluster_of(plan).unique else ""
     if len(number) > _MOST_NUMBER:  # of a sweep as nobody has one
         return _label(plan.name + number, MOST_BASE, end=unique)
     return _label(plan.name, MOST_BASE, end=number + unique)
@@ -94,19 +94,19 @@ def secrets(plan: Plan) -> dict[str, str]:
 
 def output_claim(plan: Plan) -> str | None:
     """The claim of the run's output: the one that the spec names, or one of the run's own; None if there is none."""
-    volume = cluster(plan).output
+    volume = cluster_of(plan).output
     return volume and (volume.claim or f"{base(plan)}-output")
 
 
 def data_claim(plan: Plan, variable: str) -> str:
     """The claim of this data, as above."""
     own = variable.lower().replace("_", "-").replace("data-dir", "data", 1)
-    return cluster(plan).data[variable].claim or f"{base(plan)}-{_label(own, _MOST_HELPER)}"
+    return cluster_of(plan).data[variable].claim or f"{base(plan)}-{_label(own, _MOST_HELPER)}"
 
 
 def made_claims(plan: Plan) -> tuple[str, ...]:
     """The claims that are made for the run, and stay when it is removed."""
-    asked = cluster(plan)
+    asked = cluster_of(plan)
     own = [output_claim(plan)] if asked.output and not asked.output.claim else []
     data = [data_claim(plan, variable) for variable, volume in asked.data.items() if not volume.claim]
     return tuple(name for name in (*own, *data) if name)
@@ -134,7 +134,7 @@ def groups(plan: Plan) -> Iterator[Group]:
 
     It may differ by its spec, by deciding alone, and by being the only one that has the output volume.
     """
-    output = cluster(plan).output
+    output = cluster_of(plan).output
     alone = {plan.chief} if output and not output.is_shared else set()
     if plan.success == "worker-0":
         alone.add(ReplicaId("worker", 0))
@@ -150,7 +150,7 @@ def groups(plan: Plan) -> Iterator[Group]:
 
 def labels(plan: Plan) -> dict[str, str]:
     """The labels of everything that belongs to a run."""
-    asked = cluster(plan)
+    asked = cluster_of(plan)
     values = {RUN: base(plan), NUMBER: plan.run, PROJECT: plan.project, USER: asked.user}
     own = {key: _value(value) for key, value in values.items() if value}
     return {**asked.labels, MANAGED: "drumline", **own}
@@ -193,13 +193,6 @@ def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
 def selector(plan: Plan) -> str:
     """What finds everything of a run."""
     return f"{RUN}={base(plan)}"
-
-
-def cluster(plan: Plan) -> Cluster:
-    """What the plan says for the cluster."""
-    if plan.cluster is None:
-        raise AssertionError("a plan for a cluster says what it is to be told")
-    return plan.cluster
 
 
 def _again(attempt: int) -> str:

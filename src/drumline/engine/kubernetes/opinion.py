@@ -9,8 +9,8 @@ from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.pod import REPLICA
 from drumline.engine.kubernetes.manifests.tfjob import refusals
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME, data_mount, output_mount
+from drumline.engine.kubernetes.planned import Cluster, cluster_of
 from drumline.engine.strings import too_long
-from drumline.plan.cluster import Cluster
 from drumline.plan.types import Launch, Plan
 from drumline.words import listed
 
@@ -36,12 +36,12 @@ def remarks(plan: Plan) -> Iterator[str]:
         )
     if plan.engine == "tfjob" and plan.replicas_of("evaluator") and not plan.evaluator_in_cluster:
         yield "the operator of TFJobs lists the evaluator in everyone's TF_CONFIG, whatever the spec says"
-    if names.cluster(plan).queue and plan.engine == "kubernetes" and len(plan.replicas) > 1:
+    if cluster_of(plan).queue and plan.engine == "kubernetes" and len(plan.replicas) > 1:
         yield "each Job waits in the queue by itself, and half of a line may be let in; with `jobset` all are or none"
 
 
 def _about_mounts(plan: Plan) -> Iterator[str]:
-    volumes = names.cluster(plan).data
+    volumes = cluster_of(plan).data
     where = [data_mount(data.variable, data.path) for data in plan.data if data.variable in volumes]
     paths = Counter([output_mount(plan), PROJECT, RUNTIME, PARTS, *where])
     for path in [path for path, several in paths.items() if several > 1]:
@@ -50,7 +50,7 @@ def _about_mounts(plan: Plan) -> Iterator[str]:
 
 def _about_commands(plan: Plan) -> Iterator[str]:
     """A template of several pods has a shell that works out their numbers; without it they would not know them."""
-    cluster = names.cluster(plan)
+    cluster = cluster_of(plan)
     is_shared = plan.engine == "jobset" or (plan.engine == "kubernetes" and cluster.jobs == "indexed")
     counted = {group.replicas[0].id.role for group in names.groups(plan) if group.first_index}
     if is_shared and counted and any("command" in each for each in _own_containers(cluster, counted)):
@@ -70,7 +70,7 @@ def _own_containers(cluster: Cluster, roles: set[str]) -> Iterator[Mapping[str, 
 
 
 def _about_output(plan: Plan) -> Iterator[str]:
-    output = names.cluster(plan).output
+    output = cluster_of(plan).output
     several = len(plan.replicas) > 1
     if output is None:
         kept = "models and checkpoints are lost with the pods"
@@ -89,7 +89,7 @@ def _after_a_restart(plan: Plan) -> str:
 
 
 def _about_data(plan: Plan) -> Iterator[str]:
-    volumes = names.cluster(plan).data
+    volumes = cluster_of(plan).data
     for data in plan.data:
         volume = volumes.get(data.variable)
         made = any(each.variable == data.variable for each in plan.preparations)

@@ -15,6 +15,7 @@ from drumline.engine.kubernetes.makers import OPERATED
 from drumline.engine.kubernetes.ownership import Ownership
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.engine.kubernetes.place import BEGUN
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import is_silent, is_to_go
 from drumline.engine.kubernetes.shape import mapping, number
 from drumline.errors import EngineError
@@ -45,7 +46,7 @@ def kinds_of(plan: Plan) -> tuple[str, ...]:
     kinds += ["Service", "ConfigMap"]
     if names.secrets(plan):
         kinds.append("Secret")
-    if names.cluster(plan).network_policy:
+    if cluster_of(plan).network_policy:
         kinds.append("NetworkPolicy")
     return tuple(kinds)
 

@@ -23,6 +23,7 @@ from drumline.engine.kubernetes import inspect, names
 from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.place import place_helper
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.shell import execute, keys, raw_terminal
@@ -216,7 +217,7 @@ class ClusterOutput:
 
     def _ask(self, question: Callable[[Api], Coroutine[None, None, T]]) -> T:
         """Ask the cluster; whoever interrupts or ends us waits until the pod is removed."""
-        cluster = names.cluster(self._plan)
+        cluster = cluster_of(self._plan)
 
         async def ask() -> T:
             task = asyncio.current_task()

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterator
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.errors import InputError
 from drumline.plan.types import Place, Placement, Plan, Replica, ReplicaId
 
@@ -60,7 +61,7 @@ def workdir(plan: Plan) -> str:
     """Where commands run: in the project that was carried, or wherever the image says, which is empty."""
     if posixpath.isabs(plan.workdir):
         return posixpath.normpath(plan.workdir)
-    if names.cluster(plan).code:
+    if cluster_of(plan).code:
         return _below(PROJECT, plan.workdir)
     if posixpath.normpath(plan.workdir) == ".":
         return ""
@@ -72,7 +73,7 @@ def workdir(plan: Plan) -> str:
 
 def output_mount(plan: Plan) -> str:
     """Where the output volume is mounted: where the spec's own path begins, else where drumline has it."""
-    at = names.cluster(plan).output_at
+    at = cluster_of(plan).output_at
     return OUTPUT if at is None or posixpath.normpath(at) == "/" else posixpath.normpath(at)
 
 
@@ -84,7 +85,7 @@ def data_mount(variable: str, path: str) -> str:
 
 def _require_image(plan: Plan) -> None:
     """Refuse a plan whose pods would have no image."""
-    image = names.cluster(plan).image
+    image = cluster_of(plan).image
     if image.name is None and not image.is_built:
         raise InputError(
             f"`engine.{plan.engine}.image` is missing: which image do the pods run?",
@@ -95,7 +96,7 @@ def _require_image(plan: Plan) -> None:
 def _require_volumes(plan: Plan) -> None:
     """Refuse data that one pod would make and no other could see."""
     for each in plan.preparations:
-        if each.variable not in names.cluster(plan).data:
+        if each.variable not in cluster_of(plan).data:
             raise InputError(
                 f"`prepare` makes `{each.path}` in a pod of its own, and no other pod would see it",
                 hint="give the data a `volume`, such as `volume: {size: 10GiB, access: ReadWriteMany}`",
@@ -115,7 +116,7 @@ def hosts(plan: Plan, attempt: int) -> dict[ReplicaId, str]:
 def _hosts(plan: Plan, attempt: int) -> Iterator[tuple[ReplicaId, str]]:
     """A pod's own name in the domain of its Service, as each kind of object lets it be called."""
     domain = names.service(plan, attempt)
-    if plan.engine == "kubernetes" and names.cluster(plan).jobs == "single":
+    if plan.engine == "kubernetes" and cluster_of(plan).jobs == "single":
         yield from ((each.id, f"{each.id.role}-{each.id.index}.{domain}") for each in plan.replicas)
         return
     if plan.engine == "tfjob":
@@ -131,7 +132,7 @@ def _hosts(plan: Plan, attempt: int) -> Iterator[tuple[ReplicaId, str]]:
 
 def _own_output(plan: Plan) -> str:
     """All of a volume that is the run's own; a folder of its own on one that others use, too."""
-    volume = names.cluster(plan).output
+    volume = cluster_of(plan).output
     return posixpath.join(OUTPUT, names.base(plan)) if volume and volume.claim else OUTPUT
 
 
@@ -140,7 +141,7 @@ def _on_output(plan: Plan, path: str) -> str:
 
 
 def _data_dir(plan: Plan, variable: str, path: str) -> str:
-    if variable in names.cluster(plan).data:
+    if variable in cluster_of(plan).data:
         mount = data_mount(variable, path)
         prepared = any(each.variable == variable for each in plan.preparations)
         return posixpath.join(mount, PREPARED) if prepared else mount

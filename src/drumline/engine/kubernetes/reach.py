@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.planned import cluster_of, with_cluster
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.plan.types import Plan
 from drumline.record import Record
@@ -48,7 +49,7 @@ def rights_of(engine: str, plan: Plan | None) -> tuple[Right, ...]:
     found = [*RIGHTS, *_OF_KINDS[engine]]
     if plan is None or plan.preparations:
         found += [each for each in _JOBS if each not in found]
-    if plan is None or names.cluster(plan).network_policy:
+    if plan is None or cluster_of(plan).network_policy:
         found += [Right(verb, "networkpolicies", "networking.k8s.io") for verb in ("list", "create")]
     if plan is None or names.made_claims(plan):
         found += [Right(verb, "persistentvolumeclaims") for verb in ("get", "create")]
@@ -62,7 +63,7 @@ def reach(plan: Plan) -> Plan:
 
     The plan then names the context and the namespace, so that whoever takes the run up looks there and nowhere else.
     """
-    cluster = names.cluster(plan)
+    cluster = cluster_of(plan)
 
     async def look() -> Plan:
         async with open_api(cluster.context, cluster.namespace) as api:
@@ -70,7 +71,7 @@ def reach(plan: Plan) -> Plan:
             await require(api, rights_of(plan.engine, plan))
             where = api.where
             found = cluster.replace(kubeconfig=_kubeconfig(os.environ), namespace=where.namespace)
-            return plan.replace(cluster=found.replace(context=where.context or cluster.context))
+            return with_cluster(plan, found.replace(context=where.context or cluster.context))
 
     return asyncio.run(look())
 

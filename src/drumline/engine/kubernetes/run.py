@@ -20,6 +20,7 @@ from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.makers import OPERATED, Makers
 from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.place import awaits_names
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
@@ -47,7 +48,7 @@ class ClusterRun:
     def __init__(
         self, plan: Plan, run_dir: Path, pack: Callable[[Plan], Code], loop: AbstractEventLoop, tell: Tell
     ) -> None:
-        cluster = names.cluster(plan)
+        cluster = cluster_of(plan)
         client, where = open_door(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
         self._is_operated = plan.engine in OPERATED
@@ -245,7 +246,7 @@ class ClusterRun:
         self._let_late_go()
         for pod in change.objects:
             if is_silent(pod) and not is_to_go(pod):
-                lost = span(names.cluster(self._plan).lost_seconds)
+                lost = span(cluster_of(self._plan).lost_seconds)
                 node = text(mapping(pod.get("spec")).get("nodeName"))
                 self._warn(f"{node} does not answer; in {lost}, its pods count as lost")
         later, self._later = self._later, []

@@ -17,6 +17,7 @@ from drumline.engine.local.claim import Ports
 from drumline.engine.local.environment import complete
 from drumline.engine.local.life import Life
 from drumline.engine.local.place import place, place_helper
+from drumline.engine.local.planned import local_plan
 from drumline.engine.local.room import Room
 from drumline.engine.protocol import Capabilities, Site, Tell
 from drumline.engine.strings import too_long
@@ -73,7 +74,7 @@ class LocalEngine:
         Whoever watches is going to start them, so for him the free ones are claimed too, and all that is asked for. In
         a private network each has an address of its own instead of a port.
         """
-        self._private = plan.private_network
+        self._private = local_plan(plan).private_network
         self._plan = plan
         running = self._processes
         all_begun = running and keep and all(running.has_begun(each.id, attempt) for each in plan.replicas)

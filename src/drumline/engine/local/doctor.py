@@ -16,6 +16,7 @@ from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, Pati
 from drumline.engine.local import make_engine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.network import objection
+from drumline.engine.local.planned import local_plan
 from drumline.engine.local.stacks import find_spy
 from drumline.engine.protocol import Site
 from drumline.errors import DrumlineError
@@ -51,7 +52,7 @@ def examine(patient: Patient) -> Iterator[Health]:
         yield _room(patient)
         yield from _framework(patient.plan, site)
     refused = objection()
-    needed = bool(patient.plan and patient.plan.private_network)
+    needed = bool(patient.plan and local_plan(patient.plan).private_network)
     if refused:
         yield Health("private network", MISSING if needed else UNSURE, refused, "`network: shared` needs nothing")
     else:

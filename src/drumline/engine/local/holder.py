@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from drumline.engine.local.place import named_ports
+from drumline.engine.local.planned import local_plan
 from drumline.engine.local.proc import PROC
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
@@ -48,7 +49,7 @@ def find_holders(ports: Collection[int], proc: str = PROC) -> list[Holder]:
 
 def require_free(plan: Plan, run_dir: str) -> None:
     """Refuse a line that is about to start where somebody has a port that it names; the run's own are on their way."""
-    ports = () if plan.private_network else named_ports(plan).values()
+    ports = () if local_plan(plan).private_network else named_ports(plan).values()
     for holder in find_holders(ports) if ports else ():
         if not holder.traces.startswith(f"{run_dir}/"):
             raise EngineError(f"port {holder.port} is taken by {holder}")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from drumline.engine.local.planned import local_plan
 from drumline.engine.ports import PortClaim, claim_port
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
@@ -39,7 +40,7 @@ def place(
         known = {replica.id: address.rpartition(":") for replica, address in zip(plan.replicas, keep, strict=True)}
         hosts = {replica: host for replica, (host, _, _) in known.items()}
         ports = {replica: int(port) for replica, (_, _, port) in known.items()}
-    elif plan.private_network:
+    elif local_plan(plan).private_network:
         hosts = _private_hosts(plan)
         ports = {replica.id: replica.port or PRIVATE_PORT for replica in plan.replicas}
     else:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from drumline.engine.local.planned import local_plan
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import Extended, Launch, LaunchValue, Plan, PreparationLaunch, ReplicaId, Secret, Shared
 from drumline.spec.write import write_yaml
@@ -56,7 +57,7 @@ def _data(
         "v": 1,
         "run": plan.run,
         "name": plan.name,
-        **({"network": "private"} if plan.private_network else {}),
+        **({"network": "private"} if local_plan(plan).private_network else {}),
         **({"shared": shared} if shared else {}),
         **({"build": {"environment": launches[0].place.environment, "argv": list(build)}} if build else {}),
         **({"prepare": [_preparation_data(item) for item in preparations]} if preparations else {}),
@@ -111,7 +112,7 @@ def _script(
         yield from _on_hosts(hosts)
     else:
         yield "# Start every replica in a terminal of its own: sh THIS-FILE REPLICA"
-    if plan.private_network:
+    if local_plan(plan).private_network:
         yield "# Their addresses are those of the private network that `drumline train` makes. By hand there is none:"
         yield "# leave out `network: private` to start replicas so."
     if build:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from drumline.engine.local.netlink import Netlink
 from drumline.engine.local.network import borrow_hub
+from drumline.engine.local.planned import local_plan
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
@@ -25,7 +26,7 @@ class LocalSaboteur:
 
     def objection(self, plan: Plan, harm: Harm) -> str | None:
         """Only a network of the line's own can be cut without harm to others."""
-        if harm is Harm.CUT and not plan.private_network:
+        if harm is Harm.CUT and not local_plan(plan).private_network:
             return "a network can be cut only where the line has one of its own: `engine: {local: {network: private}}`"
         return None
 

@@ -71,11 +71,13 @@ class SshEngine:
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write a script that starts any one replica by hand, on its host."""
+        from drumline.engine.local.planned import for_local  # noqa: PLC0415
         from drumline.engine.local.render import render  # noqa: PLC0415 - YAML, which no supervisor needs
         from drumline.engine.ssh.outline import assigned, written  # noqa: PLC0415
-        from drumline.engine.ssh.place import hosts_of  # noqa: PLC0415
+        from drumline.engine.ssh.planned import hosts_of  # noqa: PLC0415
 
-        return render(plan, list(map(written, launches)), form, hosts=assigned(plan, hosts_of(plan)))
+        hosts = assigned(plan, hosts_of(plan))
+        return render(for_local(plan), list(map(written, launches)), form, hosts=hosts)
 
     def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
         """Refuse what no process can be given."""

@@ -8,7 +8,7 @@ from hashlib import sha256
 from drumline.engine.agent.answers import FactsAnswer
 from drumline.engine.agent.bootstrap import Machine, Setup, start_agent
 from drumline.engine.agent.client import Agent
-from drumline.plan.hosts import Host, Hosts
+from drumline.engine.ssh.planned import Host, Hosts
 from drumline.record import Record
 
 FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, lacking
+from drumline.engine.ssh.assign import Room, assign, room_of
+from drumline.engine.ssh.planned import Host, Hosts
 from drumline.errors import InputError
-from drumline.plan.assign import Room, assign, room_of
-from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.words import count, listed, size, span

@@ -22,12 +22,13 @@ from drumline.engine.agent.client import Agent
 from drumline.engine.health import PACKAGES, UNSURE, Health, Patient
 from drumline.engine.ssh import diagnosis
 from drumline.engine.ssh.agents import open_agent, runs_folder
+from drumline.engine.ssh.assign import Room, assign, room_of
 from drumline.engine.ssh.diagnosis import Found
+from drumline.engine.ssh.planned import Host, Hosts, require_hosts
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.engine.untrusted import clean_text
 from drumline.errors import DrumlineError, EngineError
-from drumline.plan.assign import Room, assign, room_of
-from drumline.plan.hosts import Host, Hosts, require_hosts
+from drumline.plan.codec import read_options
 from drumline.plan.types import Plan
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ _CLOCK_LOOKS = 5
 
 def examine(patient: Patient) -> list[Health]:
     """Ask every host; of one that cannot be asked, only why is told."""
-    hosts = patient.hosts or Hosts()
+    hosts = read_options(Hosts, patient.options)
     require_hosts(hosts)
     return asyncio.run(_examine(hosts, patient.plan))
 

@@ -19,10 +19,10 @@ from drumline.engine.agent.frames import Frame, read_frame
 from drumline.engine.agent.package import package_name
 from drumline.engine.ssh.agents import Facts, agent_folder, open_agent, packages_folder, read_facts, runs_folder
 from drumline.engine.ssh.news import News, cost_bytes, read_news
+from drumline.engine.ssh.planned import Host, Hosts
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.engine.untrusted import last_line
 from drumline.errors import EngineError, InputError
-from drumline.plan.hosts import Host, Hosts
 from drumline.runtime.keeper import boot_id, now
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from drumline.engine.agent.errors import MalformedError, RefusedError
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import HOST_LOST, Lives
-from drumline.plan.hosts import Hosts
+from drumline.engine.ssh.planned import Hosts
 from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED

@@ -25,9 +25,9 @@ from drumline.engine.project.snapshot import Snapshot, take
 from drumline.engine.project.tree import OWN, left_out_warning, walk
 from drumline.engine.protocol import Site
 from drumline.engine.ssh.agents import open_agent
+from drumline.engine.ssh.planned import Hosts, hosts_of
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, InputError, NotFoundError
-from drumline.plan.hosts import Hosts
 from drumline.plan.types import Place, Plan
 from drumline.record import Record
 from drumline.run.event import ProjectCarried
@@ -240,9 +240,7 @@ class Luggage:
 
     @property
     def _hosts(self) -> Hosts:
-        if self._plan.hosts is None:
-            raise AssertionError("only a run on hosts takes something along")
-        return self._plan.hosts
+        return hosts_of(self._plan)
 
 
 def read_origin(run_dir: Path) -> Origin | None:
@@ -257,7 +255,7 @@ def refuse_output_among_code(plan: Plan) -> None:
 
     A host could then replace the code that runs on the others.
     """
-    if plan.hosts is None or plan.hosts.shared or len(plan.hosts.all) < 2:
+    if hosts_of(plan).keeps_together:
         return
     project = "/base/runs/run/project"
     for kind, path in (("output", plan.output), ("checkpoint", plan.checkpoint)):

@@ -14,7 +14,8 @@ from drumline.engine.ssh.helpers import Helpers, filled
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import HOST_LOST
 from drumline.engine.ssh.luggage import Luggage
-from drumline.engine.ssh.place import hosts_of, part
+from drumline.engine.ssh.place import part
+from drumline.engine.ssh.planned import hosts_of
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from drumline.engine.local.place import place
 from drumline.engine.protocol import Site
-from drumline.engine.ssh.place import hosts_of, part
-from drumline.plan.assign import assign, part_of, room_of
-from drumline.plan.hosts import Hosts, remarks, require_hosts
+from drumline.engine.ssh.assign import assign, part_of, room_of
+from drumline.engine.ssh.place import part
+from drumline.engine.ssh.planned import Hosts, hosts_of, remarks, require_hosts, with_hosts
 from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, ReplicaId, Shared
 
 _HOME = "~/"  # whose it is over there, nobody knows who did not ask
@@ -21,7 +21,7 @@ def outline(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]:
     require_hosts(hosts)
     whose = assigned(plan, hosts)
     base, name = hosts.folder or _USUAL, hosts.unique or plan.run
-    plan = plan.replace(hosts=hosts.replace(unique=name))
+    plan = with_hosts(plan, hosts.replace(unique=name))
     placement: dict[ReplicaId, Place] = {}
     for host in hosts.all:
         own = part_of(plan, host, whose)

@@ -26,9 +26,9 @@ from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk
 from drumline.engine.ssh.agents import open_agent, runs_folder
 from drumline.engine.ssh.luggage import read_origin
+from drumline.engine.ssh.planned import Hosts, hosts_of
 from drumline.engine.ssh.shell import CONFIG_VARIABLE, connect
 from drumline.errors import DrumlineError, EngineError, InputError, NotFoundError
-from drumline.plan.hosts import Hosts
 from drumline.run.origin import Origin
 
 T = TypeVar("T")
@@ -159,9 +159,7 @@ class HostsOutput:
 
     @property
     def _hosts(self) -> Hosts:
-        if self._plan.hosts is None:
-            raise AssertionError("a run on hosts has hosts")
-        return self._plan.hosts
+        return hosts_of(self._plan)
 
 
 def _tree(source: Path) -> Tree:

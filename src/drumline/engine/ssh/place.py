@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from drumline.engine.local.planned import for_local
+from drumline.engine.ssh.planned import hosts_of
 from drumline.plan.codec import from_data, to_data
-from drumline.plan.hosts import Hosts
 from drumline.plan.types import Data, Place, Placement, Plan, ReplicaId
 from drumline.record import Record
 from drumline.run.traces import PLACES
@@ -24,13 +25,6 @@ class Placed(Record):
     places: Placement
 
 
-def hosts_of(plan: Plan) -> Hosts:
-    """The hosts of a plan that runs on such."""
-    if plan.hosts is None:
-        raise AssertionError("a plan for ssh names its hosts")
-    return plan.hosts
-
-
 def part(plan: Plan, base: str) -> Plan:
     """The plan of one host, which has its runs in this folder, as its own local engine is to know it.
 
@@ -39,7 +33,7 @@ def part(plan: Plan, base: str) -> Plan:
     hosts = hosts_of(plan)
     output = plan.output or f"{hosts.shared or base}/runs/{hosts.unique}/output"
     data = tuple(_lasting(plan, each, hosts.shared or base) for each in plan.data)
-    own = plan.replace(run=f"{plan.run}.{hosts.unique}", engine="local", hosts=None, data=data, warm=None)
+    own = for_local(plan).replace(run=f"{plan.run}.{hosts.unique}", engine="local", data=data, warm=None)
     if hosts.shared is None:
         return own.replace(output=output)
     # What the spec says of folders is seen from the one that they share: the project's is each host's own.

@@ -10,11 +10,11 @@ from drumline.engine.agent.answers import PlaceAnswer
 from drumline.engine.agent.errors import AwayError, MalformedError
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agents import Facts
+from drumline.engine.ssh.assign import Room, assign, part_of, room_of
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.place import Placed, merge, part, require_asked
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, InputError
-from drumline.plan.assign import Room, assign, part_of, room_of
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan, ReplicaId
 from drumline.record import Record

@@ -12,11 +12,10 @@ from drumline.engine.local.holder import Holder
 from drumline.engine.local.place import named_ports
 from drumline.engine.local.room import claims
 from drumline.engine.ssh.agents import Facts, open_agent, read_facts, runs_folder
-from drumline.engine.ssh.place import hosts_of
+from drumline.engine.ssh.assign import Room, assign, part_of, room_of
+from drumline.engine.ssh.planned import Host, Hosts, hosts_of, with_hosts
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.errors import DrumlineError, InputError, SeveralError
-from drumline.plan.assign import Room, assign, part_of, room_of
-from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Plan
 
 
@@ -27,7 +26,7 @@ def reach(plan: Plan) -> Plan:
     wrong = list({error.message: error for error in errors}.values())  # what is wrong with all of them is told once
     if wrong:
         raise SeveralError(wrong) if len(wrong) > 1 else wrong[0]
-    return plan.replace(hosts=hosts.replace(all=tuple(known)))
+    return with_hosts(plan, hosts.replace(all=tuple(known)))
 
 
 async def _reach_all(plan: Plan, visits: Sequence[_Visit]) -> tuple[list[Host], list[DrumlineError]]:
@@ -99,7 +98,7 @@ def _wanted_ports(plan: Plan, visits: Sequence[_Visit]) -> dict[str, list[int]]:
     insisting = plan.replace(oversubscribe=True)  # whether it fits is told elsewhere
     whose = assign(insisting, {visit.host.name: visit.room for visit in visits})
     parts: Iterator[tuple[str, Plan]] = ((visit.host.name, part_of(plan, visit.host, whose)) for visit in visits)
-    return {name: [] if plan.private_network else sorted(named_ports(part).values()) for name, part in parts}
+    return {name: sorted(named_ports(part).values()) for name, part in parts}
 
 
 def _taken(host: str, holder: Holder) -> InputError:

@@ -32,11 +32,11 @@ from drumline.engine.ssh.luggage import Luggage, Way
 from drumline.engine.ssh.muster import Calls, Muster
 from drumline.engine.ssh.news import News
 from drumline.engine.ssh.orders import by, orders
-from drumline.engine.ssh.place import Placed, hosts_of
+from drumline.engine.ssh.place import Placed
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
+from drumline.engine.ssh.planned import Host, hosts_of
 from drumline.engine.ssh.survey import Survey
-from drumline.plan.hosts import Host
 from drumline.plan.types import Launch, Placement, Plan
 from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFound
 from drumline.run.usage import Usage

@@ -10,7 +10,7 @@ from drumline.engine.agent.launches import life_to_data
 from drumline.engine.local.life import Life
 from drumline.engine.notes import read_notes
 from drumline.engine.ssh.agents import agent_folder, open_agent, runs_folder
-from drumline.engine.ssh.place import hosts_of
+from drumline.engine.ssh.planned import hosts_of
 from drumline.engine.ssh.shell import connect
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_from_json
@@ -23,7 +23,8 @@ class SshSaboteur:
 
     def objection(self, plan: Plan, harm: Harm) -> str | None:
         """A host's network is not the line's own."""
-        if harm is Harm.CUT and not plan.private_network:
+        del plan
+        if harm is Harm.CUT:
             return "the network of a host is not cut from here: others may use it"
         return None
 

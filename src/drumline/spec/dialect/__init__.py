@@ -15,23 +15,24 @@ from drumline.spec.document import Node
 from drumline.spec.foreign import helm_line, is_template
 from drumline.spec.read import Reading, read_as, read_tree
 from drumline.spec.spot import Spot
+from drumline.spec.types import Spec
 from drumline.spec.words import spell
 
 
-def read_dialect(data: bytes, source: str, given: Sequence[str] = ()) -> Reading | None:
+def read_dialect(data: bytes, source: str, kind: type[Spec], given: Sequence[str] = ()) -> Reading | None:
     """Read a file in a dialect; None if it is in none of them. Raise SpecError as `read_spec` does.
 
     Only a template looks at what is given for its parameters.
     """
     draft = template_draft(data, source, given) if is_template(data) else draft_of((data, source))
-    return None if draft is None else reading_of(draft)
+    return None if draft is None else reading_of(draft, kind)
 
 
-def reading_of(draft: Draft) -> Reading:
+def reading_of(draft: Draft, kind: type[Spec]) -> Reading:
     """A draft, read as any spec is; problems are said in the words of the dialect."""
     if draft.problems:
         raise SpecError(draft.problems)
-    reading = read_tree(draft.tree(), draft.spot.source)
+    reading = read_tree(draft.tree(), draft.spot.source, kind)
     spots = draft.names()
     spelled = {spell(path): spot for path, spot in spots.items()}
     problems = (

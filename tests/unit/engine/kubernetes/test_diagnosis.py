@@ -11,9 +11,10 @@ from drumline.engine.health import FINE, MISSING, UNSURE
 from drumline.engine.kubernetes import diagnosis, room
 from drumline.engine.kubernetes.orders import kinds_of
 from drumline.engine.kubernetes.paths import plural
+from drumline.engine.kubernetes.planned import Cluster, Image, Volume
 from drumline.engine.kubernetes.reach import rights_of
 from drumline.engine.kubernetes.room import Amount, Node
-from drumline.plan.cluster import Cluster, Image, Volume
+from drumline.plan.codec import to_options
 from drumline.plan.types import Plan, Preparation, Replica, ReplicaId, Resources, Secret
 
 GIB = 1 << 30
@@ -24,7 +25,7 @@ def line(*resources: Resources, cluster: Cluster | None = None, env: Mapping[str
         Replica(ReplicaId("worker", index), f"w-{index}", ("true",), env or {}, each)
         for index, each in enumerate(resources)
     )
-    return Plan("1", "p", "p", "plain", "kubernetes", replicas, "all-workers", cluster=cluster)
+    return Plan("1", "p", "p", "plain", "kubernetes", replicas, "all-workers", options=to_options(cluster or Cluster()))
 
 
 def node(name: str, cpus: str = "4", *, labels: Mapping[str, str] | None = None, **spec: object) -> dict[str, Any]:

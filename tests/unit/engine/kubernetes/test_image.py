@@ -10,13 +10,13 @@ import pytest
 from drumline.engine.kubernetes.image.builder import Builder, find_builder, is_loopback, qualified, why_none
 from drumline.engine.kubernetes.image.helper import named
 from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
+from drumline.engine.kubernetes.planned import Image, cluster_of
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
+from drumline.load.engine import known_spec_type, plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.cluster import Image
 from drumline.plan.codec import plan_from_json, plan_to_json
-from drumline.plan.make import make_plan
 from drumline.plan.types import BUILD
 from drumline.spec.read import read_spec
 
@@ -149,7 +149,7 @@ engine: {default: kubernetes, kubernetes: {image: {dockerfile: Dockerfile, regis
 
 def test_what_is_rendered_names_the_image_that_would_be_built(tmp_path: Path) -> None:
     recipe = project(tmp_path / "one")
-    plan = make_plan(read_spec(SPEC.encode(), "drumline.yml").spec, run="4")
+    plan = plan_spec(read_spec(SPEC.encode(), "drumline.yml", known_spec_type()).spec, run="4")
     engine = open_engine("kubernetes", Site(tmp_path / "one", tmp_path / "home", cores=2))
     text = engine.render(plan, bind(plan, engine.place(plan)), "json")
     assert f"registry.example/team/digits:{recipe.digest()}" in text
@@ -158,13 +158,12 @@ def test_what_is_rendered_names_the_image_that_would_be_built(tmp_path: Path) ->
 
 def test_a_plan_keeps_the_name_that_its_image_had_at_launch(tmp_path: Path) -> None:
     project(tmp_path / "one")
-    plan = named(make_plan(read_spec(SPEC.encode(), "drumline.yml").spec, run="4"), tmp_path / "one")
+    plan = named(plan_spec(read_spec(SPEC.encode(), "drumline.yml", known_spec_type()).spec, run="4"), tmp_path / "one")
     again = plan_from_json(plan_to_json(plan))
     assert again == plan
-    assert again.cluster
-    assert again.cluster.image.is_built
+    assert cluster_of(again).image.is_built
     recipe = Recipe(str(tmp_path / "one"), Image(dockerfile="Dockerfile", registry="registry.example/team"))
-    assert again.cluster.image.name == recipe.name("digits")
+    assert cluster_of(again).image.name == recipe.name("digits")
 
 
 def program(folder: Path, name: str, code: int) -> None:

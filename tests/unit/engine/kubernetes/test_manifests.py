@@ -15,11 +15,11 @@ from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests import attempt_objects, owned, shared_objects
 from drumline.engine.kubernetes.opinion import objections
 from drumline.engine.kubernetes.place import place
+from drumline.engine.kubernetes.planned import Image, cluster_of, with_cluster
 from drumline.engine.kubernetes.render import render
 from drumline.errors import InputError
+from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.cluster import Image
-from drumline.plan.make import make_plan
 from drumline.plan.types import Plan
 from drumline.spec.types import Spec
 from strategies import specs
@@ -31,9 +31,8 @@ VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 
 
 def plan_from(spec: Spec, engine: str) -> Plan:
-    plan = make_plan(spec, run="4", engine=engine)
-    assert plan.cluster
-    return plan.replace(cluster=plan.cluster.replace(image=Image("python"), unique="x7k2q"))
+    plan = plan_spec(spec, run="4", on=engine)
+    return with_cluster(plan, cluster_of(plan).replace(image=Image("python"), unique="x7k2q"))
 
 
 @given(specs(), st.sampled_from(KINDS), st.sampled_from((0, 7)))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.names import Life
-from drumline.plan.cluster import Cluster, Volume
+from drumline.engine.kubernetes.planned import Cluster, Volume, with_cluster
+from drumline.plan.codec import to_options
 from drumline.plan.types import Data, Plan, Preparation, Replica, ReplicaId, Resources
 
 LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -37,7 +38,9 @@ def plan_of(name: str, run: str = "4", unique: str = "x7k2q", *, replicas: int =
         success="all-workers",
         data=(Data("DATA_DIR_" + "A" * 60, "data"),),
         preparations=prepared,
-        cluster=Cluster(unique, "me", output=Volume(size_bytes=1), data={"DATA_DIR_" + "A" * 60: Volume(size_bytes=1)}),
+        options=to_options(
+            Cluster(unique, "me", output=Volume(size_bytes=1), data={"DATA_DIR_" + "A" * 60: Volume(size_bytes=1)})
+        ),
     )
 
 
@@ -126,7 +129,7 @@ def test_pods_of_another_run_are_nobodys() -> None:
 
 def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None:
     plan = plan_of("digits", replicas=3)
-    (group,) = names.groups(plan.replace(cluster=Cluster()))
+    (group,) = names.groups(with_cluster(plan, Cluster()))
     labels = names.labels_of_group(plan, group, attempt=2)
     counted = {"labels": labels, "annotations": {"batch.kubernetes.io/job-completion-index": "2"}}
     assert names.life_of(plan, counted) == Life(ReplicaId("worker", 2), 2, 0)
@@ -140,9 +143,9 @@ def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None
     ("change", "split"),
     [
         ({}, True),  # its output volume is for one pod alone
-        ({"cluster": Cluster(output=Volume("models", access="ReadWriteMany"))}, False),
-        ({"cluster": Cluster()}, False),
-        ({"cluster": Cluster(), "success": "worker-0"}, True),
+        ({"options": to_options(Cluster(output=Volume("models", access="ReadWriteMany")))}, False),
+        ({"options": to_options(Cluster())}, False),
+        ({"options": to_options(Cluster()), "success": "worker-0"}, True),
     ],
 )
 def test_worker_0_has_a_template_of_its_own_where_it_alone_decides_or_writes(
@@ -155,7 +158,7 @@ def test_worker_0_has_a_template_of_its_own_where_it_alone_decides_or_writes(
 def test_a_replica_that_differs_has_a_template_of_its_own() -> None:
     plan = plan_of("digits", replicas=3)
     first = plan.replicas[0].replace(env={"A": "1"})
-    plan = plan.replace(replicas=(first, *plan.replicas[1:]), cluster=Cluster())
+    plan = plan.replace(replicas=(first, *plan.replicas[1:]), options=to_options(Cluster()))
     assert [(group.name, group.first_index, len(group.replicas)) for group in names.groups(plan)] == [
         ("worker-1st", 0, 1),
         ("worker", 1, 2),
@@ -165,6 +168,6 @@ def test_a_replica_that_differs_has_a_template_of_its_own() -> None:
 @given(st.text(max_size=80))
 def test_labels_have_values_that_a_cluster_takes(user: str) -> None:
     plan = plan_of("digits")
-    plan = plan.replace(cluster=Cluster("x7k2q", user))
+    plan = with_cluster(plan, Cluster("x7k2q", user))
     values = names.labels(plan).values()
     assert not [each for each in values if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", each)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drumline.engine.kubernetes.place import place, place_helper
+from drumline.engine.kubernetes.planned import Image, cluster_of, with_cluster
 from drumline.errors import InputError
-from drumline.plan.cluster import Image
 from unit.engine.kubernetes.world import plan_of
 
 
@@ -79,9 +79,8 @@ def test_a_folder_of_a_project_that_is_not_carried_is_refused() -> None:
 
 def test_an_image_is_asked_for_by_its_key() -> None:
     plan = plan_of("", "jobset")
-    assert plan.cluster
     with pytest.raises(InputError, match=r"`engine\.jobset\.image` is missing"):
-        place(plan.replace(cluster=plan.cluster.replace(image=Image())))
+        place(with_cluster(plan, cluster_of(plan).replace(image=Image())))
 
 
 def test_data_that_no_pod_could_share_are_refused() -> None:

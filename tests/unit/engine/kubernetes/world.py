@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from drumline.engine.kubernetes.manifests import objects
 from drumline.engine.kubernetes.place import place
+from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind
-from drumline.plan.make import make_plan
 from drumline.plan.types import Plan
 from plans import spec_of
 
@@ -27,7 +27,7 @@ def plan_of(text: str, engine: str = "kubernetes", *, options: str = "") -> Plan
     keys = {line.partition(":")[0] for line in text.splitlines()}
     whole = [line for line in lines if line.partition(":")[0] not in keys]
     cluster = f"engine: {{kubernetes: {{image: python{', ' if options else ''}{options}}}}}"
-    return make_plan(spec_of("\n".join([*whole, text, cluster])), run="4", engine=engine)
+    return plan_spec(spec_of("\n".join([*whole, text, cluster])), run="4", on=engine)
 
 
 def objects_of(plan: Plan, attempt: int = 0) -> list[Json]:

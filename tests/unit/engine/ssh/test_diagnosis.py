@@ -6,9 +6,9 @@ import pytest
 
 from drumline.engine.health import Health
 from drumline.engine.ssh import diagnosis
+from drumline.engine.ssh.assign import Room
 from drumline.engine.ssh.diagnosis import Found
-from drumline.plan.assign import Room
-from drumline.plan.hosts import Host, Hosts
+from drumline.engine.ssh.planned import Host, Hosts
 from plans import plan_of
 
 GIB = 1024**3
@@ -110,7 +110,7 @@ def test_a_folder_in_common_is_asked_for_only_where_there_are_several() -> None:
 
 
 def test_room_is_what_the_spec_says_of_a_host_else_what_it_has() -> None:
-    plan = plan_of("resources: {gpus: 1}\nroles: {worker: 3}")
+    plan = plan_of("engine: {ssh: [a, b]}\nresources: {gpus: 1}\nroles: {worker: 3}")
     hosts = [found("a", gpus=2), found("b", room=Room(gpus=1))]
     assert brief(diagnosis.judge_room(hosts, plan)) == ("ok", "2 replicas on a and 1 replica on b")
     assert brief(diagnosis.judge_room(hosts[1:], plan))[0] == "missing"

@@ -18,9 +18,9 @@ from drumline.engine.agent.frames import DATA_BYTES
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.news import News
+from drumline.engine.ssh.planned import Host, Hosts
 from drumline.engine.ssh.shell import Shell
 from drumline.errors import EngineError
-from drumline.plan.hosts import Host, Hosts
 
 HOST = Host("h1")
 

@@ -15,7 +15,7 @@ from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import Lives
 from drumline.engine.ssh.lookout import Lookout
-from drumline.plan.hosts import Host, Hosts
+from drumline.engine.ssh.planned import Host, Hosts
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited
 

@@ -12,6 +12,7 @@ import pytest
 from drumline.engine.protocol import Site
 from drumline.engine.ssh import luggage as carrying
 from drumline.engine.ssh.luggage import Luggage, Way, local_folders, read_origin, refuse_output_among_code, remarks
+from drumline.engine.ssh.planned import hosts_of, with_hosts
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
@@ -34,8 +35,7 @@ class Trip:
         self.hosts = {name: Host(folder / name, host=name) for name in NAMES}
         options = f"{{hosts: [a, b, c]{shared}}}"
         plan = plan_of(f"roles: {{worker: 3}}\nengine: {{default: ssh, ssh: {options}}}\n{more}")
-        assert plan.hosts
-        self.plan: Plan = plan.replace(hosts=plan.hosts.replace(unique="u"))
+        self.plan: Plan = with_hosts(plan, hosts_of(plan).replace(unique="u"))
         self.site = Site(self.project, folder / "home", 1)
         self.reached = set(NAMES)
         self.warnings: list[str] = []
@@ -255,9 +255,9 @@ def is_refused(plan: Plan) -> bool:
 def test_an_output_among_the_code_is_refused_on_several_hosts(travel: Callable[..., Trip], more: str) -> None:
     plan = travel(more=more).plan
     assert is_refused(plan)
-    assert plan.hosts
-    assert not is_refused(plan.replace(hosts=plan.hosts.replace(all=plan.hosts.all[:1])))
-    assert not is_refused(plan.replace(hosts=plan.hosts.replace(shared="/mnt/shared")))
+    hosts = hosts_of(plan)
+    assert not is_refused(with_hosts(plan, hosts.replace(all=hosts.all[:1])))
+    assert not is_refused(with_hosts(plan, hosts.replace(shared="/mnt/shared")))
 
 
 @pytest.mark.parametrize("more", ["", "output: results", "output: ../results", "output: /data\ncheckpoint: ckpt"])

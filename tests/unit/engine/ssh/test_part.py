@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from drumline.engine.ssh.place import part
+from drumline.engine.ssh.planned import hosts_of, with_hosts
 from drumline.plan.types import Plan
 from plans import plan_of
 
 
 def part_of(more: str, options: str = "") -> Plan:
     plan = plan_of(f"engine: {{default: ssh, ssh: {{hosts: [a, b]{options}}}}}\n{more}")
-    assert plan.hosts
-    return part(plan.replace(hosts=plan.hosts.replace(unique="u")), "/base")
+    return part(with_hosts(plan, hosts_of(plan).replace(unique="u")), "/base")
 
 
 @pytest.mark.parametrize(

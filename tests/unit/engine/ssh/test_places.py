@@ -18,8 +18,8 @@ from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.place import Placed
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
+from drumline.engine.ssh.planned import Host, Hosts
 from drumline.errors import EngineError, InputError
-from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import Place, ReplicaId
 from drumline.run.event import Event, RoomFound
 from plans import plan_of

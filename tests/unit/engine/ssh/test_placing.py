@@ -12,8 +12,8 @@ from drumline.engine.agent.errors import MalformedError
 from drumline.engine.ssh.agents import Facts
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.placing import Placing
-from drumline.plan.codec import plan_from_json, to_data
-from drumline.plan.hosts import Host, Hosts
+from drumline.engine.ssh.planned import Host, Hosts
+from drumline.plan.codec import plan_from_json, to_data, to_options
 from drumline.plan.types import Place, ReplicaId
 from plans import plan_of
 
@@ -43,7 +43,7 @@ class Answering(Link):
 
 
 def place(link: Link) -> Any:
-    plan = plan_of("roles: {worker: 2}").replace(hosts=HOSTS, engine="ssh")
+    plan = plan_of("roles: {worker: 2}").replace(options=to_options(HOSTS), engine="ssh")
     links = {"h1": Answering(HOSTS.all[0]), "h2": link}
     return asyncio.run(Placing(plan, links, (), 1.0).place(0))
 

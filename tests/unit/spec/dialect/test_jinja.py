@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialect import assert_same_plan_when_converted, plan_of, remarks_of
+from drumline.engine.kubernetes.planned import Volume, cluster_of
 from drumline.errors import InputError, SpecError
 from drumline.load.load import check_spec
-from drumline.plan.cluster import Volume
 from drumline.spec.dialect.jinja import Template
 
 SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes_jinja", "myjob.template.jinja").read_text("utf-8")
@@ -149,7 +149,7 @@ def test_the_top_of_a_template_is_a_spec() -> None:
     plan = plan_of(SHIPPED, "kubernetes")
     assert [each.argv for each in plan.replicas] == [("python", "train.py")] * 2
     assert {each.port for each in plan.replicas} == {5000}
-    assert (plan.name, plan.output, plan.cluster and plan.cluster.output) == (
+    assert (plan.name, plan.output, cluster_of(plan).output) == (
         "digits",
         "/pvcmnt",
         Volume(None, 10 * 10**9),
@@ -160,10 +160,9 @@ def test_the_top_of_a_template_is_a_spec() -> None:
 
 
 def test_a_claim_that_is_there_is_named() -> None:
-    cluster = plan_of(
-        SHIPPED.replace("create_pvc_checkpoint = True", "create_pvc_checkpoint = False"), "jobset"
-    ).cluster
-    assert cluster is not None
+    cluster = cluster_of(
+        plan_of(SHIPPED.replace("create_pvc_checkpoint = True", "create_pvc_checkpoint = False"), "jobset")
+    )
     assert cluster.output == Volume("pvc-demo")
 
 
@@ -366,16 +365,14 @@ def test_a_variable_that_is_only_asked_for_need_not_be_given() -> None:
 
 def test_an_image_that_is_no_parameter_is_taken_from_what_is_rendered() -> None:
     text = older().replace("{%- set image = 'i' -%}\n", "").replace("image: {{ image }}", "image: other")
-    cluster = plan_of(text, "kubernetes").cluster
-    assert cluster is not None
+    cluster = cluster_of(plan_of(text, "kubernetes"))
     assert cluster.image.name == "other"
 
 
 def test_the_older_name_of_a_claim_is_understood() -> None:
     text = SHIPPED.replace("checkpoint_pvc_name", "pvc_name").replace("create_pvc_checkpoint", "create_pvc")
     assert [each["kind"] for each in rendered("create_volume_inspector=false", text=text)] == ["PersistentVolumeClaim"]
-    cluster = plan_of(text.replace("create_pvc = True", "create_pvc = False"), "kubernetes").cluster
-    assert cluster is not None
+    cluster = cluster_of(plan_of(text.replace("create_pvc = True", "create_pvc = False"), "kubernetes"))
     assert cluster.output == Volume("pvc-demo")
 
 

@@ -60,4 +60,4 @@ def test_in_the_first_version_a_worker_may_decide_the_end() -> None:
 def test_servers_that_no_role_has_an_image_for_are_refused() -> None:
     (said,) = refused(an_old_job({"tfReplicaType": "PS"}))
     assert "replicaSpecs[0]: has no `template`, and no other role has an image" in said
-    assert plan_of(an_old_job(an_old_role("MASTER"), {"tfReplicaType": "PS"}, tfImage="b"), "kubernetes").cluster
+    assert plan_of(an_old_job(an_old_role("MASTER"), {"tfReplicaType": "PS"}, tfImage="b"), "kubernetes").options

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialect import GUIDE, assert_same_plan_when_converted, converted, plan_of, remarks_of
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.errors import SpecError
+from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec
-from drumline.plan.make import make_plan
 from drumline.plan.types import Environment, ReplicaId, Resources
 from strategies import TRICKY, parameter_names
 
@@ -99,8 +100,7 @@ def test_nobody_else_takes_part_unless_it_is_said(alone: str) -> None:
 def test_without_a_framework_it_is_a_plain_command() -> None:
     plan = plan_of(a_file("image: python:3.11\nrun: ./train"), "kubernetes")
     assert plan.framework == "plain"
-    assert plan.cluster is not None
-    assert plan.cluster.image.name == "python:3.11"
+    assert cluster_of(plan).image.name == "python:3.11"
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,7 @@ def test_a_version_is_an_environment_here_and_an_image_there(
         f"framework: tensorflow\nresources: {{gpus: {gpus}}}\ntensorflow: {{version: {version}}}\nrun: python a.py"
     )
     plan = plan_of(text, "kubernetes")
-    assert plan.cluster is not None
-    assert plan.cluster.image.name == f"tensorflow/tensorflow:{image}"
+    assert cluster_of(plan).image.name == f"tensorflow/tensorflow:{image}"
     assert (wanted in str(plan.environment)) if wanted else plan.environment is None
 
 
@@ -135,8 +134,7 @@ def test_what_pip_installs_is_an_environment_here_and_built_into_an_image_there(
     """)
     plan = plan_of(text, "kubernetes")
     assert plan.environment == Environment(("tensorflow", "numpy==1.26.4", "h5py>=3"), ())
-    assert plan.cluster is not None
-    assert (plan.cluster.image.base, plan.cluster.image.install) == (
+    assert (cluster_of(plan).image.base, cluster_of(plan).image.install) == (
         "tensorflow/tensorflow:latest",
         ("numpy==1.26.4", "h5py>=3"),
     )
@@ -158,7 +156,7 @@ def test_a_file_of_requirements_makes_an_environment_that_has_tensorflow_and_thi
         run: python train.py
     """)
     spec, warnings = check_spec(text.encode(), "file.yml", str(tmp_path))
-    assert make_plan(spec).environment == Environment(("tensorflow", "h5py", "numpy"), ())
+    assert plan_spec(spec).environment == Environment(("tensorflow", "h5py", "numpy"), ())
     assert [warning.message for warning in warnings] == [
         (
             "TensorFlow 1.4.0 runs on no Python that drumline does: on this machine the newest TensorFlow, in the"
@@ -191,8 +189,7 @@ def test_what_serves_beside_a_training_is_not_carried_over(key: str) -> None:
 def test_the_old_way_to_write_an_image_is_understood() -> None:
     text = a_file("image: {name: python:3.11, install: [pip install numpy]}\nrun: ./train")
     plan = plan_of(text, "kubernetes")
-    assert plan.cluster is not None
-    assert plan.cluster.image.base == "python:3.11"
+    assert cluster_of(plan).image.base == "python:3.11"
     assert plan.environment == Environment(("numpy",), ())
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from drumline.engine.kubernetes.image.builder import INSTALL, Builder, find_builder, qualified, why_none
 from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
+from drumline.engine.kubernetes.planned import Image
 from drumline.errors import InputError
-from drumline.plan.cluster import Image
 
 
 class NotBuilt(Exception):  # noqa: N818

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
 from drumline.engine.kubernetes.image.recipe import Recipe
+from drumline.engine.kubernetes.planned import cluster_of, with_cluster
 from drumline.engine.local.life import Life
 from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import Site, Tell
@@ -28,16 +29,16 @@ _MODULE = "drumline.engine.kubernetes.image.build"
 
 def named(plan: Plan, directory: Path) -> Plan:
     """The same plan; an image that is built has the name that its content gives it. Raise InputError if it cannot."""
-    cluster = plan.cluster
-    if cluster is None or not cluster.image.is_built:
+    cluster = cluster_of(plan)
+    if not cluster.image.is_built:
         return plan
     image = cluster.image.replace(name=Recipe(str(directory), cluster.image).name(plan.project))
-    return plan.replace(cluster=cluster.replace(image=image))
+    return with_cluster(plan, cluster.replace(image=image))
 
 
 def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
     """Raise EngineError if the plan's image has to be built and nobody here can."""
-    if plan.cluster and plan.cluster.image.is_built and find_builder(environ) is None:
+    if cluster_of(plan).image.is_built and find_builder(environ) is None:
         raise EngineError(why_none(environ), hint=INSTALL)
 
 
@@ -51,8 +52,8 @@ class BuildHelper:
 
     def start(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start the build, if nobody did; what is there already is found by it."""
-        cluster = plan.cluster
-        if cluster is None or cluster.image.name is None:
+        cluster = cluster_of(plan)
+        if cluster.image.name is None:
             raise AssertionError("an image has a name before it is built")
         cache = self._site.cache or self._site.home / "cache"
         lock = cache / "images" / f"{cluster.image.name.rpartition(':')[2]}.lock"

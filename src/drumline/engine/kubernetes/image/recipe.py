@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from drumline.engine.kubernetes.planned import Image
 from drumline.engine.project.tree import read, walk
 from drumline.errors import InputError
-from drumline.plan.cluster import Image
 from drumline.record import Record
 
 HERE = "localhost/drumline"  # of images that stay in the builder's own store

@@ -16,6 +16,7 @@ from drumline.engine.kubernetes.manifests.jobs import jobs
 from drumline.engine.kubernetes.manifests.jobset import jobset
 from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.tfjob import tfjob
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.plan.types import Launch, Plan, ReplicaId
 
 Json = dict[str, Any]
@@ -37,7 +38,7 @@ def objects(plan: Plan, launches: Sequence[Launch], code: Code | None = None) ->
     """
     made = [preparation(plan, each.id, code) for each in plan.preparations]
     every = [*shared_objects(plan, code), *made, *attempt_objects(plan, launches, code)]
-    namespace = names.cluster(plan).namespace
+    namespace = cluster_of(plan).namespace
     if namespace is None:
         return every
     return [{**each, "metadata": {**each["metadata"], "namespace": namespace}} for each in every]
@@ -49,7 +50,7 @@ def shared_objects(plan: Plan, code: Code | None = None, secrets: Mapping[str, s
     `secrets` are values by the variables that they come from; without them, each is shown as a shell would ask for it.
     """
     found = [owner(plan), *volumes.claims(plan), *_carried(plan, code), *_secret(plan, secrets)]
-    return [*found, network.policy(plan)] if names.cluster(plan).network_policy else found
+    return [*found, network.policy(plan)] if cluster_of(plan).network_policy else found
 
 
 def attempt_objects(plan: Plan, launches: Sequence[Launch], code: Code | None = None) -> list[Json]:

@@ -8,6 +8,7 @@ from typing import Any
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.plan.types import Launch, Plan
 
 Json = dict[str, Any]
@@ -18,7 +19,7 @@ COUNTED = f"metadata.annotations['{names.COMPLETION_INDEX}']"
 
 def jobs(plan: Plan, line: Line, launches: Sequence[Launch]) -> Iterator[Json]:
     """The Jobs of these launches; who comes back alone has one of its own, whatever it had before."""
-    if names.cluster(plan).jobs == "single" or any(launch.incarnation for launch in launches):
+    if cluster_of(plan).jobs == "single" or any(launch.incarnation for launch in launches):
         yield from (_single(plan, line, launch) for launch in launches)
         return
     by_id = {launch.replica.id: launch for launch in launches}
@@ -40,7 +41,7 @@ def indexed(pod: Json, count: int) -> Json:
 
 def metadata(plan: Plan, name: str, labels: Json) -> Json:
     """The metadata of what runs pods: with the queue that lets it begin, if it waits in one."""
-    cluster = names.cluster(plan)
+    cluster = cluster_of(plan)
     queued = {"kueue.x-k8s.io/queue-name": cluster.queue} if cluster.queue else {}
     noted = {"annotations": dict(cluster.annotations)} if cluster.annotations else {}
     return {"name": name, "labels": {**labels, **queued}, **noted}

@@ -12,8 +12,8 @@ from drumline.engine.kubernetes.manifests.patch import merge
 from drumline.engine.kubernetes.manifests.variables import Variables, escape
 from drumline.engine.kubernetes.manifests.volumes import Mounts
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME
+from drumline.engine.kubernetes.planned import Cluster, Toleration, cluster_of
 from drumline.engine.kubernetes.quantity import cores, quantity
-from drumline.plan.cluster import Cluster, Toleration
 from drumline.plan.types import Place, Plan, Resources
 from drumline.record import Record, to_dict
 
@@ -50,7 +50,7 @@ class Content(Record):
 
 def template(plan: Plan, content: Content) -> Json:
     """A pod's template, patched with what the spec says of every pod."""
-    cluster = names.cluster(plan)
+    cluster = cluster_of(plan)
     spec: Json = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace_seconds),
@@ -88,7 +88,7 @@ def _container(plan: Plan, content: Content) -> Json:
     exports = list(variables.exports)
     if content.carries:  # behind what the spec or the image has
         exports.append(f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{RUNTIME}')
-    if names.cluster(plan).run_as:
+    if cluster_of(plan).run_as:
         # Whom the image does not know has neither a name nor a folder, and libraries ask for both.
         exports += ['USER="${USER:-drumline}"', 'HOME="$([ -w "${HOME:-/}" ] && echo "$HOME" || echo /tmp)"']
     steps = _ready(content) if content.carries and content.waits_inside else []
@@ -96,7 +96,7 @@ def _container(plan: Plan, content: Content) -> Json:
     peers = [content.peers] if content.peers and content.waits_inside else []
     container: Json = {
         "name": content.container,
-        "image": names.cluster(plan).image.name,
+        "image": cluster_of(plan).image.name,
         "command": ["/bin/sh", "-c", escape(script), "sh"],
         "args": [escape(word) for word in content.argv],
         "workingDir": content.place.workdir or None,
@@ -113,7 +113,7 @@ def _init(plan: Plan, content: Content) -> Json:
     """Makes folders, unpacks what was carried, and waits for data and for the names of the others."""
     container: Json = {
         "name": "drumline",
-        "image": names.cluster(plan).image.name,
+        "image": cluster_of(plan).image.name,
         "command": ["/bin/sh", "-c", escape("\n".join(_ready(content)))],
         "env": [content.peers] if content.peers else None,
         "resources": _resources(content.resources, gpus=False) or None,

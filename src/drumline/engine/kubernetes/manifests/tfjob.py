@@ -11,6 +11,7 @@ from drumline.engine.kubernetes.manifests.jobs import metadata
 from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.pod import EXEC
 from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.errors import InputError
 from drumline.plan.types import Launch, Plan
 
@@ -56,7 +57,7 @@ def refusals(plan: Plan) -> Iterator[str]:
             continue
         if role == "worker" and plan.success == "worker-0":
             continue  # that is what a TFJob does without being told
-        if group.replicas[0].id == plan.chief and (output := names.cluster(plan).output) and not output.is_shared:
+        if group.replicas[0].id == plan.chief and (output := cluster_of(plan).output) and not output.is_shared:
             yield (
                 "a ReadWriteOnce output volume is for the chief alone, and in a TFJob all workers are alike:"
                 " add `chief: 1` to the roles, or say `access: ReadWriteMany`"

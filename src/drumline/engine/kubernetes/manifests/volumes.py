@@ -17,8 +17,8 @@ from drumline.engine.kubernetes.place import (
     output_mount,
     place_helper,
 )
+from drumline.engine.kubernetes.planned import Volume, cluster_of
 from drumline.engine.kubernetes.quantity import quantity
-from drumline.plan.cluster import Volume
 from drumline.plan.types import Plan, ReplicaId
 from drumline.record import Record
 
@@ -35,7 +35,7 @@ class Mounts(Record):
 
 def claims(plan: Plan) -> Iterator[Json]:
     """The claims that are made for the run. Nobody owns them: the model stays when the run is removed."""
-    cluster = names.cluster(plan)
+    cluster = cluster_of(plan)
     asked = {names.data_claim(plan, variable): volume for variable, volume in cluster.data.items()}
     if cluster.output:
         asked = {names.output_claim(plan) or "": cluster.output, **asked}
@@ -64,7 +64,7 @@ def _mounts(pairs: list[_Volume]) -> Mounts:
 
 def _has_output(plan: Plan, replica: ReplicaId) -> bool:
     """Whether this replica writes to the run's volume: everybody if it can be shared, else the chief alone."""
-    volume = names.cluster(plan).output
+    volume = cluster_of(plan).output
     return volume is not None and (volume.is_shared or replica == plan.chief)
 
 
@@ -79,7 +79,7 @@ def _output(plan: Plan, replica: ReplicaId) -> Iterator[_Volume]:
 
 
 def _data(plan: Plan) -> Iterator[_Volume]:
-    cluster = names.cluster(plan)
+    cluster = cluster_of(plan)
     for number, data in enumerate(plan.data):
         if data.variable in cluster.data:
             # For reading alone: it is then left as it is, also by whoever would make all of it a group's.
@@ -89,7 +89,7 @@ def _data(plan: Plan) -> Iterator[_Volume]:
 
 
 def _shm(plan: Plan) -> Iterator[_Volume]:
-    size = names.cluster(plan).shm_bytes
+    size = cluster_of(plan).shm_bytes
     if size is not None:
         yield "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": quantity(size)}}, [{"mountPath": "/dev/shm"}]
 

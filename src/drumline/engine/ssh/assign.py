@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
+from drumline.engine.ssh.planned import Host, hosts_of
 from drumline.errors import InputError
-from drumline.plan.hosts import Host
 from drumline.plan.types import COMPUTING, Plan, Replica, ReplicaId, Resources
 from drumline.record import Record
 from drumline.words import count, listed, size
@@ -100,7 +100,7 @@ def _less(left: _Amount, asked: _Amount) -> _Amount:
 
 def _pinned(plan: Plan, names: Sequence[str]) -> _Hosts:
     """Who has to be on a certain host, if that is there."""
-    pins = plan.hosts.pins if plan.hosts else {}
+    pins = hosts_of(plan).pins
     wanted = {replica.id: pins.get(str(replica.id)) for replica in plan.replicas} if pins else {}
     return {replica: names.index(host) for replica, host in wanted.items() if host in names}
 

@@ -1,7 +1,4 @@
-"""What only an engine of several machines asks for: which hosts there are, and what they are told.
-
-It is read on the hosts too, which have nothing but the standard library.
-"""
+"""What a plan says to the ssh engine: which hosts there are, and what they are told."""
 
 from __future__ import annotations
 
@@ -9,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from drumline.errors import InputError
+from drumline.plan.codec import read_options, to_options
+from drumline.plan.types import Plan
 from drumline.record import Record
 
 
 class Host(Record):
-    """A machine, as ssh knows it; what nobody said of it is None until it is asked."""
+    """A machine, as ssh knows it; what is not said of it is None until it is asked."""
 
     name: str
     address: str | None = None  # that its peers use
@@ -29,7 +28,7 @@ class Host(Record):
 
 
 class Hosts(Record):
-    """The machines of a line and what they are told.
+    """The machines of a run and what they are told.
 
     `unique`, `user` and `config` are chosen by the command that launches, and so are the same for every supervisor of a
     run.
@@ -44,7 +43,7 @@ class Hosts(Record):
     shared: str | None = None  # a folder that they have in common
     lost_seconds: float = 60.0
     lease_seconds: float | None = 300.0  # None is for ever
-    pins: Mapping[str, str] = MappingProxyType({})  # who has to be on which, by its id, as far as that is there
+    pins: Mapping[str, str] = MappingProxyType({})  # the host that a replica has to be on, by the replica's id
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,7 +57,7 @@ class Hosts(Record):
 
 
 def require_hosts(hosts: Hosts) -> None:
-    """Refuse a line that nobody said a host for."""
+    """Raise InputError if there are none."""
     if not hosts.all:
         raise InputError(
             "no hosts are named that it could run on",
@@ -67,9 +66,19 @@ def require_hosts(hosts: Hosts) -> None:
 
 
 def remarks(hosts: Hosts) -> Iterator[str]:
-    """What is otherwise than one would think who knows runs of one machine."""
+    """Yield warnings about what differs from a run on one machine."""
     if not hosts.keeps_together:
         yield (
             f"OUTPUT_DIR is not shared: each of {len(hosts.all)} hosts has its own, and the chief's is fetched back;"
             " if they have a folder in common, name it: `ssh: {shared: PATH}`"
         )
+
+
+def hosts_of(plan: Plan) -> Hosts:
+    """Return the hosts of a plan that runs on such."""
+    return read_options(Hosts, plan.options)
+
+
+def with_hosts(plan: Plan, hosts: Hosts) -> Plan:
+    """Return the plan on these hosts."""
+    return plan.replace(options=to_options(hosts))

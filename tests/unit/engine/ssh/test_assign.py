@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.engine.ssh.assign import Room, assign, part_of, room_of
+from drumline.engine.ssh.planned import Host, Hosts, with_hosts
 from drumline.errors import InputError
-from drumline.plan.assign import Room, assign, part_of, room_of
-from drumline.plan.hosts import Host, Hosts
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Resources
 from drumline.record import to_dict
-from plans import plan_of
+from plans import plan_of as local_plan_of
 
 GIB = 1024**3
 ANY = Room()
+
+
+def plan_of(text: str) -> Plan:
+    """The plan of this YAML, for hosts that are not named yet."""
+    return with_hosts(local_plan_of(text), Hosts())
 
 
 def hosts_of(text: str, rooms: dict[str, Room]) -> dict[str, str]:
@@ -191,7 +196,7 @@ def test_alike_on_hosts_alike_nobody_has_two_more_than_another(workers: int, num
 def pinned(text: str, rooms: dict[str, Room], **pins: str) -> dict[str, str]:
     plan = plan_of(text)
     named = {name.replace("_", "."): host for name, host in pins.items()}
-    return {str(who): host for who, host in assign(plan.replace(hosts=Hosts(pins=named)), rooms).items()}
+    return {str(who): host for who, host in assign(with_hosts(plan, Hosts(pins=named)), rooms).items()}
 
 
 def test_who_has_to_be_on_a_host_is_there_and_the_others_around_it() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from drumline.errors import InputError
+from drumline.engine.protocol import Site
+from drumline.engine.registry import open_engine
+from drumline.engine.ssh.planned import Host, Hosts, hosts_of, remarks
+from drumline.errors import EngineError, InputError
 from drumline.load.load import load
 from drumline.plan.codec import plan_from_json, plan_to_json
-from drumline.plan.hosts import Host, Hosts, remarks
-from drumline.plan.make import make_plan
-from plans import plan_of, spec_of
+from plans import plan_of
 
 TWO = """
 engine:
@@ -34,7 +35,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_hosts_are_told_what_their_block_says() -> None:
     text = "{hosts: [{host: a, gpus: 1}, b], shared: /mnt, folder: ~/d, python: python3.12, lost: 5s, lease: never}"
-    assert plan_of(f"engine: {{ssh: {text}}}").hosts == Hosts(
+    assert hosts_of(plan_of(f"engine: {{ssh: {text}}}")) == Hosts(
         all=(Host("a", gpus=1), Host("b")),
         folder="~/d",
         python="python3.12",
@@ -42,23 +43,23 @@ def test_hosts_are_told_what_their_block_says() -> None:
         lost_seconds=5.0,
         lease_seconds=None,
     )
-    assert plan_of("engine: {default: local, ssh: [a]}").hosts is None
+    assert plan_of("engine: {default: local, ssh: [a]}").options == plan_of("").options
 
 
 def test_hosts_read_back_equal_from_a_plan_that_was_written_down() -> None:
     plan = plan_of(TWO)
-    assert plan.hosts
     assert plan_from_json(plan_to_json(plan)) == plan
-    spoilt = {**json.loads(plan_to_json(plan)), "hosts": {"all": [{"address": "x"}]}}
-    with pytest.raises(ValueError, match="not a plan"):
-        plan_from_json(json.dumps(spoilt))
+    assert hosts_of(plan_from_json(plan_to_json(plan))) == hosts_of(plan)
+    spoilt = plan_from_json(json.dumps({**json.loads(plan_to_json(plan)), "options": {"all": [{"address": "x"}]}}))
+    with pytest.raises(EngineError, match="the plan does not fit its engine"):
+        hosts_of(spoilt)
 
 
 def test_a_plan_with_hosts_is_read_where_there_is_nothing_but_the_standard_library() -> None:
     text = plan_to_json(plan_of(TWO))
-    source = Path(__file__).parents[3] / "src"
+    source = Path(__file__).parents[4] / "src"
     code = f"import sys; sys.path.insert(0, {str(source)!r}); from drumline.plan.codec import plan_from_json as read"
-    subprocess.run([sys.executable, "-S", "-I", "-c", f"{code}; assert read({text!r}).hosts"], check=True)
+    subprocess.run([sys.executable, "-S", "-I", "-c", f"{code}; assert read({text!r}).options"], check=True)
 
 
 def test_peers_look_for_a_host_at_its_address_else_under_its_name_without_the_user() -> None:
@@ -74,32 +75,31 @@ def test_output_that_is_not_shared_is_remarked_on_only_where_that_matters() -> N
 
 
 def test_hosts_on_the_command_line_replace_those_of_the_spec_and_keep_what_it_says_of_them(spec: Path) -> None:
-    plan = load(None, hosts="gpu3, me@gpu1").plan
+    plan = load(None, flags={"hosts": "gpu3, me@gpu1"}).plan
     assert plan.engine == "ssh"
-    assert plan.hosts
     known = Host("me@gpu1", "10.1.10.58", 12345, 16.0, 64 * 1024**3, 4)
-    assert plan.hosts.all == (Host("gpu3"), known)
-    assert plan.hosts.config == str(spec.parent / "ssh" / "config")
+    assert hosts_of(plan).all == (Host("gpu3"), known)
+    assert hosts_of(plan).config == str(spec.parent / "ssh" / "config")
 
 
 def test_hosts_on_the_command_line_mean_ssh_whatever_the_spec_says(spec: Path) -> None:
     spec.write_text("project: digits\nrun: x\nengine: kubernetes\n")
-    loaded = load(None, hosts="a")
-    assert (loaded.plan.engine, loaded.plan.cluster) == ("ssh", None)
-    assert loaded.plan_as("7").hosts == loaded.plan.hosts
+    loaded = load(None, flags={"hosts": "a"})
+    assert loaded.plan.engine == "ssh"
+    assert hosts_of(loaded.plan_as("7")) == hosts_of(loaded.plan)
     with pytest.raises(InputError, match=r"^--hosts is for ssh, and this runs on local$"):
-        load(None, hosts="a", on="local")
+        load(None, flags={"hosts": "a"}, on="local")
 
 
 def test_letters_are_chosen_only_for_folders_that_are_to_be_unique(spec: Path) -> None:
-    hosts = [load(None, unique=unique).plan.hosts or Hosts() for unique in (False, True, True)]
+    hosts = [hosts_of(load(None, unique=unique).plan) for unique in (False, True, True)]
     assert hosts[0].unique == ""
     assert len({each.unique for each in hosts}) == 3
 
 
 def test_another_file_for_ssh_is_named_by_a_variable(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRUMLINE_SSH_CONFIG", "/elsewhere/config")
-    assert (load(None).plan.hosts or Hosts()).config == "/elsewhere/config"
+    assert hosts_of(load(None).plan).config == "/elsewhere/config"
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,15 @@ def test_another_file_for_ssh_is_named_by_a_variable(spec: Path, monkeypatch: py
 )
 def test_what_cannot_be_a_host_is_refused(spec: Path, text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        load(None, hosts=text)
+        load(None, flags={"hosts": text})
     assert message in caught.value.message
 
 
 def test_a_line_that_nobody_named_a_host_for_is_refused(spec: Path) -> None:
     spec.write_text("project: digits\nrun: x\nengine: ssh\n")
+    plan = load(None).plan
+    assert hosts_of(plan).all == ()
+    engine = open_engine("ssh", Site(spec.parent, spec.parent / "home", cores=2))
     with pytest.raises(InputError, match=r"^no hosts are named") as caught:
-        load(None)
+        engine.place(plan)
     assert "--hosts a,b" in caught.value.hint
-    assert make_plan(spec_of("project: x\nrun: x\nengine: ssh")).hosts == Hosts()

@@ -1,0 +1,29 @@
+"""The block of the spec for replicas that play an act: it has no keys, and no spec can have it."""
+
+from collections.abc import Iterator
+
+from drumline.engine.options import Flag, Given
+from drumline.plan.make import EnginePart
+from drumline.plan.rules import Finding
+from drumline.spec.block import Block
+from drumline.spec.types import Spec
+
+
+class FakeOptions(Block, frozen=True):
+    """Nothing."""
+
+
+Options = FakeOptions
+FLAGS: tuple[Flag, ...] = ()
+
+
+def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+    """Return this engine's part of a plan."""
+    del spec, engine, given
+    return EnginePart()
+
+
+def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+    """Yield nothing."""
+    del spec, engine
+    return iter(())

@@ -1,0 +1,216 @@
+"""The block of the spec for clusters, which the engines `kubernetes`, `jobset` and `tfjob` share."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+from drumline.engine.kubernetes import planned
+from drumline.engine.kubernetes.planned import Cluster
+from drumline.engine.options import Flag, Given
+from drumline.plan.codec import to_options
+from drumline.plan.make import EnginePart, data_of, roles_of
+from drumline.plan.rules import Finding, about_volume
+from drumline.plan.rules import Path as At
+from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds, Text
+from drumline.spec.struct import Meta, field
+from drumline.spec.types import Spec, Volume
+
+# What a cluster calls things: its API refuses every other name.
+Label = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        extra={
+            "words": "a name of at most 63 small letters, digits and `-`, that begins and ends with one of the former"
+        },
+    ),
+]
+LabelKey = Annotated[
+    str,
+    Meta(
+        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$",
+        extra={"words": "a label's name, such as team or example.com/team"},
+    ),
+]
+LabelValue = Annotated[
+    str,
+    Meta(
+        pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$",
+        extra={"words": "a label's value: at most 63 letters, digits, `-`, `_` and `.`"},
+    ),
+]
+
+
+class Image(Block, frozen=True):
+    """A container image: the name of one that is there, or what to build it from."""
+
+    short: ClassVar[str | None] = "name"
+    name: Text | None = None
+    dockerfile: Annotated[Path | None, Meta(description="Your own file, to be built")] = None
+    context: Annotated[Path | None, Meta(description="The folder that goes with it; `.` unless said")] = None
+    base: Annotated[Text | None, Meta(description="An image to begin with; drumline writes the Dockerfile")] = None
+    install: Annotated[tuple[Text, ...], Meta(description="What pip installs on top of the base")] = ()
+    registry: Annotated[Text | None, Meta(description="Where a built image is pushed to")] = None
+
+
+class Toleration(Block, frozen=True):
+    """A taint of nodes that the pods put up with, in Kubernetes' own words."""
+
+    short: ClassVar[str | None] = "key"
+    key: LabelKey | None = None
+    operator: Annotated[
+        Literal["Exists", "Equal"] | None, Meta(description="Unless said, Equal with a value, else Exists")
+    ] = None
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    seconds: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="How long, for NoExecute; for ever unless said"),
+    ] = field(default=None, name="tolerationSeconds")
+
+
+class KubernetesOptions(Block, frozen=True):
+    """A cluster, where in it, and what it asks of pods."""
+
+    context: Annotated[Text | None, Meta(description="Of your kubeconfig; the current one unless said")] = None
+    namespace: Annotated[Label | None, Meta(description="That of the context unless said")] = None
+    image: Image | None = None
+    jobs: Annotated[
+        Literal["single", "indexed"], Meta(description="A Job for each replica, or an indexed one for each role")
+    ] = "single"
+    output: Annotated[Volume | None, Meta(description="Where OUTPUT_DIR is; lost with the pods unless said")] = None
+    code: Annotated[bool, Meta(description="Carry the project's folder into the pods")] = True
+    node_selector: dict[LabelKey, LabelValue] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: ObjectName | None = None
+    service_account: ObjectName | None = None
+    pull_secrets: tuple[ObjectName, ...] = ()
+    queue: Annotated[ObjectName | None, Meta(description="Of Kueue")] = None
+    labels: Annotated[dict[LabelKey, LabelValue], Meta(description="On every object and pod")] = {}
+    annotations: Annotated[dict[LabelKey, Scalar], Meta(description="On every object and pod")] = {}
+    shm: Annotated[Bytes | None, Meta(description="The size of /dev/shm")] = None
+    user: Annotated[
+        Annotated[int, Meta(ge=0, le=2**31 - 1)] | None,
+        Meta(description="The number of the user that the pods run as; that of the image unless said"),
+    ] = None
+    lost: Annotated[Seconds, Meta(description="How long a node that the cluster does not hear from keeps its pods")] = (
+        60.0
+    )
+    network_policy: Annotated[bool, Meta(description="Only the run's own pods reach its ports")] = True
+    pod: Annotated[dict[str, Any], Meta(description="A merge patch for the spec of every pod")] = {}
+
+
+Options = KubernetesOptions
+FLAGS = (
+    Flag("context", "NAME", "The kubeconfig's context, instead of the spec's.", "clusters"),
+    Flag("namespace", "NAME", "The cluster's namespace, likewise.", "clusters", letter="n"),
+)
+
+_SHARED = "kubernetes"  # its block stands in where the others have none of their own
+_OPERATED = ("jobset", "tfjob")  # an operator restarts replicas, and only all of them
+
+
+def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+    """Return the part of a plan for this engine."""
+    cluster = _cluster(spec, _options(spec, engine) or _options(spec, _SHARED) or KubernetesOptions())
+    cluster = cluster.replace(
+        context=given.flags.get("context") or cluster.context,
+        namespace=given.flags.get("namespace") or cluster.namespace,
+        unique=given.unique,
+        user=given.user,
+    )
+    return EnginePart(
+        to_options(cluster),
+        where="the cluster",
+        is_elsewhere=True,
+        builds=cluster.image.is_built,  # the image is the environment
+        restarts_whole=engine in _OPERATED,
+    )
+
+
+def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+    """Yield what is impossible about the engine's block."""
+    options = _options(spec, engine)
+    if options is None:
+        return
+    path: At = ("engine", engine)
+    if options.image:
+        yield from _about_image((*path, "image"), options.image)
+    if options.output:
+        yield from about_volume((*path, "output"), options.output)
+    for index, each in enumerate(options.tolerations):
+        if each.key is None and (each.operator != "Exists" or each.value is not None):
+            at = (*path, "tolerations", index)
+            yield Finding(at, "give a `key`; only `operator: Exists` alone means every taint")
+        elif each.operator == "Exists" and each.value is not None:
+            yield Finding((*path, "tolerations", index), "`Exists` has no `value`; leave one of them out")
+    for key in options.labels:
+        if key.startswith(("drumline.dev/", "app.kubernetes.io/managed-by")):
+            yield Finding((*path, "labels", key), "is set by drumline; choose another name")
+
+
+def _options(spec: Spec, engine: str) -> KubernetesOptions | None:
+    return cast("KubernetesOptions | None", spec.engine.options(engine))
+
+
+def _cluster(spec: Spec, options: KubernetesOptions) -> Cluster:
+    image = options.image or Image()
+    return Cluster(
+        context=options.context,
+        namespace=options.namespace,
+        image=planned.Image(
+            image.name, image.dockerfile, image.context or ".", image.base, image.install, image.registry
+        ),
+        jobs=options.jobs,
+        output=_volume(options.output) if options.output else None,
+        output_at=_mount(spec.output),
+        data={name: _volume(data.volume) for name, data in data_of(spec).items() if data.volume},
+        code=options.code,
+        node_selector=options.node_selector,
+        tolerations=tuple(_toleration(each) for each in options.tolerations),
+        priority_class=options.priority_class,
+        service_account=options.service_account,
+        pull_secrets=options.pull_secrets,
+        queue=options.queue,
+        labels=options.labels,
+        annotations=options.annotations,
+        shm_bytes=options.shm,
+        run_as=options.user,
+        lost_seconds=options.lost,
+        network_policy=options.network_policy,
+        pod=options.pod,
+        pods=_pods(spec),
+    )
+
+
+def _about_image(path: At, image: Image) -> Iterator[Finding]:
+    given = [key for key in ("name", "dockerfile", "base") if getattr(image, key) is not None]
+    if len(given) != 1:
+        yield Finding(path, "give the name of an image, or a `dockerfile`, or a `base`, and only one of them")
+        return
+    if image.context is not None and image.dockerfile is None:
+        yield Finding((*path, "context"), "goes with a `dockerfile`; leave it out")
+    if image.install and image.base is None:
+        yield Finding((*path, "install"), "goes with a `base`; leave it out")
+    if image.registry is not None and image.name is not None:
+        yield Finding((*path, "registry"), "is where a built image goes; this one is there already")
+
+
+def _mount(output: str | None) -> str | None:
+    """Of `/models/{{ run }}`, the part that is the same for every run."""
+    if output is None or not output.startswith("/"):
+        return None
+    same, placeholder, _ = output.partition("{{")
+    return (same.rpartition("/")[0] if placeholder else same) or None
+
+
+def _volume(volume: Volume) -> planned.Volume:
+    return planned.Volume(volume.claim, volume.size, volume.class_, volume.access)
+
+
+def _toleration(each: Toleration) -> planned.Toleration:
+    operator = each.operator or ("Exists" if each.value is None else "Equal")
+    return planned.Toleration(each.key, operator, each.value, each.effect, each.seconds)
+
+
+def _pods(spec: Spec) -> dict[str, Mapping[str, object]]:
+    return {name: role.pod for name, role in roles_of(spec).items() if role.pod}

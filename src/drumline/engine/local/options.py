@@ -1,0 +1,61 @@
+"""The block of the spec for this machine."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, cast
+
+from drumline.engine.local.planned import LocalPlan
+from drumline.engine.options import Flag, Given
+from drumline.plan.codec import to_options
+from drumline.plan.make import EnginePart
+from drumline.plan.rules import Finding
+from drumline.spec.block import Block
+from drumline.spec.struct import Meta
+from drumline.spec.types import Spec
+
+
+class Network(Block, frozen=True):
+    """The network of a line on this machine."""
+
+    private: Annotated[bool, Meta(description="Each replica at an address of its own, which only this run sees")] = (
+        False
+    )
+    outgoing: Annotated[bool, Meta(description="Connections out of a private network; this version has none")] = False
+
+
+class LocalOptions(Block, frozen=True):
+    """This machine."""
+
+    network: Annotated[
+        Literal["shared", "private"] | Network,
+        Meta(description="private: a network that only this run sees, without a way out"),
+    ] = "shared"
+
+
+Options = LocalOptions
+FLAGS: tuple[Flag, ...] = ()
+
+
+def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+    """Return this engine's part of a plan."""
+    del given
+    network = _network(spec, engine)
+    private = network.private if isinstance(network, Network) else network == "private"
+    return EnginePart(to_options(LocalPlan(private_network=private)), forks_warm=True)
+
+
+def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+    """Yield what cannot be had of a network."""
+    network = _network(spec, engine)
+    if isinstance(network, Network) and network.outgoing:
+        message = (
+            "no connection leaves a private network: that takes root, or a program that a plain machine does not have;"
+            " fetch what is needed before, as with `prepare`, or leave the network shared"
+            if network.private
+            else "says something of a private network only; leave it out"
+        )
+        yield Finding(("engine", engine, "network", "outgoing"), message)
+
+
+def _network(spec: Spec, engine: str) -> str | Network:
+    options = cast("LocalOptions | None", spec.engine.options(engine)) or LocalOptions()
+    return options.network

@@ -1,0 +1,52 @@
+"""What the module `options` of an engine has: its block of the spec, and its part of a plan.
+
+Nothing else reads that block, or the options that a plan carries for the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from drumline.plan.make import EnginePart
+from drumline.plan.rules import Finding
+from drumline.record import Record
+from drumline.spec.block import Block
+from drumline.spec.types import Spec
+
+
+class Flag(Record):
+    """A word of the command line that says something for an engine, instead of its block of the spec."""
+
+    name: str
+    metavar: str
+    help: str
+    used_for: str  # in messages: `--context is for clusters`
+    chooses: bool = False  # without `--on`, it chooses the engine
+    letter: str | None = None
+
+
+class Given(Record):
+    """What the command that launches adds to a spec."""
+
+    flags: Mapping[str, str] = MappingProxyType({})  # those of the engine that were typed, by name
+    directory: str = "."  # of the spec
+    environ: Mapping[str, str] = MappingProxyType({})
+    unique: str = ""  # a few random letters that keep names of two runs apart; empty if nothing is launched
+    user: str = ""
+
+
+class EngineOptions(Protocol):
+    """The module `options` of an engine; several engines may share one."""
+
+    Options: type[Block]
+    FLAGS: Sequence[Flag]
+
+    def plan(self, spec: Spec, engine: str, given: Given) -> EnginePart:
+        """Return the engine's part of a plan; raise InputError for flags that cannot be used."""
+        ...
+
+    def problems(self, spec: Spec, engine: str) -> Iterator[Finding]:
+        """Yield what is wrong or unwise about the engine's block, with its place in the spec."""
+        ...

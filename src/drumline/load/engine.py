@@ -1,0 +1,57 @@
+"""The engine of a spec: which one is meant, and its part of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from drumline.engine.options import Given
+from drumline.engine.registry import engine_options, find_options
+from drumline.errors import InputError
+from drumline.plan.make import EnginePart, make_plan
+from drumline.plan.rules import Finding, findings
+from drumline.plan.types import Plan
+from drumline.spec.types import Spec, spec_type
+
+
+@cache
+def known_spec_type() -> type[Spec]:
+    """Return the type of a spec that may have a block for every engine that is installed."""
+    return spec_type({name: each.Options for name, each in engine_options().items()})
+
+
+def all_findings(spec: Spec) -> Iterator[Finding]:
+    """Yield everything that is wrong or unwise about a spec, in the blocks of engines too."""
+    yield from findings(spec)
+    for name, each in engine_options().items():
+        yield from each.problems(spec, name)
+
+
+def choose_engine(spec: Spec, on: str | None, flags: Mapping[str, str]) -> str:
+    """Return the engine that is named, else the one that a flag chooses, else that of the spec.
+
+    Raise InputError for flags of other engines.
+    """
+    known = [(name, flag) for name, each in engine_options().items() for flag in each.FLAGS]
+    chosen = next((name for name, flag in known if flag.chooses and flag.name in flags), None)
+    engine = on or chosen or spec.engine.chosen
+    for name, flag in known:
+        if flag.name in flags and flag.name not in {each.name for each in find_options(engine).FLAGS}:
+            hint = f"leave out `--on`, or say `--on {name}`" if flag.chooses else f"add `--on {name}`"
+            raise InputError(f"--{flag.name} is for {flag.used_for}, and this runs on {engine}", hint=hint)
+    return engine
+
+
+def plan_spec(spec: Spec, *, on: str | None = None, run: str = "0", given: Given | None = None) -> Plan:
+    """Return the plan of a spec on this engine, or the spec's own; raise InputError if that cannot be."""
+    engine = on or spec.engine.chosen
+    return make_plan(spec, engine, find_options(engine).plan(spec, engine, given or Given()), run=run)
+
+
+def engine_alone(
+    on: str | None, flags: Mapping[str, str], directory: str, environ: Mapping[str, str]
+) -> tuple[str, EnginePart]:
+    """Return the engine that is meant where there is no spec, and what its part of a plan would be."""
+    spec = known_spec_type()(project="none")
+    engine = choose_engine(spec, on, flags)
+    return engine, find_options(engine).plan(spec, engine, Given(flags, directory, environ))
