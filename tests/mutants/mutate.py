@@ -55,15 +55,11 @@ class _Change(NamedTuple):
 def find_mutants(path: Path) -> list[Mutant]:
     """Return all changes of a file, in its order."""
     found = []
-    count = sum(1 for _ in _changes(ast.parse(path.read_text("utf-8"))))
-    for number in range(count):
-        tree = ast.parse(path.read_text("utf-8"))
-        change = _nth(tree, number)
-        old = ast.unparse(change.node)
+    for number, change in enumerate(_changes(ast.parse(path.read_text("utf-8")))):
+        old, before = ast.unparse(change.node), dict(vars(change.node))
         new = ast.unparse(change.apply())
-        if old != new:
-            line = change.node.lineno
-            found.append(Mutant(path, number, change.kind, change.outer, change.first_line, line, old, new))
+        vars(change.node).update(before)
+        found.append(Mutant(path, number, change.kind, change.outer, change.first_line, change.node.lineno, old, new))
     return found
 
 

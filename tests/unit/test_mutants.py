@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import FunctionType
 
+from mutants.__main__ import all_mutants, read_equivalent
 from mutants.mutate import compile_mutant, find_mutants
 
 SOURCE = '''
@@ -79,3 +80,9 @@ def test_a_mutant_has_a_name_that_no_line_moves(tmp_path: Path) -> None:
     path.write_text(f"# above\n{SOURCE}")
     assert [each.key for each in find_mutants(path)] == before
     assert before[1] == f"{tmp_path.name}/box.py chosen: 0 < each -> 0 >= each"
+
+
+def test_what_is_listed_as_making_no_difference_is_there_and_has_a_reason() -> None:
+    listed = read_equivalent()
+    assert listed.keys() - {each.key for each in all_mutants([])} == set()
+    assert all(listed.values())

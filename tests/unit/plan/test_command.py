@@ -247,3 +247,15 @@ def test_words_of_one_command_given_as_commands_are_seen(run: Run) -> None:
 )
 def test_commands_are_not_mistaken_for_words(run: Run) -> None:
     assert mistaken_words(run) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("sh", "-c", "a | b"), "a | b"),
+        (("sh", "-c", "a $1", "b"), "sh -c 'a $1' b"),
+        (("python", "train.py", "a b"), "python train.py 'a b'"),
+    ],
+)
+def test_only_a_shell_with_one_command_is_written_as_that_command(argv: tuple[str, ...], text: str) -> None:
+    assert format_argv(argv) == text

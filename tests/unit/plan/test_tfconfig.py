@@ -497,3 +497,41 @@ def test_what_estimator_reads_is_no_mistake(key: str) -> None:
     found = examine(json.dumps({**json.loads(config(WORKERS)), key: "x"}))
     assert said(found, "warning") == []
     assert (key, "is read by Estimator only") in said(found, "note")
+
+
+def test_a_value_of_just_the_size_that_linux_takes_is_not_too_large() -> None:
+    filled = config(WORKERS, x="y" * (MAX_VALUE_BYTES - len(config(WORKERS, x=""))))
+    assert len(filled) == MAX_VALUE_BYTES
+    assert [path for path, _ in said(examine(filled), "warning")] == ["x"]
+    assert "" in [path for path, _ in said(examine(filled.replace("y", "yy", 1)), "warning")]
+
+
+def test_an_index_has_at_most_nine_digits() -> None:
+    sparse = {"0": "a:2222", "999999999": "b:2222"}
+    assert said(examine(config({"worker": sparse})), "problem") == []
+    ((path, message),) = said(examine(config({"worker": {**sparse, "1000000000": "c:2222"}})), "problem")
+    assert (path, message) == ("cluster.worker.`1000000000`", 'expected an index, such as "1", with its address')
+
+
+def test_a_role_that_lists_all_of_its_replicas_by_their_indexes_is_not_said_to_list_some() -> None:
+    assert not [path for path, _ in said(examine(config({"worker": {"0": "a:1", "1": "b:1"}})), "note") if path]
+    assert said(examine(config({"worker": {"0": "a:1", "2": "b:1"}})), "note") == [
+        ("cluster.worker", "lists indexes 0 and 2 only, as TensorFlow allows")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "converts"),
+    [
+        ({"master": ["h:1"], **WORKERS}, {"cluster.master"}),
+        ({"evaluator": ["e:1"], **WORKERS}, {"cluster.evaluator"}),
+        ({"chief": [], **WORKERS}, set()),
+    ],
+)
+def test_what_a_spec_can_say_is_converted(cluster: object, converts: set[str]) -> None:
+    assert {each.path for each in examine(config(cluster)).findings if each.converts} == converts
+
+
+def test_a_chief_is_in_a_cluster_that_lists_a_master_however_badly() -> None:
+    assert "task.type" not in [path for path, _ in said(examine(config({"master": "h:1"}, "chief")), "problem")]
+    assert "task.type" in [path for path, _ in said(examine(config({"master": ["h:1"]}, "worker")), "problem")]

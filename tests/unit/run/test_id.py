@@ -98,3 +98,11 @@ def test_every_life_of_a_replica_leaves_its_traces_in_a_folder_of_its_own() -> N
     assert trace_dir(worker, 0) == "attempts/0/worker.1"
     assert trace_dir(worker, 2) == "attempts/2/worker.1"
     assert trace_dir(worker, 2, 3) == "attempts/2/worker.1+3"
+
+
+@pytest.mark.parametrize(("replicas", "is_cut"), [(12, False), (13, True)])
+def test_of_many_replicas_the_first_twelve_are_listed(replicas: int, is_cut: bool) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        parse_target("4.ps").replicas(line(f"worker*{replicas}"))
+    assert caught.value.hint.count("4.worker.") == 12
+    assert caught.value.hint.endswith(", …") == is_cut
