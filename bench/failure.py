@@ -20,6 +20,7 @@ from bench.figures import Figure, note
 from bench.hand import ROOT, environment
 from drumline.run.event import ReplicaExited
 from drumline.runtime.keeper import now
+from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 
 REPETITIONS = 5
@@ -112,7 +113,8 @@ def measure(folder: Path, framework: str, script: str) -> list[dict[str, float]]
 
 def _first_end(journal: Path) -> float:
     """Return when the first process ended."""
-    events = (record.event for record in read_journal(journal))
+    run = RunFolder(journal.parent)
+    events = (record.event for record in read_journal(run.journal_file, run.plan()))
     return min(event.at_seconds for event in events if isinstance(event, ReplicaExited))
 
 

@@ -27,7 +27,8 @@ from bench.figures import Figure, note
 from bench.hand import ROOT, environment, typed
 from bench.start import TENSORFLOW, TORCH
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted
-from drumline.store.journal import read_journal
+from drumline.store.folder import RunFolder
+from drumline.store.journal import Entry, read_journal
 
 REPETITIONS = 5
 WORKERS = 2
@@ -142,7 +143,7 @@ class Bench:
         self._clear()
         _end([self._start([str(self.python), "-m", "drumline", "train", "-d"], {})], kill=False)
         seconds, killed = self._kill_one(self._second_worker)
-        journal = list(read_journal(self.folder / "home" / "runs" / "1" / "events.jsonl"))
+        journal = self._journal()
         ends = [record.event.at_seconds for record in journal if isinstance(record.event, ReplicaExited)]
         placed = [record.since_boot for record in journal if isinstance(record.event, AttemptPlaced)]
         started = [record.since_boot for record in journal if isinstance(record.event, ReplicaStarted)]
@@ -151,9 +152,12 @@ class Bench:
             _end([self._start([str(self.python), "-m", "drumline", *words], {})], kill=False)
         return seconds, tuple(after - before for before, after in pairwise(moments))
 
+    def _journal(self) -> list[Entry]:
+        run = RunFolder(self.folder / "home" / "runs" / "1")
+        return read_journal(run.journal_file, run.plan())
+
     def _second_worker(self, _: dict[int, float]) -> int:
-        journal = read_journal(self.folder / "home" / "runs" / "1" / "events.jsonl")
-        events = (record.event for record in journal)
+        events = (record.event for record in self._journal())
         return next(each.pid or 0 for each in events if isinstance(each, ReplicaStarted) and each.replica.index == 1)
 
     def _kill_one(self, choose: Callable[[dict[int, float]], int]) -> tuple[float, float]:

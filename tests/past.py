@@ -7,10 +7,13 @@ from pathlib import Path
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.fold import fold, new_run
+from drumline.run.machine import transition
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
+from drumline.store.home import write_version
 from drumline.store.index import Summary
-from drumline.store.journal import Journal
+from drumline.store.journal import Journal, read_journal
 from drumline.store.launch import write_launch
 from plans import plan_of
 
@@ -34,6 +37,7 @@ def write_run(
     """Write a run's folder: its plan, its launch, and a journal of these events."""
     folder = RunFolder(home / "runs" / str(number))
     folder.path.mkdir(parents=True)
+    write_version(str(home))
     plan = plan_of(spec, run=str(number))
     write_launch(folder, plan, spec=spec.encode(), directory=Path(directory), at=at)
     append(folder, events)
@@ -42,10 +46,16 @@ def write_run(
 
 def append(folder: RunFolder, events: Iterable[tuple[Moment, Event]]) -> None:
     """Go on with a run's journal."""
+    plan = folder.plan()
+    state = new_run(plan)
+    for entry in read_journal(folder.journal_file, plan):
+        state = fold(state, entry.event, *entry.decisions)
     for moment, event in events:
         journal = _open(folder, moment)
-        journal.append([event])
+        reached = transition(plan, state, event)
+        journal.append([(event, reached.decisions)])
         journal.close()
+        state = reached.state
 
 
 def moments(*, boot: str = "boot-a", up: float = 500.0, at: float = NOON) -> tuple[Moment, Moment, Moment, Moment]:

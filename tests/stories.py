@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from deciding import step
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.event import (
@@ -43,8 +44,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.failure import describe_exit
-from drumline.run.machine import step
-from drumline.run.state import RunState
+from drumline.run.fold import new_run
 from lines import line
 
 _REPLICA = re.compile(
@@ -68,7 +68,7 @@ class Telling:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.state = RunState()
+        self.state = new_run(plan)
         self.events: list[Event] = []
         self._hours = 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deciding import fold, step
 from drumline.plan.types import COMPUTING, TENSORBOARD, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.event import (
@@ -28,8 +29,8 @@ from drumline.run.event import (
     TensorBoardServed,
     TimerFired,
 )
-from drumline.run.machine import fold, step
-from drumline.run.state import Ending, Phase, RunState
+from drumline.run.fold import new_run
+from drumline.run.state import Ending, Phase
 
 Key = tuple[ReplicaId, int, int]
 
@@ -61,7 +62,7 @@ class World:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.state = RunState()
+        self.state = new_run(plan)
         self.journal: list[Event] = []
         self.lives: dict[Key, Life] = {}
         self.resumes = 0

@@ -29,6 +29,7 @@ from cascades.catalogue import SIGNALS, STORIES, Story
 from drumline.engine.local.trace import read_trace
 from drumline.record import to_dict
 from drumline.run.event import ReplicaExited
+from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 from training.line import ROOT, claimed_ports, find_python
 
@@ -167,7 +168,7 @@ def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
             line.drumline("kill", "--force", run, check=False)
         path = folder / "home" / "runs" / run
         ends = []
-        for record in read_journal(path / "events.jsonl"):
+        for record in read_journal(path / "events.jsonl", RunFolder(path).plan()):
             event = record.event
             if isinstance(event, ReplicaExited) and event.attempt == 0:
                 known = {name: value for name, value in to_dict(event.exit).items() if value not in (None, "", False)}

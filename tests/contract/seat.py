@@ -15,7 +15,7 @@ from drumline.plan.bind import bind
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Data, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
-from drumline.run.machine import fold
+from drumline.run.fold import fold, new_run
 from drumline.run.state import RunState
 from drumline.run.traces import LOG, trace_dir
 from drumline.runtime.keeper import boot_id
@@ -184,7 +184,7 @@ class Office:
         self.loop = self._site.make_loop()
         self.engine = self._site.make_engine()
         self._journal = Journal(self.folder.journal_file, boot=boot_id(), wall=time.time, since_boot=self.loop.time)
-        history = list(read_journal(self.folder.journal_file))
+        history = read_journal(self.folder.journal_file, self.plan)
         self.supervisor = Supervisor(self.plan, self.engine, self._journal, history, self.loop)
         self.engine.watch(self.folder.path, self.loop, self.supervisor.take)
         self._marker = Marker(returned=not self.supervisor.is_new)
@@ -192,12 +192,15 @@ class Office:
     @property
     def events(self) -> list[Event]:
         """The journal."""
-        return [record.event for record in read_journal(self.folder.journal_file)]
+        return [record.event for record in read_journal(self.folder.journal_file, self.plan)]
 
     @property
     def state(self) -> RunState:
         """Where the run stands, by its journal."""
-        return fold(self.plan, self.events)
+        state = new_run(self.plan)
+        for record in read_journal(self.folder.journal_file, self.plan):
+            state = fold(state, record.event, *record.decisions)
+        return state
 
     def until(self, look: Callable[[], object]) -> None:
         """Let the run go on until it is so."""

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
+from deciding import decided
 from drumline.cli import run
 from drumline.engine.kubernetes.lines import Cursor, Stream
 from drumline.engine.kubernetes.logfile import read_cursor, write_cursor
@@ -84,7 +85,7 @@ def write_folder(home: Path, chance: Random) -> RunFolder:
         if words and not words.startswith("="):
             telling.tell(words)
     journal = Journal(folder.journal_file, boot="b", wall=lambda: NOON, since_boot=lambda: 500.0)
-    journal.append(telling.events)
+    journal.append(decided(story.plan, telling.events))
     journal.close()
     for name in [replica.id for replica in story.plan.replicas][:3]:
         write_life(folder.path / "attempts" / "0" / str(name), chance)
@@ -193,18 +194,20 @@ def journal(trial: Trial) -> None:
     chance = trial.chance
     found = write_folder(trial.folder / "home", chance)
     data = found.journal_file.read_bytes()
-    whole = list(read_journal(found.journal_file))
+    whole = read_journal(found.journal_file, found.plan())
     cut = data[: chance.randint(0, len(data))]
     lines = cut.count(b"\n")
     junk = chance.choice(
         (b"", b"{", b"\0" * 4096, b'{"v": 2}\n', b"garbage\n\n\n", b'{"v":1,"event":"FromAnotherVersion"}\n')
     )
     found.journal_file.write_bytes(cut[: cut.rfind(b"\n") + 1] + junk)
-    assert list(read_journal(found.journal_file)) == whole[:lines]
+    assert read_journal(found.journal_file, found.plan()) == whole[:lines]
     again = Journal(found.journal_file, boot="b", wall=lambda: NOON, since_boot=lambda: 500.0)
-    again.append([record.event for record in whole[lines:]])
+    again.append([(record.event, record.decisions) for record in whole[lines:]])
     again.close()
-    assert [record.event for record in read_journal(found.journal_file)] == [record.event for record in whole]
+    assert [record.event for record in read_journal(found.journal_file, found.plan())] == [
+        record.event for record in whole
+    ]
 
 
 @case

@@ -6,6 +6,7 @@ import json
 from collections import deque
 from random import Random
 
+from deciding import fold, step
 from drumline.plan.types import Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.codec import event_from_data, event_to_data
@@ -22,7 +23,7 @@ from drumline.run.event import (
     SupervisorReturned,
     TimerFired,
 )
-from drumline.run.machine import fold, step
+from drumline.run.fold import new_run
 from drumline.run.state import RunState
 from fuzz.cases import Trial, case
 from lines import line
@@ -105,7 +106,7 @@ def shaken(trial: Trial) -> None:
 
 def bring_to_its_end(plan: Plan, state: RunState, chance: Random) -> None:
     """Let a supervisor return, do what it is told, and let everybody end: then the run must end."""
-    first = SupervisorReturned() if state != RunState() else RunAccepted()
+    first = SupervisorReturned() if state != new_run(plan) else RunAccepted()
     news: deque[Event] = deque([first])
     timers: list[Event] = []
     for _ in range(5000):

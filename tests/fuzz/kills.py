@@ -21,10 +21,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from deciding import step
 from drumline.engine.local.warm.known import known_warm_processes
 from drumline.run.event import ReplicaExited, ReplicaStarted, ResumeRequested
-from drumline.run.machine import step
-from drumline.run.state import Phase, RunState
+from drumline.run.fold import new_run
+from drumline.run.state import Phase
 from drumline.run.traces import GROUP
 from integration.local.runs import House, Run, wait_until
 
@@ -230,7 +231,7 @@ class Trial:
         assert begun <= ended, f"nobody saw the end of {begun - ended}"
         for failure, spent in state.restarts.items():
             assert spent <= getattr(plan.restart, failure), f"{spent} restarts for {failure}"
-        so_far = RunState()
+        so_far = new_run(plan)
         for event in events:
             before, (so_far, _) = so_far, step(plan, so_far, event)
             if before.phase.is_final and not isinstance(event, ResumeRequested):

@@ -9,9 +9,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from drumline.errors import DrumlineError
+from drumline.store.access import open_home, open_home_dir
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
-from drumline.store.home import home_dir, home_of
 from drumline.view.runs import RunRow, recent_runs
 from drumline.words import printable
 
@@ -47,7 +47,7 @@ class RunIds(click.types.StringParamType):
         return [*found, *([CompletionItem(incomplete, type="file")] if self._files_too else [])]
 
     def _runs(self, incomplete: str) -> Iterator[CompletionItem]:
-        for row in recent_runs(home_dir(os.environ), read_clock(), limit=_MOST).runs:
+        for row in recent_runs(open_home_dir(os.environ), read_clock(), limit=_MOST).runs:
             over = _OVER.get(self._command, row.summary.is_final)
             if row.summary.id.startswith(incomplete) and row.summary.is_final == over:
                 yield CompletionItem(printable(row.summary.id) + self._end, help=_about(row))
@@ -55,7 +55,7 @@ class RunIds(click.types.StringParamType):
     def _replicas(self, incomplete: str) -> Iterator[CompletionItem]:
         if self._command not in _WHOLE:
             run = incomplete.partition(".")[0]
-            for replica in find_folder(home_of(os.environ), run).plan().everyone:
+            for replica in find_folder(open_home(os.environ), run).plan().everyone:
                 if f"{run}.{replica}".startswith(incomplete):
                     yield CompletionItem(f"{run}.{replica}")
 

@@ -14,10 +14,10 @@ from drumline.cli.row import note, run_data
 from drumline.cli.terminal import json_lines
 from drumline.cli.text import rounded, span, table, utc
 from drumline.record import to_dict
+from drumline.run.describe import describe_revival
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
 from drumline.run.stall import describe_stall
-from drumline.run.unit import describe_revival
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details

@@ -23,8 +23,8 @@ from drumline.run.drill import Harm, default_victim
 from drumline.run.id import Target, parse_target
 from drumline.runtime.lock import is_locked
 from drumline.spec.quantity import parse_seconds
+from drumline.store.access import open_home
 from drumline.store.folder import RunFolder, find_folder
-from drumline.store.home import home_of
 from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import make_run
 from drumline.supervise.reach import read_state, stop_run, supervisor_gone
@@ -140,7 +140,7 @@ def _target(what: str | None) -> Target | None:
 
 
 def _take_running(target: Target, who: str | None, harm: Harm, *, yes: bool) -> tuple[RunFolder, ReplicaId, Saboteur]:
-    folder = find_folder(home_of(os.environ), target.run)
+    folder = find_folder(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
     if state.phase.is_final:
         raise InputError(f"run {folder.id} is over: {state.phase}", hint="name one that goes on, or a spec")

@@ -6,8 +6,9 @@ from drumline.cli.rehearsal import Report
 from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import rounded, span
 from drumline.record import Record
+from drumline.run.describe import describe_cause
 from drumline.store.folder import RunFolder
-from drumline.store.summary import describe_cause
+from drumline.store.summary import spell_verdict
 from drumline.words import count
 
 
@@ -79,7 +80,7 @@ def _lost(report: Report) -> str:
 
 def _verdict(folder: RunFolder, report: Report) -> str:
     cause = report.outcome.cause
-    named = describe_cause(folder.id, cause) if cause else ""
+    named = spell_verdict(folder.id, cause, describe_cause(cause)) if cause else ""
     if report.wrong:
         return f"wrong: {report.wrong}" + (f" ({named})" if named else "")
     return f"right: {named}"
@@ -115,7 +116,7 @@ def _data(folder: RunFolder, report: Report, bounds: Bounds, exceeded: list[str]
             "replica": f"{folder.id}.{cause.replica}" if cause.replica else None,
             "failure": cause.failure,
             "reason": cause.reason,
-            "message": describe_cause(folder.id, cause),
+            "message": spell_verdict(folder.id, cause, describe_cause(cause)),
         },
         "verdict": "wrong" if report.wrong else "right",
         "wrong_because": report.wrong or None,

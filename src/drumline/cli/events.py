@@ -14,6 +14,7 @@ from drumline.errors import EngineError
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.record import Record
 from drumline.run.codec import event_to_data
+from drumline.run.describe import describe_revival
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -42,13 +43,11 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.failure import describe_exit
+from drumline.run.fold import fold, new_run
 from drumline.run.id import parse_target
-from drumline.run.machine import step
 from drumline.run.stall import describe_stall
-from drumline.run.state import RunState
-from drumline.run.unit import describe_revival
+from drumline.store.access import open_home
 from drumline.store.folder import find_folder
-from drumline.store.home import home_of
 from drumline.store.journal import Entry, read_journal
 from drumline.words import bulk, count
 
@@ -62,11 +61,11 @@ def command(target: str, form: str) -> None:
     ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
     """
     meant = parse_target(target)
-    folder = find_folder(home_of(os.environ), meant.run)
+    folder = find_folder(open_home(os.environ), meant.run)
     plan = folder.plan()
     replicas = meant.replicas(plan)
     try:
-        told = list(_with_what_follows(plan, read_journal(folder.journal_file)))
+        told = list(_with_what_follows(plan, read_journal(folder.journal_file, plan)))
     except OSError as error:
         raise EngineError(f"the journal of run {folder.id} cannot be read: {error.strerror}") from None
     if meant.role is not None:
@@ -91,10 +90,10 @@ class _Told(Record):
 
 def _with_what_follows(plan: Plan, records: Iterable[Entry]) -> Iterator[_Told]:
     """Every record, with who of the line returns because of it, or does not."""
-    state = RunState()
+    state = new_run(plan)
     for record in records:
         before = state
-        state, _ = step(plan, before, record.event)
+        state = fold(before, record.event, *record.decisions)
         follows = tuple(describe_revival(revival) for revival in state.revivals[len(before.revivals) :])
         if isinstance(record.event, ReplicaExited | ReplicaWaits | TimerFired):
             follows += state.warnings[len(before.warnings) :]

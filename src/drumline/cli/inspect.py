@@ -12,9 +12,9 @@ from drumline.engine.output import Output, Written
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
 from drumline.run.id import parse_target
+from drumline.store.access import open_home
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
-from drumline.store.home import home_of
 from drumline.supervise.site import site_of
 from drumline.view.run import RunDetails, run_details
 
@@ -37,7 +37,7 @@ def find_output(run: str) -> Output:
     target = parse_target(run)
     if target.role is not None:
         raise InputError(f"{run}: all replicas of a run write to one place", hint=f"say `{target.run}`")
-    folder = find_folder(home_of(os.environ), target.run)
+    folder = find_folder(open_home(os.environ), target.run)
     return output_of(run_details(folder, read_clock()))
 
 

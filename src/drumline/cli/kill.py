@@ -16,8 +16,8 @@ from drumline.run.doubt import Doubt, doubts_from_text
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
 from drumline.run.traces import UNREACHED
+from drumline.store.access import open_home
 from drumline.store.folder import RunFolder, find_folder
-from drumline.store.home import home_of
 from drumline.supervise.reach import ask_to_stop, read_state, wait_until_left, wait_until_stopped
 from drumline.words import listed, span
 
@@ -107,4 +107,4 @@ def _folder(text: str) -> RunFolder:
     target = parse_target(text)
     if target.role is not None:
         raise InputError(f"{text}: only whole runs can be killed", hint=f"`drumline kill {target.run}` ends all of it")
-    return find_folder(home_of(os.environ), target.run)
+    return find_folder(open_home(os.environ), target.run)

@@ -18,9 +18,9 @@ from drumline.cli.text import FORM_OPTION
 from drumline.cli.usage import picture, run_usage
 from drumline.errors import InputError
 from drumline.run.id import Target, parse_target
+from drumline.store.access import open_home
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
-from drumline.store.home import home_of
 from drumline.supervise.watch import Watch
 from drumline.view.monitor import MonitoredRun, monitor_run
 from drumline.view.runs import recent_runs
@@ -42,7 +42,7 @@ def command(ids: tuple[str, ...], *, everything: bool, once: bool, history: bool
     ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief. Without ID it is all that runs of this project,
     which is the folder that its runs were launched from.
     """
-    home = home_of(os.environ)
+    home = open_home(os.environ)
     targets = [parse_target(each) for each in ids]
     if history:
         from drumline.cli.history import look_at_history  # noqa: PLC0415

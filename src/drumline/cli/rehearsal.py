@@ -10,15 +10,14 @@ from drumline.engine.abilities import Saboteur
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
 from drumline.run.drill import Harm, Outcome, Seen, follow, verdict
-from drumline.run.event import Event
+from drumline.run.fold import fold, new_run
 from drumline.run.goodput import Loss, Steps, loss_of
-from drumline.run.machine import step
-from drumline.run.state import Phase, RunState
+from drumline.run.state import Phase
 from drumline.run.traces import trace_dir
 from drumline.runtime.keeper import now
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
-from drumline.store.journal import read_records
+from drumline.store.journal import Entry, JournalReader
 from drumline.supervise.reach import supervisor_gone
 from drumline.view.sight import Sight
 
@@ -63,9 +62,9 @@ class Rehearsal:
         self._harm = harm
         self._saboteur = saboteur
         self._sight = Sight(folder, self._plan, now)
-        self._offset = 0
-        self._state = RunState()
-        self._before = RunState()  # when it was hurt
+        self._journal = JournalReader(folder.journal_file, self._plan)
+        self._state = new_run(self._plan)
+        self._before = self._state  # when it was hurt
         self._since: list[Seen] = []  # what happened from then on
         self._hurt_at: float | None = None
         self._step: int | None = None
@@ -167,14 +166,13 @@ class Rehearsal:
         return self._folder.path / trace_dir(self._victim, state.attempt, state.replicas[self._victim].incarnation)
 
     def _look(self) -> None:
-        records, self._offset = read_records(self._folder.journal_file, self._offset)
-        for record in records:
-            self._take(record.since_boot, record.event)
+        for entry in self._journal.read():
+            self._take(entry)
         self._sight.look(self._state)
 
-    def _take(self, at_seconds: float, event: Event) -> None:
-        self._state, _ = step(self._plan, self._state, event)
-        self._since.append(Seen(at_seconds, event))
+    def _take(self, entry: Entry) -> None:
+        self._state = fold(self._state, entry.event, *entry.decisions)
+        self._since.append(Seen(entry.since_boot, entry.event, entry.decisions))
 
     def _pause(self) -> None:
         if not self._state.phase.is_final and not is_locked(self._folder.lock_file):

@@ -11,8 +11,8 @@ from drumline.cli.train import leave, require_launchable, watch
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
 from drumline.run.id import parse_target
+from drumline.store.access import open_home
 from drumline.store.folder import RunFolder, find_folder
-from drumline.store.home import home_of
 from drumline.supervise.detach import held_interrupts
 from drumline.supervise.reach import check_resumable, is_lost, read_state, resume_run
 from drumline.supervise.site import site_of_run
@@ -29,7 +29,7 @@ def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interr
     What runs is the run's own plan, as `drumline train` made it: changes to its spec since are another run's. Budgets
     of restarts and the time limit begin anew. The exit code is the run's, as with `drumline train`.
     """
-    home = home_of(os.environ)
+    home = open_home(os.environ)
     folder = _folder(run)
     state = read_state(folder)
     if not is_lost(folder, state):
@@ -60,4 +60,4 @@ def _folder(text: str) -> RunFolder:
         raise InputError(
             f"{text}: only whole runs can be resumed", hint=f"`drumline resume {target.run}` goes on with all of it"
         )
-    return find_folder(home_of(os.environ), target.run)
+    return find_folder(open_home(os.environ), target.run)

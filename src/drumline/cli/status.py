@@ -14,8 +14,9 @@ from drumline.cli.terminal import json_lines
 from drumline.cli.text import FORM_OPTION, span, table
 from drumline.default import DEFAULT_ENGINE
 from drumline.errors import InputError
+from drumline.store.access import open_home_dir
 from drumline.store.clock import Moment, read_clock
-from drumline.store.home import home_dir, run_ids
+from drumline.store.home import run_ids
 from drumline.view.runs import RunRow, recent_runs
 from drumline.words import count, listed
 
@@ -37,7 +38,7 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
     A project is the folder that its runs were launched from. ID is a run, as 4, or a replica of it, as 4.worker.1
     or 4.chief.
     """
-    home = home_dir(os.environ)
+    home = open_home_dir(os.environ)
     if target is None:
         directory = None if everything else working_directory()
         look = partial(_look_at_runs, home, directory, limit or None, form)

@@ -23,9 +23,10 @@ from drumline.run.id import parse_target
 from drumline.run.tensorboard import pythons
 from drumline.runtime import tensorboard
 from drumline.runtime.keeper import end_with_parent
+from drumline.store.access import open_home
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
-from drumline.store.home import cache_of, home_of
+from drumline.store.home import cache_of
 from drumline.store.tfevents import has_summaries
 from drumline.view.run import RunDetails, run_details
 from drumline.words import listed
@@ -66,7 +67,7 @@ def _find(ids: Sequence[str]) -> list[RunDetails]:
             raise InputError(
                 f"{text}: only whole runs are shown", hint=f"`drumline tensorboard {target.run}` shows all of it"
             )
-        details = run_details(find_folder(home_of(os.environ), target.run), read_clock())
+        details = run_details(find_folder(open_home(os.environ), target.run), read_clock())
         if not has_summaries(details.output_dir, most=sys.maxsize):
             raise InputError(
                 f"run {target.run} has written no summaries below {details.output_dir}",

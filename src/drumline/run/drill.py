@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from enum import StrEnum
 from signal import Signals
 
-from drumline.plan.types import COMPUTING, Plan, ReplicaId, Restart
+from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.record import Record
+from drumline.run.decision import Decision
 from drumline.run.event import Cause, Event, ReplicaExited
 from drumline.run.failure import failure_class, reason_of
-from drumline.run.machine import step
+from drumline.run.fold import fold_entry
 from drumline.run.state import Phase, RunState
 from drumline.run.success import counts
 
@@ -29,6 +30,7 @@ class Seen(Record):
 
     at_seconds: float
     event: Event
+    decisions: tuple[Decision, ...] = ()
 
 
 class Outcome(Record):
@@ -55,15 +57,13 @@ def default_victim(plan: Plan) -> ReplicaId:
 
 def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[Seen]) -> Outcome:
     """What these events make of a run that stood like this when the victim was hurt."""
-    without_restart = plan.replace(restart=Restart())
     state, found = before, Outcome(attempt=before.attempt, phase=before.phase)
     for seen in events:
         at_seconds, event = seen.at_seconds, seen.event
         earlier = state
-        state, _ = step(plan, earlier, event)
+        folded = fold_entry(earlier, event, seen.decisions)
+        state, own = folded.state, folded.before_restart
         restarted = state.attempt != earlier.attempt
-        # The end that leads to a restart is of the attempt before: look at it as if there were none.
-        own = step(without_restart, earlier, event)[0] if restarted else state
         is_victims = isinstance(event, ReplicaExited) and event.replica == victim and event.attempt == before.attempt
         if found.noticed_at is None and (own.ending or is_victims):
             found = found.replace(noticed_at=at_seconds)

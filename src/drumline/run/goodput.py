@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import fsum
 
-from drumline.plan.types import Plan, Restart
+from drumline.plan.types import Plan
 from drumline.record import Record
+from drumline.run.decision import Decision
 from drumline.run.event import Event
-from drumline.run.machine import step
+from drumline.run.fold import fold_entry, new_run
 from drumline.run.state import Phase, RunState
 
 LAPSES = ("evaluating", "saving", "idle")
@@ -30,6 +31,7 @@ class Happening(Record):
     at: float
     since_boot: float
     event: Event
+    decisions: tuple[Decision, ...] = ()
 
 
 class Stretch(Record):
@@ -136,19 +138,17 @@ class _Kind:
 
 def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
     """Cut a run's life, up to its end or to now, where it was placed, where it fell and where it could go on."""
-    without_restart = plan.replace(restart=Restart())
-    state, kind, since, life = RunState(), _Kind.WAITING, 0.0, 0
+    state, kind, since, life = new_run(plan), _Kind.WAITING, 0.0, 0
     spent = {_Kind.WAITING: [0.0], _Kind.UP: [0.0], _Kind.DOWN: [0.0]}
     stretches: list[Stretch] = []
     over_at: float | None = None
     for happening in happenings:
         before = state
-        state, _ = step(plan, before, happening.event)
+        folded = fold_entry(before, happening.event, happening.decisions)
+        state, own = folded.state, folded.before_restart
         if before.phase.is_final and state.phase.is_final:
             continue
         restarted = state.attempt != before.attempt
-        # The end that leads to a restart is of the attempt before: look at it as if there were none.
-        own = step(without_restart, before, happening.event)[0] if restarted else state
         at = max(since, happening.at)
         if kind is _Kind.UP and own.ending:
             fell = _moment(happening, own.ending.at_seconds, since)

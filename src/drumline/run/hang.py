@@ -5,22 +5,19 @@ from __future__ import annotations
 from signal import Signals
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
-from drumline.run.action import Action, TakeStacks
+from drumline.run.action import TakeStacks
 from drumline.run.event import Cause, Exit, LineHung, RendezvousFailed, StacksTaken
 from drumline.run.state import Ending, Phase, RunState
 
 
-def give_up(state: RunState, event: LineHung | RendezvousFailed) -> tuple[RunState, tuple[Action, ...]]:
-    """A line that does not get on has failed; before anybody is stopped, everybody's stacks are saved."""
-    if state.ending or state.phase not in (Phase.STARTING, Phase.RUNNING):
-        return state, ()
+def give_up(state: RunState, event: LineHung | RendezvousFailed) -> RunState:
+    """Return the run with an attempt that has failed; before a replica is stopped, all stacks are saved."""
     if isinstance(event, LineHung):
         cause = Cause(None, state.attempt, Exit(message=event.message), "hang", "Hung")
     else:
         exit_ = Exit(message=event.message)
         cause = Cause(event.replica, state.attempt, exit_, "rendezvous", "RendezvousTimeout")
-    state = state.replace(ending=Ending(Phase.FAILED, cause.reason, cause), stacks_due=True)
-    return state, (take_stacks(state),)
+    return state.replace(ending=Ending(Phase.FAILED, cause.reason, cause), stacks_due=True)
 
 
 def take_stacks(state: RunState) -> TakeStacks:

@@ -1,13 +1,24 @@
-"""The machine: what an event makes of a run, and what to do about it."""
+"""The machine: what is decided upon an event, and what to do about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
-from drumline.run.action import Action, Finish, Start
+from drumline.record import Record
+from drumline.run.action import Action, Finish, Serve, Start
+from drumline.run.conclusions import conclude
 from drumline.run.decide import decide, decide_again
+from drumline.run.decision import (
+    Decision,
+    GangStarted,
+    GraceEnded,
+    ReplicasRevived,
+    RestartChosen,
+    RunEnded,
+    RunWarned,
+    TensorBoardRequested,
+)
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -38,272 +49,273 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.failure import reason_of
-from drumline.run.hang import blame, give_up
+from drumline.run.fold import fold
+from drumline.run.hang import blame, give_up, take_stacks
 from drumline.run.pending import expect_start, grow_old, limit, linger, pending, prepare, ps_wait, stop, wait
-from drumline.run.restart import delay_before, may_restart, with_class
-from drumline.run.resume import PREEMPTED, may_resume, resumed
+from drumline.run.restart import budget_of, delay_before, may_restart, with_class
+from drumline.run.resume import PREEMPTED, may_resume
 from drumline.run.state import Ending, Phase, ReplicaState, RunState, is_past
 from drumline.run.success import may_linger
-from drumline.run.tensorboard import show, show_no_more
-from drumline.run.unit import carry_on, hold
+from drumline.run.tensorboard import may_show, show_no_more
+from drumline.run.unit import expect_return, hold, under_way
 from drumline.run.verdict import came_before, ended, ending_when_asked, judge
-from drumline.run.waiting import missed, wait_for
+from drumline.run.waiting import missed, refused
 from drumline.run.weigh import weigh
 
-Step = tuple[RunState, tuple[Action, ...]]
+# In these phases no replica of the attempt has begun; of a gang that is PENDING only the engine knows.
+_NOT_BEGUN = (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING)
 
 
-def step(plan: Plan, state: RunState, event: Event) -> Step:
-    """Return the state after an event and what to do now; what a past attempt does late changes nothing."""
-    if isinstance(event, SupervisorReturned) and state.phase is not Phase.CREATED:
-        return state, tuple(pending(plan, state))
-    if isinstance(event, ResumeRequested) and may_resume(state):
-        return _accepted(plan, resumed(state))
-    if isinstance(event, CauseNamed):  # also of a run that is over: its last end may be what names another cause
-        return state.replace(named=(*state.named, event.cause)) if event.attempt == state.attempt else state, ()
-    if state.phase.is_final or is_past(state, event):
-        return state, ()
+class Transition(Record):
+    """The state after an event and what was decided upon it, and what to do now."""
+
+    state: RunState
+    decisions: tuple[Decision, ...]
+    actions: tuple[Action, ...]
+
+
+def transition(plan: Plan, state: RunState, event: Event) -> Transition:
+    """Decide upon an event; one of a past attempt or incarnation leads to nothing."""
+    case = _Case(plan, state, event)
+    _react(case, event)
+    return Transition(case.state, tuple(case.decisions), tuple(case.actions))
+
+
+class _Case:
+    """An event to decide upon: the state before it, the state with all that is decided so far, and the actions."""
+
+    def __init__(self, plan: Plan, before: RunState, event: Event) -> None:
+        self.plan = plan
+        self.before = before
+        self.state = fold(before, event)
+        self.decisions: list[Decision] = []
+        self.actions: list[Action] = []
+
+    def decide(self, *decisions: Decision) -> None:
+        self.decisions += decisions
+        self.state = fold(self.state, *decisions)
+
+    def judge(self, judged: RunState, replica: ReplicaId | None = None) -> None:
+        """Decide that this is the state; with `replica`, only that one was judged."""
+        self.decide(*conclude(self.state, judged, replica))
+
+    def act(self, *actions: Action) -> None:
+        self.actions += actions
+
+
+def _react(case: _Case, event: Event) -> None:
+    plan, before = case.plan, case.before
+    if isinstance(event, SupervisorReturned) and before.phase is not Phase.CREATED:
+        case.act(*pending(plan, before))
+        return
+    if isinstance(event, ResumeRequested) and may_resume(before):
+        _accept(case)
+        return
+    if before.phase.is_final or is_past(before, event):
+        return
     match event:
         case RunAccepted() | SupervisorReturned():
-            return _accepted(plan, state)
+            if before.phase is Phase.CREATED:
+                _accept(case)
         case AttemptPlaced():
-            return _placed(plan, state)
-        case AttemptDelayed():
-            return _delayed(plan, state, event), ()
+            if before.phase is Phase.PENDING and not before.ending:
+                case.act(expect_start(plan, case.state))
         case RoomFound():
-            return state, (Start(state.attempt),) if state.phase is Phase.PENDING and not state.ending else ()
-        case ReplicaStarted() if event.replica.is_helper:
-            return state.with_helper(event.replica, ReplicaState(Phase.RUNNING, event.incarnation)), ()
-        case ReplicaWaits():
-            return _not_started(plan, *wait_for(state, event))
-        case ReplicaExited() if event.replica == TENSORBOARD:
-            state = show_no_more(plan, state, event)
-            return (state, ()) if state.ending is None or state.anyone_left else _wind_up(plan, state)
-        case ReplicaExited() if event.replica.is_helper:
-            return _helper_exited(plan, state, event)
-        case ReplicaStarted():
-            return _started(plan, state, event)
-        case ReplicaExited():
-            return _exited(plan, state, event)
-        case FirstStepTaken():
-            return state if state.ending else state.replace(stepped=True), ()  # what is decided stays so
+            if before.phase is Phase.PENDING and not before.ending:
+                case.act(Start(before.attempt))
+        case ReplicaStarted() | ReplicaWaits() | ReplicaExited():
+            _react_to_replica(case, event)
         case LineHung() | RendezvousFailed():
-            return give_up(state, event)
+            if before.ending is None and before.phase in (Phase.STARTING, Phase.RUNNING):
+                case.judge(give_up(before, event))
+                case.act(take_stacks(case.state))
         case StacksTaken():
-            return _wind_up(plan, blame(plan, state, event)) if state.stacks_due else (state, ())
-        case StepsStalled():
-            return state if state.ending else state.replace(stalled=event), ()
-        case StepsResumed():
-            return state.replace(stalled=None), ()
+            if before.stacks_due:
+                case.judge(blame(plan, case.state, event))
+                _wind_up(case)
         case StopRequested():
-            return _asked_to_stop(plan, state, event)
+            reason = PREEMPTED if event.preempted else "Asked"
+            _end(case, ending_when_asked(before.ending, event.at_seconds, reason))
         case TimerFired():
-            return _time_over(plan, state, event)
+            _time_over(case, event)
         case DelayChosen():
-            return _delay_chosen(plan, state, event)
+            if case.state.delay_seconds != before.delay_seconds:
+                case.act(hold(plan, case.state) if case.state.holding else wait(plan, case.state))
         case EngineFailed():
-            return _engine_failed(plan, state, event)
-        case EngineWarned():
-            return state.with_warning(event.message), ()
-        case ProjectCarried():
-            return state, ()
+            if before.ending is None:
+                _fail(case, Cause(None, before.attempt, Exit(message=event.message), "engine", "EngineFailed"))
         case SummariesFound():
-            return show(state) if plan.tensorboard is None else (state, ())
-        case TensorBoardServed():
-            return state.replace(tensorboard_address=event.address), ()
-        case ResumeRequested():
-            return state, ()  # it goes on already
+            if plan.tensorboard is None:
+                _show(case)
+        case AttemptDelayed() | CauseNamed() | EngineWarned() | FirstStepTaken() | ProjectCarried():
+            pass
+        case ResumeRequested() | StepsResumed() | StepsStalled() | TensorBoardServed():
+            pass
         case _:
             assert_never(event)
 
 
-def fold(plan: Plan, events: Iterable[Event]) -> RunState:
-    """The state that a list of events leads to."""
-    state = RunState()
-    for event in events:
-        state, _ = step(plan, state, event)
-    return state
+def _react_to_replica(case: _Case, event: ReplicaStarted | ReplicaWaits | ReplicaExited) -> None:
+    match event:
+        case ReplicaStarted():
+            if not event.replica.is_helper:
+                _go_on(case)
+        case ReplicaWaits():
+            late, cause = refused(case.before, event)
+            if late and cause is None:
+                case.decide(RunWarned(f"{event.replica} cannot start: {event.message}"))
+            _not_started(case, late, cause)
+        case ReplicaExited() if event.replica == TENSORBOARD:
+            case.judge(show_no_more(case.plan, case.before, event))
+            if case.state.ending and not case.state.anyone_left:
+                _wind_up(case)
+        case ReplicaExited() if event.replica.is_helper:
+            _helper_exited(case, event)
+        case ReplicaExited():
+            _exited(case, event)
 
 
-def _accepted(plan: Plan, state: RunState) -> Step:
-    if state.phase is not Phase.CREATED:
-        return state, ()
-    if plan.helpers:
-        helpers = dict.fromkeys(plan.helpers, ReplicaState(incarnation=state.resumes))
-        state = _all(plan, state.replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
-        actions = prepare(state)
+def _accept(case: _Case) -> None:
+    case.act(*(prepare(case.state) if case.state.helpers else (Start(case.state.attempt),)), *limit(case.plan))
+
+
+def _helper_exited(case: _Case, event: ReplicaExited) -> None:
+    before = case.before
+    if before.ending:
+        case.judge(case.state.with_helper(event.replica, judge(before.ending, event)))
+        if not case.state.anyone_helps:
+            _wind_up(case)
+    elif event.exit.ok:
+        case.act(*(prepare(case.state) if case.state.anyone_helps else (Start(case.state.attempt),)))
     else:
-        state, actions = _begin(plan, state)
-    return state, (*actions, *limit(plan))
+        case.judge(before.with_helper(event.replica, ended(event, Phase.FAILED, reason_of(event.exit))))
+        what, reason = ("build", "NotBuilt") if event.replica.role == "build" else ("prepare", "NotPrepared")
+        _fail(case, Cause(event.replica, before.attempt, event.exit, what, reason))
 
 
-def _helper_exited(plan: Plan, state: RunState, event: ReplicaExited) -> Step:
-    if state.ending:
-        state = state.with_helper(event.replica, judge(state.ending, event))
-        return (state, ()) if state.anyone_helps else _wind_up(plan, state)
-    if event.exit.ok:
-        state = state.with_helper(event.replica, ended(event, Phase.FINISHED))
-        return (state, prepare(state)) if state.anyone_helps else _begin(plan, state)
-    state = state.with_helper(event.replica, ended(event, Phase.FAILED, reason_of(event.exit)))
-    what, reason = ("build", "NotBuilt") if event.replica.role == "build" else ("prepare", "NotPrepared")
-    return _fail(plan, state, Cause(event.replica, state.attempt, event.exit, what, reason))
+def _go_on(case: _Case) -> None:
+    """RUNNING, once no replica is waited for any more."""
+    if case.state.ending or case.state.waiting or case.state.phase is Phase.RUNNING:
+        return
+    case.decide(GangStarted(case.state.attempt))
+    old = grow_old(case.plan, case.state)
+    if case.plan.tensorboard:
+        _show(case)
+    case.act(*old)
 
 
-def _begin(plan: Plan, state: RunState) -> Step:
-    return _all(plan, state.replace(phase=Phase.PENDING), ReplicaState()), (Start(state.attempt),)
+def _show(case: _Case) -> None:
+    if may_show(case.state):
+        case.decide(TensorBoardRequested(case.state.resumes))
+        case.act(Serve(case.state.resumes))
 
 
-def _placed(plan: Plan, state: RunState) -> Step:
-    if state.phase is not Phase.PENDING:
-        return state, ()
-    starting = ReplicaState(Phase.STARTING)
-    replicas = {name: starting if each.phase is Phase.PENDING else each for name, each in state.replicas.items()}
-    state = state.replace(phase=Phase.STARTING, replicas=replicas, waits="")
-    return state, () if state.ending else (expect_start(plan, state),)
-
-
-def _delayed(plan: Plan, state: RunState, event: AttemptDelayed) -> RunState:
-    """Wait; also after a placement that nobody came to use before its supervisor was killed."""
-    if state.ending or state.phase not in (Phase.PENDING, Phase.STARTING):
-        return state
-    return _all(plan, state.replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
-
-
-def _started(plan: Plan, state: RunState, event: ReplicaStarted) -> Step:
-    running = ReplicaState(Phase.RUNNING, event.incarnation)
-    return _go_on(plan, state.with_replica(event.replica, running))
-
-
-def _go_on(plan: Plan, state: RunState) -> Step:
-    """RUNNING, once nobody is waited for any more."""
-    if state.ending or state.waiting:
-        return state, ()
-    if state.phase is Phase.RUNNING:
-        return state, ()
-    state = state.replace(phase=Phase.RUNNING)
-    old = grow_old(plan, state)
-    state, orders = show(state) if plan.tensorboard else (state, ())
-    return state, (*orders, *old)
-
-
-def _exited(plan: Plan, before: RunState, event: ReplicaExited) -> Step:
+def _exited(case: _Case, event: ReplicaExited) -> None:
+    plan, before = case.plan, case.before
     if came_before(event, before):
-        state = decide_again(plan, before, event)
+        case.judge(decide_again(plan, before, event))
     elif before.ending:
-        state = before.with_replica(event.replica, judge(before.ending, event))
+        case.judge(before.with_replica(event.replica, judge(before.ending, event)), event.replica)
     else:
-        state = decide(plan, before, event)
-    if state.ending is None:
-        state, returning = carry_on(plan, before, state)
-        state, orders = _go_on(plan, state)
-        return state, (*returning, *orders)
-    state = state.replace(lingering=state.lingering and _anyone_lingers(plan, state))
+        case.judge(decide(plan, before, event), event.replica)
+    if case.state.ending is None:
+        _carry_on(case)
+        _go_on(case)
+        return
+    if case.state.lingering and not _anyone_lingers(plan, case.state):
+        case.decide(GraceEnded(case.state.attempt))
+    state = case.state
     unchanged = (state.ending, state.lingering, ps_wait(state)) == (before.ending, before.lingering, ps_wait(before))
     if state.anyone_left and unchanged:
-        return state, ()
-    return (state, (linger(plan, state),)) if state.lingering else _wind_up(plan, state)
+        return
+    if state.lingering:
+        case.act(linger(plan, state))
+    else:
+        _wind_up(case)
 
 
 def _anyone_lingers(plan: Plan, state: RunState) -> bool:
     return any(count and may_linger(plan, role) for role, count in state.left.items())
 
 
-def _asked_to_stop(plan: Plan, state: RunState, event: StopRequested) -> Step:
-    state = state.replace(forced=state.forced or event.force, stacks_due=False)
-    reason = PREEMPTED if event.preempted else "Asked"
-    return _end(plan, state, ending_when_asked(state.ending, event.at_seconds, reason))
+def _carry_on(case: _Case) -> None:
+    """Stop those of the replicas that are to return that are left, wait as long as it takes, and start them."""
+    plan, state = case.plan, case.state
+    if not state.reviving:
+        return
+    if len(state.revivals) > len(case.before.revivals):
+        case.act(*under_way(plan, state))
+    if state.holding or any(not state.replicas[name].phase.is_final for name in state.reviving):
+        return
+    case.decide(ReplicasRevived(state.attempt, state.reviving))
+    case.act(Start(state.attempt, case.state.incarnations), expect_return(plan, case.state))
 
 
-def _time_over(plan: Plan, state: RunState, event: TimerFired) -> Step:
+def _time_over(case: _Case, event: TimerFired) -> None:
+    plan, state = case.plan, case.before
     match event.timer:
         case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
-            return _begin(plan, state)
+            case.act(Start(state.attempt))
         case "linger" if state.lingering:
-            return _wind_up(plan, state)
+            _wind_up(case)
         case "start" if state.phase is Phase.STARTING and state.ending is None:
-            return _not_started(plan, state, *missed(plan, state))
+            _not_started(case, *missed(plan, state))
         case timer if state.ending is None and timer == f"return {len(state.revivals)}" and state.waiting:
-            return _not_started(plan, state, *missed(plan, state))
+            _not_started(case, *missed(plan, state))
         case timer if state.ending is None and timer == f"hold {len(state.revivals)}" and state.holding:
-            return carry_on(plan, state, state.replace(holding=False))
-        case "old":
-            return state.replace(is_old=True), ()
-        case "run" if plan.timeouts.run_seconds is not None:
-            state = state.replace(out_of_time=True)  # even if it comes while an attempt is being stopped
-            if state.ending is None:
-                exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")
-                return _fail(plan, state, Cause(None, state.attempt, exit_, "time", "TimeLimit"))
-    return state, ()
+            _carry_on(case)
+        case "run" if plan.timeouts.run_seconds is not None and state.ending is None:
+            exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")
+            _fail(case, Cause(None, state.attempt, exit_, "time", "TimeLimit"))
 
 
-def _not_started(plan: Plan, state: RunState, late: tuple[ReplicaId, ...], cause: Cause | None) -> Step:
+def _not_started(case: _Case, late: tuple[ReplicaId, ...], cause: Cause | None) -> None:
     if cause:
-        return _fail(plan, state, cause)
-    return state, (stop(plan, state).replace(replicas=late),) if late else ()
+        _fail(case, cause)
+    elif late:
+        case.act(stop(case.plan, case.state).replace(replicas=late))
 
 
-def _delay_chosen(plan: Plan, state: RunState, event: DelayChosen) -> Step:
-    if state.ending or state.delay_seconds is not None or not (state.holding or state.phase is Phase.RESTARTING):
-        return state, ()
-    state = state.replace(delay_seconds=event.seconds)
-    return state, (hold(plan, state) if state.holding else wait(plan, state),)
+def _fail(case: _Case, cause: Cause) -> None:
+    _end(case, Ending(Phase.FAILED, cause.reason, cause))
 
 
-def _engine_failed(plan: Plan, state: RunState, event: EngineFailed) -> Step:
-    if state.ending is not None:
-        return state, ()
-    cause = Cause(None, state.attempt, Exit(message=event.message), "engine", "EngineFailed")
-    return _fail(plan, state, cause)
+def _end(case: _Case, ending: Ending) -> None:
+    """Decide what the run, or this attempt of it, comes to, and stop the replicas that are left."""
+    state = case.state
+    if state.phase in _NOT_BEGUN:
+        killed = ReplicaState(Phase.KILLED, reason=ending.reason)
+        state = state.with_replicas(dict.fromkeys(state.replica_ids, killed))
+    case.judge(state.replace(ending=ending))
+    _wind_up(case)
 
 
-def _fail(plan: Plan, state: RunState, cause: Cause) -> Step:
-    return _end(plan, state, Ending(Phase.FAILED, cause.reason, cause))
-
-
-def _end(plan: Plan, state: RunState, ending: Ending) -> Step:
-    """Decide what the run, or this attempt of it, comes to, and stop whoever is left."""
-    # Nobody has begun; of a line that is PENDING only the engine knows.
-    if state.phase in (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING):
-        state = _all(plan, state, ReplicaState(Phase.KILLED, reason=ending.reason))
-    return _wind_up(plan, state.replace(ending=ending))
-
-
-def _wind_up(plan: Plan, state: RunState) -> Step:
-    """Stop whoever is left; when nobody is, the attempt is over, and perhaps the run."""
-    state = state.replace(lingering=False)
-    if state.anyone_left or state.stacks_due:
-        return state, () if state.stacks_due else (stop(plan, state),)
-    state = with_class(plan, weigh(plan, state))
-    ending = state.ending
+def _wind_up(case: _Case) -> None:
+    """Stop the replicas that are left; when none is, the attempt is over, and perhaps the run."""
+    plan = case.plan
+    if case.state.lingering:
+        case.decide(GraceEnded(case.state.attempt))
+    if case.state.anyone_left or case.state.stacks_due:
+        if not case.state.stacks_due:
+            case.act(stop(plan, case.state))
+        return
+    case.judge(with_class(plan, weigh(plan, case.state)))
+    state, ending = case.state, case.state.ending
     if ending is None:
         raise AssertionError("a run ends only after it was decided how")
     cause = ending.cause if ending.phase is Phase.FAILED and not state.out_of_time else None
     if cause and may_restart(plan.restart, state.restarts, cause.failure):
-        return _restart(plan, state, cause)
-    if state.shows:
-        return state, (stop(plan, state),)
-    return state.replace(phase=ending.phase), (Finish(ending),)
+        _restart(case, cause.failure)
+    elif state.shows:
+        case.act(stop(plan, state))
+    else:
+        case.decide(RunEnded(ending.phase.value, ending.reason, state.verdict))
+        case.act(Finish(ending))
 
 
-def _restart(plan: Plan, state: RunState, cause: Cause) -> Step:
-    about_seconds = delay_before(plan.restart, sum(state.restarts.values()))
-    state = _all(plan, state, ReplicaState()).replace(
-        phase=Phase.RESTARTING,
-        attempt=state.attempt + 1,
-        ending=None,
-        causes=(*state.causes, cause),
-        named=(),
-        restarts={**state.restarts, cause.failure: state.restarts.get(cause.failure, 0) + 1},
-        delay_seconds=None,
-        reviving=(),
-        holding=False,
-        forgiven=(),
-        stepped=False,
-        stalled=None,
-        is_old=False,
-    )
-    return _begin(plan, state) if about_seconds == 0 else (state, (wait(plan, state),))
-
-
-def _all(plan: Plan, state: RunState, replica: ReplicaState) -> RunState:
-    return state.with_replicas({each.id: replica for each in plan.replicas})
+def _restart(case: _Case, failure: str) -> None:
+    plan, state = case.plan, case.state
+    is_delayed = delay_before(plan.restart, sum(state.restarts.values())) > 0
+    number = state.restarts.get(failure, 0) + 1
+    case.decide(RestartChosen(state.attempt + 1, failure, number, budget_of(plan.restart, failure), is_delayed))
+    case.act(wait(plan, case.state) if is_delayed else Start(case.state.attempt))

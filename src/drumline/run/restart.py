@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drumline.plan.types import Plan, Restart
+from drumline.run.describe import describe_cause
 from drumline.run.event import Cause, CauseNamed, Exit
-from drumline.run.failure import describe_end, gave_up
+from drumline.run.failure import gave_up
 from drumline.run.state import Phase, RunState
 from drumline.run.weigh import first_report
 
@@ -99,12 +100,6 @@ def grace_before_kill(plan: Plan, state: RunState) -> float:
     return min(grace_seconds, LAST_WORDS_SECONDS) if report == "gone" else grace_seconds
 
 
-def known_cause(plan: Plan, state: RunState) -> Cause | None:
-    """Return the cause of a run that fails for good, as it was recorded; of an older journal, as it is found now."""
-    cause = final_cause(plan, state)
-    return state.named[-1] if cause and state.named else cause
-
-
 def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
     """Return what is to be recorded of the cause of a run that fails for good; None if nothing is, or it was.
 
@@ -115,9 +110,7 @@ def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
         return None
     if state.named and (state.named[0].replica, state.named[0].reason) == (cause.replica, cause.reason):
         return None
-    words = describe_end(cause.exit, cause.said) if cause.replica else cause.exit.message
-    message = f"{cause.replica}: {words}" if cause.replica else words
-    return CauseNamed(state.attempt, cause, message, is_correction=bool(state.named))
+    return CauseNamed(state.attempt, cause, describe_cause(cause), is_correction=bool(state.named))
 
 
 def final_cause(plan: Plan, state: RunState) -> Cause | None:

@@ -25,4 +25,12 @@ def resumed(state: RunState) -> RunState:
         raise AssertionError("a run that is over has an ending")
     words = Exit(message=_WORDS.get(ending.reason, ending.reason))
     cause = ending.cause or Cause(None, state.attempt, words, "asked", ending.reason)
-    return RunState(attempt=state.attempt + 1, causes=(*state.causes, cause), resumes=state.resumes + 1)
+    verdict = state.verdict if ending.cause else words.message
+    return RunState(
+        attempt=state.attempt + 1,
+        causes=(*state.causes, cause),
+        verdicts=(*state.verdicts, verdict),
+        resumes=state.resumes + 1,
+        replica_ids=state.replica_ids,
+        helper_ids=state.helper_ids,
+    )

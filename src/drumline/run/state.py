@@ -1,4 +1,4 @@
-"""Where a run stands: one frozen value, made only by `machine.step`."""
+"""Where a run stands: one frozen value, made only by `run.fold`."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -53,6 +53,7 @@ class Phase(StrEnum):
 
 _FINAL = frozenset((Phase.FINISHED, Phase.FAILED, Phase.KILLED))
 _WAITING = frozenset((Phase.PENDING, Phase.STARTING))
+NOT_STARTED = (Phase.CREATED, Phase.PENDING, Phase.STARTING)
 
 
 class ReplicaState(Record):
@@ -87,7 +88,7 @@ class Revival(Record):
 
 
 class RunState(Record):
-    """A run as the fold of its events."""
+    """A run as the fold of its events and decisions."""
 
     phase: Phase = Phase.CREATED
     attempt: int = 0
@@ -98,6 +99,7 @@ class RunState(Record):
     tensorboard: ReplicaState | None = None  # beside the line, whatever the attempt; None while nobody wants it
     tensorboard_address: str = ""  # once it answers
     ending: Ending | None = None  # decided; what is left of the attempt is being stopped
+    verdict: str = ""  # why, in the words that were recorded
     stacks_due: bool = False  # hung; nobody is stopped before everybody's stacks are saved
     stalled: StepsStalled | None = None  # it takes no steps
     stepped: bool = False  # this attempt has taken a step, as far as anybody can tell
@@ -106,6 +108,7 @@ class RunState(Record):
     forced: bool = False  # the user wants no grace
     out_of_time: bool = False  # the run's time limit is over
     causes: tuple[Cause, ...] = ()  # why each attempt before ended
+    verdicts: tuple[str, ...] = ()  # the same in the words that were recorded
     named: tuple[Cause, ...] = ()  # the recorded cause of a run that fails for good; a second one corrects the first
     restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
     delay_seconds: float | None = None  # before the next attempt, or before some return, once it is chosen
@@ -116,6 +119,17 @@ class RunState(Record):
     resumes: int = 0  # how often its user went on with it after its end
     waits: str = ""  # for what the attempt waits, and behind whom, until it is placed
     warnings: tuple[str, ...] = ()
+    replica_ids: tuple[ReplicaId, ...] = ()  # of the gang, in the order of the plan
+    helper_ids: tuple[ReplicaId, ...] = ()  # of what works before the first attempt
+
+    @property
+    def known_cause(self) -> Cause | None:
+        """The cause of a run that has failed or fails for good, as soon as it is recorded."""
+        if self.ending is None or self.ending.phase is not Phase.FAILED:
+            return None
+        if self.named:
+            return self.named[-1]
+        return self.ending.cause if self.phase is Phase.FAILED else None
 
     @property
     def anyone_left(self) -> bool:
@@ -158,6 +172,10 @@ class RunState(Record):
         if name == TENSORBOARD:
             return self.replace(tensorboard=now)
         return self.replace(helpers={**self.helpers, name: now})
+
+    def with_standing(self, name: ReplicaId, now: ReplicaState) -> Self:
+        """Return the same run with one helper or replica changed."""
+        return self.with_helper(name, now) if name.is_helper else self.with_replica(name, now)
 
     def with_replica(self, name: ReplicaId, now: ReplicaState) -> Self:
         """The same run with one replica changed; the counts are kept, for thousands ask at every event."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 
 from drumline.plan.types import TENSORBOARD, Plan
-from drumline.run.action import Action, Serve
 from drumline.run.event import Exit, ReplicaExited
 from drumline.run.failure import describe_exit, reason_of
-from drumline.run.state import Phase, ReplicaState, RunState
+from drumline.run.state import Phase, RunState
 from drumline.run.verdict import ended, judge
 
 # With this it says that it is not installed and cannot be, as sysexits.h has it for a service that is not available.
 NOT_TO_BE_HAD = 69
 
 
-def show(state: RunState) -> tuple[RunState, tuple[Action, ...]]:
-    """Want TensorBoard; once for a run, whatever becomes of it, and not before there is a line."""
-    if state.tensorboard or state.ending or state.phase in (Phase.CREATED, Phase.BUILDING):
-        return state, ()
-    return state.with_helper(TENSORBOARD, ReplicaState(incarnation=state.resumes)), (Serve(state.resumes),)
+def may_show(state: RunState) -> bool:
+    """Return whether TensorBoard is to be requested: once for a run, and not before the gang."""
+    return not (state.tensorboard or state.ending or state.phase in (Phase.CREATED, Phase.BUILDING))
 
 
 def show_no_more(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:

@@ -11,13 +11,12 @@ first step everybody is needed.
 from __future__ import annotations
 
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.action import Action, ChooseDelay, SetTimer, Start, Stop
+from drumline.run.action import Action, ChooseDelay, SetTimer, Stop
 from drumline.run.event import Cause, ReplicaExited
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
 from drumline.run.restart import budget_of, delay_before, is_permanent, may_restart
-from drumline.run.state import Phase, ReplicaState, Revival, RunState
+from drumline.run.state import Phase, Revival, RunState
 from drumline.run.verdict import ended
-from drumline.words import listed
 
 
 def lives_apart(plan: Plan) -> bool:
@@ -68,32 +67,14 @@ def follow(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None
     return state.with_replica(name, ended(event, *how)).replace(forgiven=(*state.forgiven, name))
 
 
-def carry_on(plan: Plan, before: RunState, state: RunState) -> tuple[RunState, tuple[Action, ...]]:
-    """What to do about those who are to return: stop who of them is left, wait as long as it takes, let them begin."""
-    if not state.reviving:
-        return state, ()
-    orders: tuple[Action, ...] = ()
-    if len(state.revivals) > len(before.revivals):
-        orders = tuple(_under_way(plan, state))
-    if state.holding or any(not state.replicas[name].phase.is_final for name in state.reviving):
-        return state, orders
-    begun = {
-        name: ReplicaState(Phase.STARTING, each.incarnation + 1) if name in state.reviving else each
-        for name, each in state.replicas.items()
-    }
-    forgiven = tuple(name for name in state.forgiven if name not in state.reviving)
-    state = state.with_replicas(begun).replace(reviving=(), forgiven=forgiven, delay_seconds=None)
-    return state, (*orders, Start(state.attempt, state.incarnations), _expect_return(plan, state))
-
-
 def wait_on(plan: Plan, state: RunState) -> tuple[Action, ...]:
     """What must be under way for those who are to return, or have and are not heard of yet."""
     if state.reviving:
-        return tuple(_under_way(plan, state))
-    return (_expect_return(plan, state),) if state.waiting and state.revivals else ()
+        return tuple(under_way(plan, state))
+    return (expect_return(plan, state),) if state.waiting and state.revivals else ()
 
 
-def _expect_return(plan: Plan, state: RunState) -> Action:
+def expect_return(plan: Plan, state: RunState) -> Action:
     """Give those who return so long to start."""
     return SetTimer(f"return {len(state.revivals)}", state.attempt, plan.timeouts.start_seconds)
 
@@ -103,15 +84,6 @@ def hold(plan: Plan, state: RunState) -> Action:
     if state.delay_seconds is None:
         return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
     return SetTimer(f"hold {len(state.revivals)}", state.attempt, state.delay_seconds)
-
-
-def describe_revival(revival: Revival) -> str:
-    """`worker.1 rejoins (restart 1 of 3): killed by signal 9 (KILL)`."""
-    cause, who = revival.cause, listed([str(name) for name in revival.replicas])
-    words, restart = describe_exit(cause.exit), f"(restart {revival.number} of {revival.budget})"
-    if len(revival.replicas) > 1:
-        return f"{who} start again from the checkpoint {restart}, since what {cause.replica} held is lost: {words}"
-    return f"{who} {'rejoins' if revival.replicas[0].role == 'worker' else 'comes back'} {restart}: {words}"
 
 
 def unit_of(plan: Plan, name: ReplicaId) -> tuple[ReplicaId, ...]:
@@ -134,7 +106,8 @@ def _bring_back(plan: Plan, state: RunState, event: ReplicaExited, failure: str)
     )
 
 
-def _under_way(plan: Plan, state: RunState) -> list[Action]:
+def under_way(plan: Plan, state: RunState) -> list[Action]:
+    """Stop those of the replicas that are to return that are left, and wait as long as it takes."""
     left = tuple(name for name in state.reviving if not state.replicas[name].phase.is_final)
     grace = plan.timeouts.grace_seconds
     orders: list[Action] = [Stop(left, state.attempt, grace, state.incarnations)] if left else []

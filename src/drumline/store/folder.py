@@ -13,7 +13,7 @@ from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.runtime.private import make_folder, open_file, read_regular
-from drumline.store.home import JOURNAL, LAUNCH, LOCK, PLAN, RUNS, check_home, check_run, run_ids
+from drumline.store.home import JOURNAL, LAUNCH, LOCK, PLAN, RUNS, check_home, check_run, run_ids, write_version
 
 _LARGEST_PLAN = 1 << 28  # bytes; far more than thousands of replicas take
 
@@ -103,6 +103,8 @@ def create_folder(home: Path) -> RunFolder:
             number = max(_read_number(counter), max(numbers(home), default=0)) + 1
             os.pwrite(counter, f"{number:<20}\n".encode(), 0)
             path = runs / str(number)
+            if not numbers(home):
+                write_version(str(home))
             path.mkdir(mode=0o700)
     except OSError as error:
         raise EngineError(

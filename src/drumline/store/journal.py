@@ -1,31 +1,43 @@
-"""The journal: what happened to a run, one JSON line each, appended by the holder of the run's lock alone."""
+"""The journal: what happened to a run and what was decided upon it, appended by the holder of the run's lock alone.
+
+Each line is an event with its decisions, so that a reader, or the next supervisor, finds both or neither.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drumline.errors import EngineError
+from drumline.plan.types import Plan
 from drumline.record import Record
-from drumline.run.codec import event_from_data, event_to_data
+from drumline.run.codec import decision_from_data, event_from_data, event_to_data
+from drumline.run.decision import Decision
 from drumline.run.event import Event
 from drumline.runtime.private import open_file, open_regular
 
-VERSION = 1
+if TYPE_CHECKING:
+    from drumline.store.upgrade import Upgrade
+
+VERSION = 2
 _MOST_BYTES = 1 << 28  # that are read at once; an event takes some hundred
 _LATEST = 1e11  # a time beyond this is damage
 
 
 class Entry(Record):
-    """An event, when it was written down (UTC), and the same by the clock that never goes back."""
+    """An event with its decisions, when it was written down (UTC), and the same by the clock that never goes back."""
 
     at: float
     since_boot: float
     boot: str
     event: Event
+    decisions: tuple[Decision, ...] = ()
+
+
+Decided = tuple[Event, tuple[Decision, ...]]  # an event, and what was decided upon it
 
 
 Reserve = Callable[[int, int, int], bool]  # of a file, from where, how much
@@ -60,14 +72,13 @@ class Journal:
         self._unwritten = b""
         self._keep_reserve()
 
-    def append(self, events: Iterable[Event]) -> None:
-        """Write events down; they are in the kernel's hands when this returns.
+    def append(self, decided: Iterable[Decided]) -> None:
+        """Write events down with their decisions; they are in the kernel's hands when this returns.
 
         Raise OSError if they cannot be; they then go before the next ones. There is never half a line.
         """
-        records = [Entry(self._wall(), self._since_boot(), self.boot, event) for event in events]
-        lines = (f"{json.dumps(_to_data(record), ensure_ascii=False)}\n" for record in records)
-        self._unwritten += "".join(lines).encode("utf-8", "backslashreplace")
+        entries = (Entry(self._wall(), self._since_boot(), self.boot, *each) for each in decided)
+        self._unwritten += b"".join(map(entry_line, entries))
         written = 0
         try:
             while written < len(self._unwritten):
@@ -92,51 +103,97 @@ class Journal:
                 self._reserved = self._size + length
 
 
-def read_journal(path: Path) -> Iterator[Entry]:
-    """Read what happened so far; nothing for a run that has no journal, and no line that is not whole."""
-    yield from read_records(path, 0)[0]
+class JournalReader:
+    """Reads the journal of a run as it grows; one of an older version as this version would write it."""
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self._path = path
+        self._plan = plan
+        self._begin(0)
+
+    def _begin(self, inode: int) -> None:
+        self._inode = inode
+        self._offset = 0
+        self._number = 0  # of the entries that were read
+        self._upgrade: Upgrade | None = None
+
+    def read(self) -> list[Entry]:
+        """Return the entries that are new, without a line that is not whole; raise EngineError if that may not be."""
+        known = self._number
+        if (data := self._data()) is None:
+            return []
+        whole = data.rfind(b"\n") + 1
+        self._offset += whole
+        entries = [entry for line in data[:whole].splitlines() if (entry := self._parse(line))]
+        skipped = max(0, known - self._number)  # a journal that was migrated has the same entries
+        self._number += len(entries)
+        return entries[skipped:]
+
+    def _data(self) -> bytes | None:
+        try:
+            with open(self._path, "rb", opener=open_regular) as stream:
+                inode = os.fstat(stream.fileno()).st_ino
+                if inode != self._inode:
+                    self._begin(inode)
+                stream.seek(self._offset)
+                return stream.read(_MOST_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise EngineError(f"run {self._path.parent.name} cannot be read: {error.strerror}") from None
+
+    def _parse(self, line: bytes) -> Entry | None:
+        version, entry = parse_line(line)
+        if entry and (version < VERSION or self._upgrade):
+            if self._upgrade is None:
+                from drumline.store.upgrade import Upgrade  # noqa: PLC0415 - only for journals of older versions
+
+                self._upgrade = Upgrade(self._plan)
+            entry = upgraded(self._upgrade, version, entry)
+        return entry
 
 
-def read_records(path: Path, offset: int) -> tuple[list[Entry], int]:
-    """Read the whole records from an offset on, and return where to go on; raise EngineError if that may not be."""
-    try:
-        with open(path, "rb", opener=open_regular) as stream:
-            stream.seek(offset)
-            data = stream.read(_MOST_BYTES)
-    except FileNotFoundError:
-        return [], offset
-    except OSError as error:
-        raise EngineError(f"run {path.parent.name} cannot be read: {error.strerror}") from None
-    whole = data.rfind(b"\n") + 1
-    records = []
-    for line in data[:whole].splitlines():
-        record = _parse(line)
-        if record is not None:
-            records.append(record)
-    return records, offset + whole
+def upgraded(upgrade: Upgrade, version: int, entry: Entry) -> Entry:
+    """Return the next entry of a journal as this version would have written it."""
+    if version == VERSION:
+        upgrade.take(entry.event, entry.decisions)
+        return entry
+    return entry.replace(decisions=upgrade.decide(entry.event))
 
 
-def _parse(line: bytes) -> Entry | None:
+def read_journal(path: Path, plan: Plan) -> list[Entry]:
+    """Read what happened to a run so far; nothing for a run that has no journal."""
+    return JournalReader(path, plan).read()
+
+
+def parse_line(line: bytes) -> tuple[int, Entry | None]:
+    """Return the version that a line was written by, and its entry; None if this version cannot read it."""
     try:
         data: dict[str, Any] = json.loads(line)
-        if data.pop("v") != VERSION:
-            return None
+        version = data.pop("v")
+        if version not in range(1, VERSION + 1):
+            return 0, None
         at, since_boot, boot = float(data.pop("at")), float(data.pop("up")), data.pop("boot")
         if not (abs(at) < _LATEST and abs(since_boot) < _LATEST and isinstance(boot, str) and boot.isascii()):
-            return None
-        return Entry(at, since_boot, boot, event_from_data(data, tolerant=True))
+            return 0, None
+        decisions = tuple([decision_from_data(each, tolerant=True) for each in data.pop("decisions", ())])
+        return version, Entry(at, since_boot, boot, event_from_data(data, tolerant=True), decisions)
     except (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError):
-        return None
+        return 0, None
 
 
-def _to_data(record: Entry) -> dict[str, object]:
-    return {
+def entry_line(entry: Entry) -> bytes:
+    """Return the line of an entry."""
+    data = {
         "v": VERSION,
-        "at": round(record.at, 3),
-        "up": round(record.since_boot, 3),
-        "boot": record.boot,
-        **event_to_data(record.event),
+        "at": round(entry.at, 3),
+        "up": round(entry.since_boot, 3),
+        "boot": entry.boot,
+        **event_to_data(entry.event),
     }
+    if entry.decisions:
+        data["decisions"] = [event_to_data(each) for each in entry.decisions]
+    return f"{json.dumps(data, ensure_ascii=False)}\n".encode("utf-8", "backslashreplace")
 
 
 def _drop_torn_tail(file: int) -> int:

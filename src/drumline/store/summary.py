@@ -11,16 +11,15 @@ from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.run.codec import event_to_data
+from drumline.run.describe import describe_waits
 from drumline.run.event import Cause, ReplicaStarted
-from drumline.run.failure import describe_end
-from drumline.run.machine import step
+from drumline.run.fold import fold, new_run
 from drumline.run.resume import PREEMPTED
-from drumline.run.state import Ending, RunState
-from drumline.run.waiting import describe_waits
+from drumline.run.state import RunState
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.index import Summary, UnusableIndexError, clean_text, spell_directory, stamp_of, use_index
-from drumline.store.journal import Entry, read_records
+from drumline.store.journal import Entry, read_journal
 from drumline.store.launch import read_facts
 
 
@@ -36,12 +35,13 @@ class History(Record):
 
 def read_history(folder: RunFolder) -> History:
     """Read a run's plan and journal; raise DrumlineError if that cannot be done."""
-    state, started, finished = RunState(), None, None
+    started, finished = None, None
     try:
         plan = folder.plan()
-        records, _ = read_records(folder.journal_file, 0)
+        state = new_run(plan)
+        records = read_journal(folder.journal_file, plan)
         for record in records:
-            state, _ = step(plan, state, record.event)
+            state = fold(state, record.event, *record.decisions)
             if started is None and isinstance(record.event, ReplicaStarted):
                 started = moment_of(record)
             if not state.phase.is_final:
@@ -82,7 +82,7 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
         phase=state.phase.value,
         is_final=state.phase.is_final,
         reason=clean_text(ending.reason) if ending else "",
-        message=clean_text(_describe_ending(folder.id, ending) if ending else describe_waits(state)),
+        message=clean_text(_describe_ending(folder.id, state) if ending else describe_waits(state)),
         created_at=float(facts.get("at") or (records[0].at if records else 0.0)),
         started_at=started.at if started else None,
         started_since_boot=started.since_boot if started else None,
@@ -107,20 +107,18 @@ def _stall(records: Sequence[Entry], state: RunState) -> tuple[str, float | None
     return json.dumps(event_to_data(state.stalled)), told.at - state.stalled.seconds
 
 
-def _describe_ending(run: str, ending: Ending) -> str:
-    """Why a run is over, and how to go on with it where that was nobody's wish; nothing if there is nothing to say."""
-    why = describe_cause(run, ending.cause) if ending.cause else ""
-    if ending.reason != PREEMPTED:
+def _describe_ending(run: str, state: RunState) -> str:
+    """Why a run is over, and how to go on with it where that was not wanted; empty if there is nothing to say."""
+    ending = state.ending
+    why = spell_verdict(run, ending.cause, state.verdict) if ending and ending.cause else ""
+    if ending is None or ending.reason != PREEMPTED:
         return why
     return f"{why or 'preempted'}; `drumline resume {run}` goes on with it"
 
 
-def describe_cause(run: str, cause: Cause) -> str:
-    """`4.worker.1: killed by signal 9 (KILL)`, `4.worker.1: exit code 1, ValueError: bad row`."""
-    words = describe_end(cause.exit, cause.said)
-    if cause.replica is None:
-        return cause.exit.message or words
-    return f"{run}.{cause.replica}: {words}"
+def spell_verdict(run: str, cause: Cause, verdict: str) -> str:
+    """Return the recorded words for a cause with the full id of its replica: `4.worker.1: exit code 1`."""
+    return f"{run}.{verdict}" if cause.replica else verdict
 
 
 def record_run(folder: RunFolder) -> None:

@@ -24,6 +24,7 @@ from drumline.runtime.private import open_file
 from drumline.store.folder import RunFolder
 from drumline.store.home import check_run
 from drumline.store.journal import Journal, read_journal
+from drumline.store.migrate import migrate_run
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
 from drumline.supervise.rounds import Rounds
@@ -74,6 +75,7 @@ async def _supervise(
     asked: StopRequested | ResumeRequested | None,
 ) -> None:
     loop = asyncio.get_running_loop()
+    migrate_run(folder)
     plan = folder.plan()
     engine = open_engine(plan.engine, site)
     journal = Journal(
@@ -84,7 +86,7 @@ async def _supervise(
         reserve=reserve_room,
         reserve_bytes=RESERVE_BYTES + RESERVE_BYTES_PER_REPLICA * len(plan.replicas),
     )
-    supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file), loop, folder.path)
+    supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file, plan), loop, folder.path)
     if isinstance(asked, ResumeRequested) and not may_resume(supervisor.state):
         acknowledge("refused")  # it was resumed meanwhile, or it has finished since
         return

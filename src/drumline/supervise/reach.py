@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from contextlib import suppress
 
 from drumline.errors import EngineError, InputError
 from drumline.run.event import ResumeRequested, StopRequested
-from drumline.run.machine import fold
+from drumline.run.fold import fold, new_run
 from drumline.run.resume import may_resume
 from drumline.run.state import Phase, RunState
 from drumline.runtime.keeper import boot_id, now
@@ -27,7 +26,11 @@ _PATIENCE = 5  # supervisors that may be lost before a run that is to end is giv
 
 def read_state(folder: RunFolder) -> RunState:
     """Where a run stands by its journal."""
-    return fold(folder.plan(), (record.event for record in read_journal(folder.journal_file)))
+    plan = folder.plan()
+    state = new_run(plan)
+    for entry in read_journal(folder.journal_file, plan):
+        state = fold(state, entry.event, *entry.decisions)
+    return state
 
 
 def stop_run(folder: RunFolder, *, force: bool) -> RunState:
@@ -87,7 +90,7 @@ def is_lost(folder: RunFolder, state: RunState) -> bool:
     """Whether a run was under way when its machine was restarted, and nobody has looked after it since."""
     if state.phase not in (Phase.STARTING, Phase.RUNNING) or is_locked(folder.lock_file):
         return False
-    return deque(read_journal(folder.journal_file), maxlen=1)[0].boot != boot_id()
+    return read_journal(folder.journal_file, folder.plan())[-1].boot != boot_id()
 
 
 def _see_lost(folder: RunFolder, before: RunState) -> RunState:

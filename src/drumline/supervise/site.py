@@ -8,8 +8,9 @@ from pathlib import Path
 
 from drumline.engine.interpreter import find_interpreter
 from drumline.engine.protocol import Interpreter, Site
+from drumline.store.access import open_home
 from drumline.store.folder import RunFolder
-from drumline.store.home import cache_of, home_of
+from drumline.store.home import cache_of
 from drumline.store.launch import read_facts, read_python
 
 
@@ -21,7 +22,7 @@ def site_of(directory: str | Path, python: Interpreter | None = None) -> Site:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Site(
         Path(directory),
-        home_of(os.environ),
+        open_home(os.environ),
         cores,
         None if same else python.folder,
         cache=cache_of(os.environ),

@@ -35,10 +35,11 @@ from drumline.run.event import (
     SupervisorReturned,
     TimerFired,
 )
-from drumline.run.machine import step
+from drumline.run.fold import fold, new_run
+from drumline.run.machine import transition
 from drumline.run.restart import name_cause
-from drumline.run.state import Ending, Phase, RunState
-from drumline.store.journal import Entry, Journal
+from drumline.run.state import Ending, Phase
+from drumline.store.journal import Decided, Entry, Journal
 
 if TYPE_CHECKING:
     from drumline.supervise.hear import Listener
@@ -62,7 +63,7 @@ class Supervisor:
         self.plan = plan
         self._folder = folder  # in which the logs are, of which somebody may be heard
         self._listener: Listener | None = None
-        self.state = RunState()
+        self.state = new_run(plan)
         self.ending: Ending | None = None
         self._engine = engine
         self._journal = journal
@@ -77,9 +78,9 @@ class Supervisor:
         history = list(history)
         for record in history:
             self._note(record.event)
-            self.state, _ = step(plan, self.state, record.event)
+            self.state = fold(self.state, record.event, *record.decisions)
         self._began = loop.time() - _seconds_lived(_last_life(history), journal.boot, loop.time())
-        self.is_new = not self._addresses and self.state == RunState()
+        self.is_new = not self._addresses and self.state == new_run(plan)
         self.has_returned = not self.is_new  # to lives that it has not begun
 
     def begin(self, asked: StopRequested | ResumeRequested | None = None) -> None:
@@ -111,15 +112,17 @@ class Supervisor:
             events, self._news = [*self._news], deque()
             if exited := [event.replica for event in events if isinstance(event, ReplicaExited)]:
                 events = [*self.last_look(exited), *map(self._hear, events)]
-            state, orders = self.state, list[Action]()
+            state, orders, decided = self.state, list[Action](), list[Decided]()
             for event in events:
                 self._note(event)
-                state, actions = step(self.plan, state, event)
-                orders += actions
-            if named := name_cause(self.plan, state):  # recorded with what led to it: a reader sees both or neither
-                events.append(named)
-                state, _ = step(self.plan, state, named)
-            self._write_down(events)
+                reached = transition(self.plan, state, event)
+                state = reached.state
+                decided.append((event, reached.decisions))
+                orders += reached.actions
+            if named := name_cause(self.plan, state):
+                decided.append((named, ()))
+                state = fold(state, named)
+            self._write_down(decided)
             self.state = state
             # Only now: a placement is written down while it is made, and what was written before it comes before it.
             for order in orders:
@@ -147,9 +150,9 @@ class Supervisor:
             self._listener = Listener(self._folder, self.plan)
         return self._listener.hear(event, self._addresses.get(event.attempt, ()))
 
-    def _write_down(self, events: Sequence[Event]) -> None:
+    def _write_down(self, decided: Sequence[Decided]) -> None:
         try:
-            self._journal.append(events)
+            self._journal.append(decided)
             self._trouble = os.strerror(errno.ENOSPC) if self._journal.is_tight else ""
         except OSError as error:
             self._trouble = error.strerror or str(error)
@@ -241,10 +244,11 @@ class Supervisor:
                 self.take(EngineWarned(attempt, remark))
             addresses = tuple(placement[replica.id].address for replica in self.plan.replicas)
             placed = AttemptPlaced(attempt, addresses)
-            self._write_down([placed])
+            reached = transition(self.plan, self.state, placed)
+            self._write_down([(placed, reached.decisions)])
             self._note(placed)
-            self.state, actions = step(self.plan, self.state, placed)
-            for action in actions:
+            self.state = reached.state
+            for action in reached.actions:
                 self._perform(action)
         self.output_dir = placement[self.plan.replicas[0].id].output_dir
         return placement

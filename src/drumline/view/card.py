@@ -12,7 +12,6 @@ from drumline.run.event import Cause, ReplicaExited, ReplicaStarted
 from drumline.run.evidence import TAIL_BYTES, closing
 from drumline.run.exception import find_raised, is_noise, lines_of, trim
 from drumline.run.failure import describe_exit
-from drumline.run.restart import known_cause
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import ERROR, LOG, trace_dir
 from drumline.runtime.errors import Error, read_error
@@ -58,7 +57,7 @@ def make_card(
     standings: Mapping[ReplicaId, Standing],
 ) -> Card | None:
     """Return the card of a run that has failed, or that fails while its replicas are stopped; None for any other."""
-    cause = known_cause(plan, state)
+    cause = state.known_cause
     if cause is None:
         return None
     name = cause.replica

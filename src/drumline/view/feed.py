@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from drumline.plan.types import TENSORBOARD, ReplicaId, Restart
+from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.record import Record
+from drumline.run.describe import describe_revival
 from drumline.run.event import (
     Cause,
     Event,
@@ -20,17 +21,16 @@ from drumline.run.event import (
     StepsResumed,
     StepsStalled,
 )
-from drumline.run.failure import describe_end, reason_of
-from drumline.run.machine import step
-from drumline.run.restart import known_cause
+from drumline.run.failure import reason_of
+from drumline.run.fold import fold_entry, new_run
 from drumline.run.resume import PREEMPTED
 from drumline.run.stall import describe_stall
 from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
-from drumline.run.unit import describe_revival
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry, read_records
+from drumline.store.journal import Entry, JournalReader
 from drumline.store.logs import LogReader
+from drumline.store.summary import spell_verdict
 from drumline.view.life import Life
 from drumline.words import bulk, count, printable, span
 
@@ -124,13 +124,12 @@ class Feed:
         since: int = 0,
     ) -> None:
         self.plan = folder.plan()
-        self._without_restart = self.plan.replace(restart=Restart())
-        self.state = RunState()
+        self.state = new_run(self.plan)
         self._folder = folder
         self._replicas = replicas
         self._attempt = attempt
         self._since = since
-        self._offset = 0
+        self._journal = JournalReader(folder.journal_file, self.plan)
         self._moment = 0.0  # of the last record; the clock on the wall may go back, a run does not
         self._stalled_at = 0.0  # when a stalled run took its last step
         self._held: list[Item] = []
@@ -144,7 +143,7 @@ class Feed:
     @property
     def final_cause(self) -> Cause | None:
         """The cause of a run that has failed or fails for good, as soon as it is known."""
-        return known_cause(self.plan, self.state)
+        return self.state.known_cause
 
     def stalled(self, now: float) -> StepsStalled | None:
         """Return the stall of a run that takes no steps, its `seconds` up to now; None of any other."""
@@ -155,9 +154,8 @@ class Feed:
 
     def poll(self, now: float) -> list[Item]:
         """Return what happened since the last time, in order; call again until nothing comes."""
-        records, self._offset = read_records(self._folder.journal_file, self._offset)
         items = self._held
-        for record in records:
+        for record in self._journal.read():
             self._moment = max(self._moment, record.at)
             if isinstance(record.event, StepsStalled):
                 self._stalled_at = self._moment - record.event.seconds
@@ -190,12 +188,11 @@ class Feed:
 
     def _changes(self, record: Entry, at: float) -> list[Item]:
         before, event = self.state, record.event
-        self.state, _ = step(self.plan, before, event)
-        after = self.state
+        folded = fold_entry(before, event, record.decisions)
+        self.state = after = folded.state
         resumed = after.resumes != before.resumes
         restarted = after.attempt != before.attempt and not resumed
-        # The end that leads to a restart is of the attempt before: look at it as if there were none.
-        same = step(self._without_restart, before, event)[0] if restarted else after
+        same = folded.before_restart
         items: list[Item] = []
         # A run begins before its replicas do, runs when the last of them does, and waits when its helpers are done.
         changed = not restarted and (after.phase, after.waits) != (before.phase, before.waits)
@@ -286,16 +283,14 @@ class Feed:
 
     def _restarting(self, at: float, state: RunState) -> Change:
         cause = state.causes[-1]
-        who = f"{self._spell(cause.replica)}: " if cause.replica else ""
-        message = f"{who}{describe_end(cause.exit, cause.said)}; attempt {state.attempt} begins"
+        message = f"{spell_verdict(self._folder.id, cause, state.verdicts[-1])}; attempt {state.attempt} begins"
         return Change(at, self._folder.id, Phase.RESTARTING, state.attempt, cause.reason, message)
 
     def _final(self, at: float, state: RunState) -> Change:
         ending = state.ending
         message = ""
         if ending and ending.cause:
-            who = f"{self._spell(ending.cause.replica)}: " if ending.cause.replica else ""
-            message = f"{who}{describe_end(ending.cause.exit, ending.cause.said)}"
+            message = spell_verdict(self._folder.id, ending.cause, state.verdict)
         if ending and ending.reason == PREEMPTED:
             message = f"{f'{message}; ' if message else ''}`drumline resume {self._folder.id}` goes on with it"
         reason, last = ending.reason if ending else "", max(state.incarnations.values(), default=0)

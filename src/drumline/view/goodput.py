@@ -88,7 +88,7 @@ def _happenings(records: Sequence[Entry]) -> list[Happening]:
     passed, found = 0.0, []
     for before, record in zip((records[0], *records[:-1]), records, strict=True):
         passed += moment_of(record).seconds_since(moment_of(before))
-        found.append(Happening(passed, record.since_boot, record.event))
+        found.append(Happening(passed, record.since_boot, record.event, record.decisions))
     return found
 
 

@@ -17,7 +17,7 @@ from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Entry
 from drumline.store.launch import read_facts
-from drumline.store.summary import describe_cause, moment_of, read_history, summarise_history
+from drumline.store.summary import moment_of, read_history, spell_verdict, summarise_history
 from drumline.view.card import Card, make_card, python_of_launch
 from drumline.view.goodput import read_goodput
 from drumline.view.life import Life
@@ -114,8 +114,8 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         plan=plan,
         replicas=rows,
         causes=tuple(
-            CauseRow(cause.attempt, cause.replica, cause.reason, describe_cause(folder.id, cause))
-            for cause in state.causes
+            CauseRow(cause.attempt, cause.replica, cause.reason, spell_verdict(folder.id, cause, verdict))
+            for cause, verdict in zip(state.causes, state.verdicts, strict=True)
         ),
         revivals=state.revivals,
         warnings=state.warnings,

@@ -21,7 +21,7 @@ from drumline.engine.local.warm.known import known_warm_processes, stop_warm_pro
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import Cause, Event, Exit, ReplicaExited, ReplicaStarted
-from drumline.run.machine import fold
+from drumline.run.fold import fold, new_run
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import is_locked
@@ -277,7 +277,7 @@ class Run:
     @property
     def records(self) -> list[Entry]:
         """The journal."""
-        return list(read_journal(self.folder.journal_file))
+        return read_journal(self.folder.journal_file, self.plan)
 
     @property
     def events(self) -> list[Event]:
@@ -292,7 +292,10 @@ class Run:
     @property
     def state(self) -> RunState:
         """Where it stands."""
-        return fold(self.plan, self.events)
+        state = new_run(self.plan)
+        for record in self.records:
+            state = fold(state, record.event, *record.decisions)
+        return state
 
     def replica_phase(self, replica: str) -> Phase:
         """Where a replica stands."""

@@ -256,7 +256,7 @@ def see_through(plan: Plan, folder: Path, kind: type[FakeEngine] = FakeEngine) -
     engine = kind(Site(folder, folder / "home", 1))
     path = folder / "events.jsonl"
     journal = Journal(path, boot="b", wall=time.time, since_boot=stage.time)
-    supervisor = Supervisor(plan, engine, journal, read_journal(path), stage)
+    supervisor = Supervisor(plan, engine, journal, read_journal(path, plan), stage)
     engine.watch(folder, stage, supervisor.take)
     supervisor.begin()
     stage.wait(supervisor.run())
@@ -271,7 +271,7 @@ def test_a_run_of_days_is_over_in_no_time(tmp_path: Path) -> None:
     assert supervisor.ending
     assert (supervisor.ending.phase, supervisor.state.attempt) == (Phase.FINISHED, 3)
     assert (tmp_path / trace_dir(FIRST, 2) / LOG).read_text() == "step 1\n"
-    records = list(read_journal(tmp_path / "events.jsonl"))
+    records = read_journal(tmp_path / "events.jsonl", supervisor.plan)
     assert records[-1].since_boot - records[0].since_boot > 4 * day
 
 
@@ -326,7 +326,7 @@ def test_a_line_that_writes_summaries_is_shown_to_its_end(tmp_path: Path) -> Non
     write_scalars(tmp_path / "home" / "runs" / "4" / "output" / "summaries", "loss", [1.0])
     supervisor = see_through(plan, tmp_path)
     assert supervisor.state.phase is Phase.FINISHED
-    kinds = [type(record.event) for record in read_journal(tmp_path / "events.jsonl")]
+    kinds = [type(record.event) for record in read_journal(tmp_path / "events.jsonl", supervisor.plan)]
     assert kinds.count(SummariesFound) == kinds.count(TensorBoardServed) == 1
     assert supervisor.state.tensorboard
     assert supervisor.state.tensorboard.phase is Phase.FINISHED

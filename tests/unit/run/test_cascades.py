@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from deciding import fold
 from drumline.plan.rendezvous.world import ranks
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted, TimerFired
 from drumline.run.evidence import Peers, read_evidence
-from drumline.run.machine import fold
 from lines import line
 
 CASCADES = sorted((Path(__file__).parents[2] / "cascades").glob("*.json"))

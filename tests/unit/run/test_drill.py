@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from deciding import decided
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Harm, Outcome, Seen, default_victim, follow, verdict
 from drumline.run.event import Cause, Exit
@@ -23,9 +24,10 @@ def seen(text: str, *happened: str, victim: ReplicaId = WORKER) -> Outcome:
     before = telling.state
     events: list[Seen] = []
     for second, words in enumerate(happened, 1):
-        told = len(telling.events)
+        told, stood = len(telling.events), telling.state
         telling.tell(words)
-        events += [Seen(float(second), event) for event in telling.events[told:]]
+        new = decided(telling.plan, telling.events[told:], stood)
+        events += [Seen(float(second), *each) for each in new]
     return follow(telling.plan, before, victim, events)
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deciding import decided
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import (
     AttemptDelayed,
@@ -35,9 +36,15 @@ def exits(at: float, exit_: Exit, attempt: int = 0, replica: ReplicaId = FIRST) 
     return ReplicaExited(replica, attempt, 0, exit_, at)
 
 
+def happenings(plan: Plan, events: list[tuple[float, Event]]) -> list[Happening]:
+    """Events that were written down at these seconds, with what was decided upon each."""
+    with_decisions = decided(plan, [event for _, event in events])
+    return [Happening(at, at, *each) for (at, _), each in zip(events, with_decisions, strict=True)]
+
+
 def told(plan: Plan, events: list[tuple[float, Event]], now: float, steps: dict[int, Steps] | None = None) -> Goodput:
     """The account of events that were written down at these seconds."""
-    timeline = divide(plan, [Happening(at, at, event) for at, event in events], now)
+    timeline = divide(plan, happenings(plan, events), now)
     return account(timeline, {(attempt, 0): each for attempt, each in (steps or {}).items()})
 
 
@@ -165,7 +172,7 @@ def test_a_chief_that_returns_alone_begins_anew_and_a_worker_that_does_takes_not
         (14, TimerFired("hold 2", 0)),
         (15, ReplicaStarted(chief, 0, 1)),
     ]
-    timeline = divide(plan, [Happening(at, at, event) for at, event in events], 30)
+    timeline = divide(plan, happenings(plan, events), 30)
     assert [each.key for each in timeline.stretches] == [(0, 0), (0, 1)]
     goodput = account(timeline, {(0, 0): seen((4, 1), (9, 20)), (0, 1): seen((17, 11), (29, 40), regained=20)})
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 1, 4)
@@ -191,10 +198,10 @@ def test_the_kinds_of_any_life_add_up_to_it(plan: Plan, seed: int) -> None:
     random = Random(seed)
     world = World(plan)
     live(world, random)
-    at, happenings = 0.0, []
-    for event in world.journal:
+    at, happenings = 0.0, list[Happening]()
+    for each in decided(plan, world.journal):
         at += random.random()
-        happenings.append(Happening(at, random.uniform(0, 100), event))
+        happenings.append(Happening(at, random.uniform(0, 100), *each))
     timeline = divide(plan, happenings, at + 1)
     keys = [each.key for each in timeline.stretches]
     assert len(set(keys)) == len(keys)

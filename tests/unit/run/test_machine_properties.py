@@ -9,6 +9,7 @@ from typing import TypeVar
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from deciding import fold
 from drumline.plan.types import Plan
 from drumline.run.event import (
     AttemptDelayed,
@@ -27,7 +28,6 @@ from drumline.run.event import (
     SummariesFound,
     TimerFired,
 )
-from drumline.run.machine import fold
 from drumline.run.state import Phase
 from drumline.run.success import counts, deciders
 from drumline.run.unit import lives_apart

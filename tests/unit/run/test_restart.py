@@ -5,16 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deciding import fold, step
 from drumline.plan.types import Plan, ReplicaId, Restart
 from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
-from drumline.run.machine import fold, step
 from drumline.run.restart import (
     LAST_WORDS_SECONDS,
     delay_before,
     final_cause,
     grace_before_kill,
     is_permanent,
-    known_cause,
     may_restart,
     name_cause,
 )
@@ -121,7 +120,7 @@ def test_the_cause_is_named_once_and_once_more_if_later_evidence_names_another()
     events.append(ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(code=1), 99.0, Evidence("ValueError: bad row")))
     state = fold(plan, events)
     assert name_cause(plan, state) is None
-    assert known_cause(plan, state) == named.cause
+    assert state.known_cause == named.cause
     events.append(ReplicaExited(ReplicaId("worker", 2), 0, 0, Exit(signal=9), 101.0))
     correction = name_cause(plan, fold(plan, events))
     assert correction is not None
@@ -129,7 +128,7 @@ def test_the_cause_is_named_once_and_once_more_if_later_evidence_names_another()
     events.append(correction)
     state = fold(plan, events)
     assert state.named == (named.cause, correction.cause)
-    assert known_cause(plan, state) == correction.cause
+    assert state.known_cause == correction.cause
     assert name_cause(plan, state) is None
 
 

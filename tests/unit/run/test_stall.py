@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from deciding import fold, step
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, ReplicaStarted, RunAccepted, StepsResumed, StepsStalled
-from drumline.run.machine import fold, step
 from drumline.run.stall import Gaps, describe_stall, is_stalled, with_step
 from lines import line
 

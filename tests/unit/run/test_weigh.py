@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deciding import fold
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
-from drumline.run.machine import fold
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.weigh import weigh
 from lines import line

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clockwork import Clockwork
+from deciding import fold, step
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
 from drumline.engine.protocol import Site
@@ -23,7 +24,6 @@ from drumline.run.event import (
     RunAccepted,
     StacksTaken,
 )
-from drumline.run.machine import fold, step
 from drumline.run.traces import trace_dir
 from drumline.runtime import TRACE_DIR
 from drumline.runtime.progress import write_report

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from clockwork import Clockwork
+from deciding import fold, step
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import AttemptPlaced, FirstStepTaken, ReplicaStarted, RunAccepted
-from drumline.run.machine import fold, step
 from drumline.run.state import RunState
 from drumline.run.traces import trace_dir
 from drumline.runtime import TRACE_DIR

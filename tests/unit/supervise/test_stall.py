@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from clockwork import Clockwork
+from deciding import fold, step
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.act import Act, Line, command_of
 from drumline.engine.protocol import Site
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, FirstStepTaken, LineHung, RunAccepted, StepsResumed, StepsStalled
-from drumline.run.machine import fold, step
 from drumline.run.traces import STEPS, TRACE, trace_dir
 from drumline.runtime import TRACE_DIR
 from drumline.runtime.progress import write_report

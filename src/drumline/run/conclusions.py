@@ -1,0 +1,60 @@
+"""What a judgement adds to a fact, as decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from drumline.plan.types import ReplicaId
+from drumline.run.decision import (
+    AttemptEnded,
+    Decision,
+    GraceEnded,
+    ReplicasJudged,
+    RevivalChosen,
+    RunWarned,
+    Verdict,
+)
+from drumline.run.describe import describe_cause
+from drumline.run.state import Ending, RunState
+
+
+def conclude(folded: RunState, judged: RunState, replica: ReplicaId | None = None) -> Iterator[Decision]:
+    """Yield the decisions that lead from a state to what it was judged to be, in the same phase and attempt.
+
+    With `replica`, only that one was judged: looking at thousands at each end takes too long.
+    """
+    verdicts = tuple(_verdicts(folded, judged, judged.everyone if replica is None else (replica,)))
+    forgiven = judged.forgiven[len(folded.forgiven) :]
+    if verdicts or forgiven:
+        yield ReplicasJudged(verdicts, forgiven)
+    for each in judged.revivals[len(folded.revivals) :]:
+        yield RevivalChosen(each.replicas, each.cause, each.number, each.budget, each.at_seconds, judged.holding)
+    if judged.ending and (judged.ending, judged.stacks_due) != (folded.ending, folded.stacks_due):
+        yield _attempt_ended(judged, judged.ending)
+    elif folded.lingering and not judged.lingering:
+        yield GraceEnded(judged.attempt)
+    for message in judged.warnings[len(folded.warnings) :]:
+        yield RunWarned(message)
+
+
+def _verdicts(folded: RunState, judged: RunState, names: Iterable[ReplicaId]) -> Iterator[Verdict]:
+    for name in names:
+        before, each = folded.standing(name), judged.standing(name)
+        if each and (before is None or (before.phase, before.reason) != (each.phase, each.reason)):
+            yield Verdict(name, each.phase.value, each.reason)
+
+
+def _attempt_ended(state: RunState, ending: Ending) -> AttemptEnded:
+    cause = ending.cause
+    standing = state.standing(cause.replica) if cause and cause.replica else None
+    return AttemptEnded(
+        state.attempt,
+        ending.phase.value,
+        ending.reason,
+        cause,
+        standing.evidence if standing else None,
+        describe_cause(cause) if cause else "",
+        ending.at_seconds,
+        awaits_stacks=state.stacks_due,
+        lingers=state.lingering,
+    )

@@ -1,0 +1,270 @@
+"""The state that recorded events and decisions lead to, without any policy: what readers of a journal use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from drumline.plan.types import TENSORBOARD, Plan
+from drumline.record import Record
+from drumline.run.decision import (
+    AttemptEnded,
+    Decision,
+    GangStarted,
+    GraceEnded,
+    ReplicasJudged,
+    ReplicasRevived,
+    RestartChosen,
+    RevivalChosen,
+    RunEnded,
+    RunWarned,
+    TensorBoardRequested,
+)
+from drumline.run.event import (
+    AttemptDelayed,
+    AttemptPlaced,
+    CauseNamed,
+    DelayChosen,
+    EngineWarned,
+    Event,
+    FirstStepTaken,
+    ReplicaExited,
+    ReplicaStarted,
+    ReplicaWaits,
+    ResumeRequested,
+    RunAccepted,
+    StacksTaken,
+    StepsResumed,
+    StepsStalled,
+    StopRequested,
+    SupervisorReturned,
+    TensorBoardServed,
+    TimerFired,
+)
+from drumline.run.resume import may_resume, resumed
+from drumline.run.state import NOT_STARTED, Ending, Phase, ReplicaState, Revival, RunState, is_past
+
+
+class Folded(Record):
+    """The state after an event and its decisions, and the state before the restart among them, if there is one."""
+
+    state: RunState
+    before_restart: RunState
+
+
+def new_run(plan: Plan) -> RunState:
+    """Return the state of a run that nothing has happened to."""
+    return RunState(replica_ids=tuple(each.id for each in plan.replicas), helper_ids=plan.helpers)
+
+
+def fold(state: RunState, *events: Event | Decision) -> RunState:
+    """Return the state after these; an event of a past attempt or incarnation changes nothing."""
+    for event in events:
+        state = _decided(state, event) if isinstance(event, Decision) else _happened(state, event)
+    return state
+
+
+def fold_entry(state: RunState, event: Event, decisions: Iterable[Decision]) -> Folded:
+    """Return the state after an event and the decisions that were recorded with it."""
+    state = fold(state, event)
+    before_restart: RunState | None = None
+    for decision in decisions:
+        if isinstance(decision, RestartChosen):
+            before_restart = state
+        state = fold(state, decision)
+    return Folded(state, before_restart or state)
+
+
+def _happened(state: RunState, event: Event) -> RunState:
+    if isinstance(event, ResumeRequested) and may_resume(state):
+        return _accepted(resumed(state))
+    if isinstance(event, CauseNamed):  # also of a run that is over: its last end may be what names another cause
+        return state.replace(named=(*state.named, event.cause)) if event.attempt == state.attempt else state
+    if state.phase.is_final or is_past(state, event):
+        return state
+    match event:
+        case RunAccepted() | SupervisorReturned():
+            return _accepted(state) if state.phase is Phase.CREATED else state
+        case AttemptPlaced():
+            return _placed(state)
+        case AttemptDelayed():
+            return _delayed(state, event)
+        case ReplicaStarted():
+            return state.with_standing(event.replica, ReplicaState(Phase.RUNNING, event.incarnation))
+        case ReplicaWaits():
+            return _waits(state, event)
+        case ReplicaExited():
+            return _exited(state, event)
+        case FirstStepTaken():
+            return state if state.ending else state.replace(stepped=True)  # what is decided stays so
+        case StacksTaken():
+            return state.replace(stacks_due=False)
+        case StepsStalled():
+            return state if state.ending else state.replace(stalled=event)
+        case StepsResumed():
+            return state.replace(stalled=None)
+        case StopRequested():
+            return state.replace(forced=state.forced or event.force, stacks_due=False)
+        case TimerFired():
+            return _time_over(state, event)
+        case DelayChosen():
+            waits = state.holding or state.phase is Phase.RESTARTING
+            return state if state.ending or not waits or state.delay_seconds is not None else _delay(state, event)
+        case EngineWarned():
+            return state.with_warning(event.message)
+        case TensorBoardServed():
+            return state.replace(tensorboard_address=event.address)
+        case _:
+            return state  # only what is decided upon it changes the run
+
+
+def _decided(state: RunState, event: Decision) -> RunState:
+    match event:
+        case ReplicasJudged():
+            return _judged(state, event)
+        case GangStarted():
+            return state.replace(phase=Phase.RUNNING)
+        case AttemptEnded():
+            ending = Ending(Phase(event.phase), event.reason, event.cause, event.at_seconds)
+            return state.replace(
+                ending=ending, verdict=event.message, stacks_due=event.awaits_stacks, lingering=event.lingers
+            )
+        case GraceEnded():
+            return state.replace(lingering=False)
+        case RestartChosen():
+            return _restarted(state, event)
+        case RevivalChosen():
+            return _reviving(state, event)
+        case ReplicasRevived():
+            return _revived(state, event)
+        case RunWarned():
+            return state.with_warning(event.message)
+        case TensorBoardRequested():
+            return state.replace(tensorboard=ReplicaState(incarnation=event.incarnation))
+        case RunEnded():
+            return state.replace(phase=Phase(event.phase)) if state.ending else state
+
+
+def _accepted(state: RunState) -> RunState:
+    if not state.helper_ids:
+        return _begun(state)
+    helpers = dict.fromkeys(state.helper_ids, ReplicaState(incarnation=state.resumes))
+    return _all(state.replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
+
+
+def _begun(state: RunState) -> RunState:
+    return _all(state.replace(phase=Phase.PENDING), ReplicaState())
+
+
+def _all(state: RunState, replica: ReplicaState) -> RunState:
+    return state.with_replicas(dict.fromkeys(state.replica_ids, replica))
+
+
+def _placed(state: RunState) -> RunState:
+    if state.phase is not Phase.PENDING:
+        return state
+    starting = ReplicaState(Phase.STARTING)
+    replicas = {name: starting if each.phase is Phase.PENDING else each for name, each in state.replicas.items()}
+    return state.replace(phase=Phase.STARTING, replicas=replicas, waits="")
+
+
+def _delayed(state: RunState, event: AttemptDelayed) -> RunState:
+    """Wait; also after a placement that was not used before its supervisor was killed."""
+    if state.ending or state.phase not in (Phase.PENDING, Phase.STARTING):
+        return state
+    return _all(state.replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
+
+
+def _waits(state: RunState, event: ReplicaWaits) -> RunState:
+    standing = state.standing(event.replica)
+    if standing is None or standing.phase not in NOT_STARTED or event.replica == TENSORBOARD:
+        return state
+    reason = event.reason if event.message else ""
+    return state.with_standing(event.replica, standing.replace(reason=reason, waits=event.message))
+
+
+def _exited(state: RunState, event: ReplicaExited) -> RunState:
+    """Return the state with an end that was not judged; the last helper that succeeds lets the first attempt begin."""
+    phase = Phase.FINISHED if event.exit.ok else Phase.FAILED
+    end = ReplicaState(phase, event.incarnation, event.exit, "", event.at_seconds, event.evidence)
+    state = state.with_standing(event.replica, end)
+    if event.replica == TENSORBOARD:
+        return state.replace(tensorboard_address="")
+    prepared = event.replica.is_helper and event.exit.ok and not state.ending and not state.anyone_helps
+    return _begun(state) if prepared else state
+
+
+def _time_over(state: RunState, event: TimerFired) -> RunState:
+    match event.timer:
+        case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
+            return _begun(state)
+        case "old":
+            return state.replace(is_old=True)
+        case "run":
+            return state.replace(out_of_time=True)  # even if it comes while an attempt is being stopped
+        case timer if state.ending is None and timer == f"hold {len(state.revivals)}":
+            return state.replace(holding=False)
+    return state
+
+
+def _delay(state: RunState, event: DelayChosen) -> RunState:
+    return state.replace(delay_seconds=event.seconds)
+
+
+def _judged(state: RunState, event: ReplicasJudged) -> RunState:
+    if event.verdicts and not state.replicas:  # it was ended before it began
+        state = _all(state, ReplicaState())
+    judged = {
+        verdict.replica: standing.replace(phase=Phase(verdict.phase), reason=verdict.reason)
+        for verdict in event.verdicts
+        if (standing := state.standing(verdict.replica))
+    }
+    if len(judged) == len(state.replicas) and not any(name.is_helper for name in judged):
+        state = state.with_replicas({**state.replicas, **judged})  # one by one, thousands would take too long
+    else:
+        for name, standing in judged.items():
+            state = state.with_standing(name, standing)
+    return state.replace(forgiven=(*state.forgiven, *event.forgiven))
+
+
+def _restarted(state: RunState, event: RestartChosen) -> RunState:
+    cause = state.ending.cause if state.ending else None
+    if cause is None or event.attempt != state.attempt + 1:
+        return state
+    state = _all(state, ReplicaState()).replace(
+        phase=Phase.RESTARTING,
+        attempt=event.attempt,
+        ending=None,
+        verdict="",
+        causes=(*state.causes, cause),
+        verdicts=(*state.verdicts, state.verdict),
+        named=(),
+        restarts={**state.restarts, event.failure: event.number},
+        delay_seconds=None,
+        reviving=(),
+        holding=False,
+        forgiven=(),
+        stepped=False,
+        stalled=None,
+        is_old=False,
+    )
+    return state if event.is_delayed else _begun(state)
+
+
+def _reviving(state: RunState, event: RevivalChosen) -> RunState:
+    revival = Revival(event.replicas, event.cause, event.number, event.budget, event.at_seconds)
+    return state.replace(
+        reviving=tuple(dict.fromkeys((*state.reviving, *event.replicas))),
+        revivals=(*state.revivals, revival),
+        holding=event.is_delayed,
+        delay_seconds=None,
+        restarts={**state.restarts, event.cause.failure: event.number},
+    )
+
+
+def _revived(state: RunState, event: ReplicasRevived) -> RunState:
+    begun = {
+        name: ReplicaState(Phase.STARTING, each.incarnation + 1) if name in event.replicas else each
+        for name, each in state.replicas.items()
+    }
+    forgiven = tuple(name for name in state.forgiven if name not in event.replicas)
+    return state.with_replicas(begun).replace(reviving=(), forgiven=forgiven, delay_seconds=None)

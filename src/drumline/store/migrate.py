@@ -1,0 +1,114 @@
+"""Stores of older versions: the decisions upon the events of each journal are added to it, once.
+
+A run that a supervisor of an older version looks after stays as it is until that has left; until then its journal is
+read as if it had been migrated.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from drumline.errors import DrumlineError
+from drumline.plan.codec import plan_to_json
+from drumline.runtime.private import open_file, open_regular
+from drumline.store.folder import RunFolder
+from drumline.store.home import RUNS, run_ids, write_version
+from drumline.store.journal import VERSION, entry_line, parse_line, upgraded
+from drumline.store.upgrade import Upgrade
+
+_ASIDE = ".migrated"  # the suffix of a file that is not whole yet
+_FIRST_BYTES = 16
+_OLDER = tuple(b'{"v": %d,' % version for version in range(1, VERSION))
+
+
+def migrate_home(home: str) -> None:
+    """Migrate every run of a home; once all of them are, the home says so, and the next command has nothing to do.
+
+    A run that cannot be read or written now is left to the next command, and so is one that has a supervisor.
+    """
+    folders = [RunFolder(Path(home, RUNS, run)) for run in run_ids(home)]
+    is_done = [_migrated(folder) for folder in folders]
+    if all(is_done):
+        with suppress(OSError):
+            write_version(home)
+
+
+def migrate_run(folder: RunFolder) -> None:
+    """Migrate one run, whose lock the caller holds; idempotent.
+
+    Each file is replaced as a whole, the plan first: a version that would find an empty journal cannot read that.
+    """
+    journal = folder.journal_file
+    if not _is_older(journal):
+        return
+    plan = folder.plan()
+    _replace(folder.plan_file, plan_to_json(plan).encode("utf-8", "backslashreplace"))
+    upgrade = Upgrade(plan)
+    with open(journal, "rb", opener=open_regular) as stream:
+        data = stream.read()
+    lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+    _replace(journal, b"".join(_upgraded(upgrade, line) for line in lines))
+
+
+def _migrated(folder: RunFolder) -> bool:
+    """Migrate a run unless its lock is held; return whether there is nothing more to do for it."""
+    try:
+        if not _is_older(folder.journal_file):
+            return True
+        with _held(folder.lock_file) as is_free:
+            if is_free:
+                migrate_run(folder)
+            return is_free
+    except DrumlineError:
+        return True  # its plan is damaged, or another user's
+    except OSError:
+        return False
+
+
+def _is_older(journal: Path) -> bool:
+    try:
+        with open(journal, "rb", opener=open_regular) as stream:
+            return stream.read(_FIRST_BYTES).startswith(_OLDER)
+    except FileNotFoundError:
+        return False
+
+
+def _upgraded(upgrade: Upgrade, line: bytes) -> bytes:
+    version, entry = parse_line(line)
+    return entry_line(upgraded(upgrade, version, entry)) if entry else line
+
+
+@contextmanager
+def _held(lock: Path) -> Iterator[bool]:
+    """Hold a run's lock, so that no supervisor takes the run up; False if another process holds it."""
+    descriptor = open_file(lock, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file aside and put it into place, so that it is whole whatever happens."""
+    aside = path.with_name(path.name + _ASIDE)
+    descriptor = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    aside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

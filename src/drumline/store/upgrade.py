@@ -1,0 +1,30 @@
+"""Journals of older versions hold no decisions: they get those that the machine takes upon their events.
+
+The only reader that runs the machine.
+"""
+
+from __future__ import annotations
+
+from drumline.plan.types import Plan
+from drumline.run.decision import Decision
+from drumline.run.event import Event
+from drumline.run.fold import fold, new_run
+from drumline.run.machine import transition
+
+
+class Upgrade:
+    """Decides upon the events of one journal, in their order."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._state = new_run(plan)
+
+    def decide(self, event: Event) -> tuple[Decision, ...]:
+        """Return the decisions upon the next event, which has none."""
+        decided = transition(self._plan, self._state, event)
+        self._state = decided.state
+        return decided.decisions
+
+    def take(self, event: Event, decisions: tuple[Decision, ...]) -> None:
+        """Take the next event, whose decisions were recorded."""
+        self._state = fold(self._state, event, *decisions)
