@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
-from drumline.cli.options import (
-    CONTEXT_OPTION,
-    HOSTS_OPTION,
-    NAMESPACE_OPTION,
-    ON_OPTION,
-    PARAMETER_OPTION,
-    SPEC_ARGUMENT,
-)
+from drumline.cli.options import PARAMETER_OPTION, SPEC_ARGUMENT, engine_flags
 from drumline.cli.terminal import print_json, print_line, print_lines
 from drumline.cli.text import FORM_OPTION, table, warn
 from drumline.engine.protocol import Interpreter
@@ -31,18 +26,13 @@ from drumline.words import printable
 @click.command()
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
-@ON_OPTION
-@HOSTS_OPTION
-@CONTEXT_OPTION
-@NAMESPACE_OPTION
+@engine_flags
 @FORM_OPTION
 def command(
     file: str | None,
     given: tuple[str, ...],
     on: str | None,
-    hosts: str | None,
-    context: str | None,
-    namespace: str | None,
+    flags: Mapping[str, str],
     form: str,
 ) -> None:
     """Name every problem of FILE (drumline.yml unless given), or show who would run.
@@ -50,7 +40,7 @@ def command(
     FILE may be `-` for standard input.
     """
     try:
-        loaded = load(file, given=given, on=on, flags={"context": context, "namespace": namespace, "hosts": hosts})
+        loaded = load(file, given=given, on=on, flags=flags)
     except SpecError as error:
         if form == "json":
             print_json({"ok": False, "problems": [to_dict(problem) for problem in error.problems]})
@@ -103,7 +93,7 @@ def _ask_engine(loaded: Loaded) -> _Opinion:
     launches = bind(loaded.plan, engine.place(loaded.plan))
     engine.close()
     shortages = find_shortages(engine, loaded.plan)
-    python = site.python if engine.capabilities.launching_python and not loaded.plan.environment else None
+    python = site.python if not (loaded.plan.is_elsewhere or loaded.plan.environment) else None
     return _Opinion(tuple(engine.objections(launches)), tuple(shortages), tuple(engine.remarks()), python)
 
 

@@ -62,7 +62,7 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
         "Python": str(details.plan.environment) if details.plan.environment else "",
         "Directory": run.directory,
         "Revision": _revision(details),
-        "Output": _output(details, now),
+        "Output": _output(details),
         "TensorBoard": _tensorboard(details),
         "Earlier": listed([f"attempt {cause.attempt}: {cause.message}" for cause in details.causes]),
         "Returned": "; ".join(describe_revival(revival) for revival in details.revivals),
@@ -71,30 +71,16 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
     return [f"{f'{word}:':<11} {text}" for word, text in facts.items() if text]
 
 
-def _output(details: RunDetails, now: Moment) -> str:
-    """Where it writes: a folder of this machine, of hosts, or of pods, which is a volume or goes with them."""
-    if details.plan.fetches_output:
-        return _fetched(details, now)
-    if not details.plan.is_elsewhere:
-        return details.output_dir
-    from drumline.cli.volumes import cluster_output  # noqa: PLC0415 - only for such runs
+def _output(details: RunDetails) -> str:
+    """Where it writes: a folder of this machine, or as its engine says."""
+    if details.plan.is_elsewhere:
+        from drumline.cli.written import engine_of, written_of  # noqa: PLC0415 - the engine, only for such runs
+        from drumline.engine.abilities import Describing  # noqa: PLC0415
 
-    return cluster_output(details.plan)
-
-
-def _fetched(details: RunDetails, now: Moment) -> str:
-    """Where the output of a run on hosts is: here if it was fetched, and from where."""
-    origin = details.origin
-    if origin is None:
-        return details.output_dir
-    there = f"{origin.output_dir} on {origin.host}"
-    if origin.is_shared:
-        return f"{there}, which the hosts share: `drumline cp {details.run.summary.id}: .` fetches it"
-    if origin.fetched_at is None:
-        return f"{there}, not fetched so far"
-    if origin.is_whole:
-        return f"{details.output_dir}, fetched from {origin.host}"
-    return f"{details.output_dir}, fetched {span(now.at - origin.fetched_at, parts=1)} ago from {there}"
+        engine = engine_of(details)
+        if isinstance(engine, Describing):
+            return engine.describe_output(written_of(details))
+    return details.output_dir
 
 
 def _tensorboard(details: RunDetails) -> str:

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.options import (
-    CONTEXT_OPTION,
-    HOSTS_OPTION,
-    NAMESPACE_OPTION,
-    ON_OPTION,
-    PARAMETER_OPTION,
-    SPEC_ARGUMENT,
-)
+from drumline.cli.options import PARAMETER_OPTION, SPEC_ARGUMENT, engine_flags
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_hint, print_json, print_lines
 from drumline.cli.text import FORM_OPTION, table
@@ -31,10 +24,7 @@ from drumline.supervise.site import site_of
 @click.command()
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
-@ON_OPTION
-@HOSTS_OPTION
-@CONTEXT_OPTION
-@NAMESPACE_OPTION
+@engine_flags
 @FORM_OPTION
 @click.pass_context
 def command(
@@ -42,9 +32,7 @@ def command(
     file: str | None,
     given: tuple[str, ...],
     on: str | None,
-    hosts: str | None,
-    context: str | None,
-    namespace: str | None,
+    flags: Mapping[str, str],
     form: str,
 ) -> None:
     """Look at where FILE (drumline.yml unless given) would run, and say what is missing there and what to do.
@@ -52,8 +40,7 @@ def command(
     Without a spec, look at the place alone: this machine, unless `--on` names another. The exit code is 1 if something
     that is needed is missing.
     """
-    flags = {"hosts": hosts, "context": context, "namespace": namespace}
-    patient = _patient(file, given, on, {name: value for name, value in flags.items() if value is not None})
+    patient = _patient(file, given, on, flags)
     engine = require(open_engine(patient.engine, patient.site), Diagnosable, "doctor", patient.engine)
     with told_after_a_moment(f"looking at {patient.where}..."):
         found = list(engine.examine(patient))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import click
 
 from drumline.cli.drilled import Bounds, show_report
-from drumline.cli.options import HOSTS_OPTION, ON_OPTION, PARAMETER_OPTION
+from drumline.cli.options import PARAMETER_OPTION, engine_flags
 from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.terminal import print_line
 from drumline.cli.text import FORM_OPTION, warn
@@ -61,8 +62,7 @@ SECONDS = _Seconds()
 @click.option("--within", type=SECONDS, metavar="TIME", help="Fail if the first new step takes longer than this.")
 @click.option("--steps-lost", type=click.IntRange(min=0), metavar="N", help="Fail if more steps are lost than these.")
 @PARAMETER_OPTION
-@ON_OPTION
-@HOSTS_OPTION
+@engine_flags
 @click.option("--keep", is_flag=True, help="Let a run go on that was started for the drill.")
 @click.option("-y", "--yes", is_flag=True, help="Hurt a run that goes on.")
 @FORM_OPTION
@@ -79,7 +79,7 @@ def command(
     steps_lost: int | None,
     given: tuple[str, ...],
     on: str | None,
-    hosts: str | None,
+    flags: Mapping[str, str],
     keep: bool,
     yes: bool,
     form: str,
@@ -97,7 +97,7 @@ def command(
     if target:
         folder, victim, saboteur = _take_running(target, who, harm, yes=yes)
     else:
-        loaded = load(what, given=given, on=on, flags={"hosts": hosts}, unique=True, complete=True)
+        loaded = load(what, given=given, on=on, flags=flags, unique=True, complete=True)
         folder, victim, saboteur = _start(loaded, who, harm)
     is_own = target is None
     rehearsal = Rehearsal(folder, victim, harm, saboteur)

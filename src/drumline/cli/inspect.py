@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 
+from drumline.cli.written import engine_of, written_of
 from drumline.engine.abilities import Browsable, require
-from drumline.engine.output import Output, Written
-from drumline.engine.registry import open_engine
+from drumline.engine.output import Output
 from drumline.errors import InputError
 from drumline.run.id import parse_target
 from drumline.store.access import open_home
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
-from drumline.supervise.site import site_of
-from drumline.view.run import RunDetails, run_details
+from drumline.view.run import run_details
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -38,11 +36,6 @@ def find_output(run: str) -> Output:
     if target.role is not None:
         raise InputError(f"{run}: all replicas of a run write to one place", hint=f"say `{target.run}`")
     folder = find_folder(open_home(os.environ), target.run)
-    return output_of(run_details(folder, read_clock()))
-
-
-def output_of(details: RunDetails) -> Output:
-    """What a run has written, where its engine let it write."""
-    engine = open_engine(details.plan.engine, site_of(details.run.summary.directory))
-    browsable = require(engine, Browsable, "access to the output", details.plan.engine)
-    return browsable.open_output(Written(details.plan, Path(details.output_dir), Path(details.folder)))
+    details = run_details(folder, read_clock())
+    browsable = require(engine_of(details), Browsable, "access to the output", details.plan.engine)
+    return browsable.open_output(written_of(details))

@@ -11,14 +11,17 @@ import click
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_line
 from drumline.cli.text import utc
+from drumline.engine.abilities import Doubting
+from drumline.engine.output import Written
+from drumline.engine.registry import open_engine
 from drumline.errors import InputError
-from drumline.run.doubt import Doubt, doubts_from_text
+from drumline.run.doubt import Doubt
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
-from drumline.run.traces import UNREACHED
 from drumline.store.access import open_home
 from drumline.store.folder import RunFolder, find_folder
 from drumline.supervise.reach import ask_to_stop, read_state, wait_until_left, wait_until_stopped
+from drumline.supervise.site import site_of_run
 from drumline.words import listed, span
 
 
@@ -70,16 +73,13 @@ def _waits(folder: RunFolder, *, force: bool) -> str:
 def _is_in_doubt(folder: RunFolder) -> bool:
     """Whether hosts could not be asked if anything of a run that is over is left there; then says which."""
     plan = folder.plan()
-    if not plan.fetches_output:
+    if not plan.is_elsewhere:
         return False
-    from drumline.engine.ssh.planned import hosts_of  # noqa: PLC0415 - only for such runs
-
-    hosts = hosts_of(plan)
+    engine = open_engine(plan.engine, site_of_run(folder))
+    if not isinstance(engine, Doubting):
+        return False
     wait_until_left(folder)
-    try:
-        doubts = doubts_from_text((folder.path / UNREACHED).read_text())
-    except FileNotFoundError:
-        return False
+    doubts = engine.doubts(Written(plan, folder.output_dir, folder.path))
     now = time.time()
     over = [doubt for doubt in doubts if doubt.until is not None and doubt.until <= now]
     for doubt in over:
@@ -89,17 +89,18 @@ def _is_in_doubt(folder: RunFolder) -> bool:
     if not left:
         return False
     print_line(f"run {folder.id} is over, but {listed([doubt.host for doubt in left])} could not be reached", err=True)
-    print_line(f"hint: whatever is left there {_until(left, hosts.lease_seconds)}", err=True)
+    print_line(f"hint: whatever is left there {_until(left)}", err=True)
     return True
 
 
-def _until(doubts: Sequence[Doubt], lease_seconds: float | None) -> str:
+def _until(doubts: Sequence[Doubt]) -> str:
     """Until when something may be left on these hosts, as far as that is known."""
-    if lease_seconds is None:
+    leases = [doubt.lease_seconds for doubt in doubts if doubt.lease_seconds is not None]
+    if len(leases) < len(doubts):
         return "goes on: it has no lease"
     known = [doubt.until for doubt in doubts if doubt.until is not None]
     if len(known) < len(doubts):
-        return f"ends by itself within {span(lease_seconds)}"
+        return f"ends by itself within {span(max(leases))}"
     return f"ends by itself, at the latest at {utc(max(known))}"
 
 

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
 import click
 
-from drumline.engine.registry import engine_names
+from drumline.engine.options import Flag
+from drumline.engine.registry import engine_names, engine_options
 
 SPEC_ARGUMENT = click.argument("file", required=False, type=click.Path(allow_dash=True))
 PARAMETER_OPTION = click.option(
     "-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="Set a parameter."
 )
-ON_OPTION = click.option(
-    "--on",
-    type=click.Choice(engine_names()),
-    help="The engine, instead of the spec's.",
-)
-CONTEXT_OPTION = click.option("--context", metavar="NAME", help="The kubeconfig's context, instead of the spec's.")
-NAMESPACE_OPTION = click.option("-n", "--namespace", metavar="NAME", help="The cluster's namespace, likewise.")
-HOSTS_OPTION = click.option("--hosts", metavar="HOST,...", help="Run on these by ssh, instead of the spec's hosts.")
+
+
+def engine_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--on` and the flags of all engines to a command, which gets those that were typed as `flags`, by name."""
+    known = {flag.name: flag for each in engine_options().values() for flag in each.FLAGS}
+
+    @wraps(command)
+    def with_flags(*args: object, **typed: Any) -> Any:
+        values = {name: typed.pop(_parameter(flag)) for name, flag in known.items()}
+        return command(*args, flags={name: value for name, value in values.items() if value is not None}, **typed)
+
+    decorated: Callable[..., Any] = with_flags
+    for flag in reversed(known.values()):
+        words = (f"--{flag.name}", *([f"-{flag.letter}"] if flag.letter else []), _parameter(flag))
+        decorated = click.option(*words, metavar=flag.metavar, help=flag.help)(decorated)
+    return click.option("--on", type=click.Choice(engine_names()), help="The engine, instead of the spec's.")(decorated)
+
+
+def _parameter(flag: Flag) -> str:
+    return f"engine_{flag.name.replace('-', '_')}"

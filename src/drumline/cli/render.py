@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import click
 
-from drumline.cli.options import (
-    CONTEXT_OPTION,
-    HOSTS_OPTION,
-    NAMESPACE_OPTION,
-    ON_OPTION,
-    PARAMETER_OPTION,
-    SPEC_ARGUMENT,
-)
+from drumline.cli.options import PARAMETER_OPTION, SPEC_ARGUMENT, engine_flags
 from drumline.cli.terminal import print_document
 from drumline.cli.text import warn
 from drumline.engine.registry import open_engine
@@ -28,19 +22,14 @@ from drumline.supervise.site import site_of
 @click.command()
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
-@ON_OPTION
-@HOSTS_OPTION
-@CONTEXT_OPTION
-@NAMESPACE_OPTION
+@engine_flags
 @click.option("--run-id", metavar="N", help="The run's number in what is printed.")
 @click.option("-o", "--output", "form", type=click.Choice(["shell", "json", "yaml"]), help="How to print it.")
 def command(
     file: str | None,
     given: tuple[str, ...],
     on: str | None,
-    hosts: str | None,
-    context: str | None,
-    namespace: str | None,
+    flags: Mapping[str, str],
     form: str | None,
     run_id: str | None,
 ) -> None:
@@ -52,7 +41,7 @@ def command(
     if run_id is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", run_id):
         raise InputError(f"--run-id {run_id}: expected a number such as 4, or 7.2 in a sweep")
     found = read_file(file)
-    if is_template(found[1]) and not on and not hosts:
+    if is_template(found[1]) and not on and not flags:
         _render_template(*found[:2], given, form)
         return
     loaded = load(
@@ -61,7 +50,7 @@ def command(
         given=given,
         on=on,
         run=run_id or "0",
-        flags={"context": context, "namespace": namespace, "hosts": hosts},
+        flags=flags,
         unique=run_id is None,
     )
     engine = open_engine(loaded.plan.engine, site_of(loaded.directory))

@@ -14,6 +14,9 @@ import click
 
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_line
+from drumline.cli.written import engine_of, written_of
+from drumline.engine.abilities import Forgetting, Retaining, Storing
+from drumline.engine.output import stays_here
 from drumline.errors import DrumlineError, EngineError, InputError
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
@@ -50,32 +53,42 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
         remove_volumes([details for _, details in doomed.values() if details], yes=yes)
     for folder, details in doomed.values():
         with told_after_a_moment(f"removing run {folder.id}..."):
-            if details and details.plan.fetches_output:
-                from drumline.cli.volumes import remove_on_hosts  # noqa: PLC0415 - a client, which few need
-
-                for words in remove_on_hosts(details):
-                    print_line(words, err=True)
+            left = list(_left(details, volumes=volumes)) if details else [_left_of_damaged(folder)]
+            for words in _forget(details) if details else ():
+                print_line(words, err=True)
             _remove(home, folder, is_damaged=details is None)
         print_line(f"removed run {folder.id}")
-        for words in _left(details, volumes=volumes) if details else _left_of_damaged(folder):
+        for words in left:
             print_line(words, err=True)
 
 
+def _forget(details: RunDetails) -> Iterator[str]:
+    """Remove what a run has on other machines; yield what cannot be removed."""
+    if not details.plan.is_elsewhere:
+        return
+    try:
+        engine = engine_of(details)
+        if isinstance(engine, Forgetting):
+            engine.forget(written_of(details))
+    except EngineError as error:
+        first, *rest = error.message.split("\n")
+        yield first
+        yield from (f"  {line}" for line in rest)  # another machine may have written some of it
+
+
 def _left(details: RunDetails, *, volumes: bool) -> Iterator[str]:
-    """Say what of a run stays where it is."""
-    in_cluster = details.plan.is_elsewhere and not details.plan.fetches_output
-    if in_cluster and not volumes:
-        from drumline.cli.volumes import left_behind  # noqa: PLC0415
-
-        yield from left_behind(details)
-    elif details.origin and details.origin.is_shared:
-        yield f"its output stays in {details.origin.output_dir} on {details.origin.host}"
-    elif details.plan.output and not in_cluster and not details.output_dir.startswith(details.folder):
-        yield f"its output stays in {details.output_dir}"
+    """Yield what of a run stays where it is."""
+    if not details.plan.is_elsewhere:
+        yield from stays_here(written_of(details))
+        return
+    with suppress(EngineError):  # the engine is not installed any more, which `_forget` says
+        engine = engine_of(details)
+        if isinstance(engine, Retaining) and not (volumes and isinstance(engine, Storing)):
+            yield from engine.remains(written_of(details))
 
 
-def _left_of_damaged(folder: RunFolder) -> Iterator[str]:
-    yield f"run {folder.id} could not be read: what it left on hosts or in a cluster, if anything, is still there"
+def _left_of_damaged(folder: RunFolder) -> str:
+    return f"run {folder.id} could not be read: what it left on other machines, if anything, is still there"
 
 
 def _folder(home: Path, text: str) -> RunFolder:

@@ -6,24 +6,17 @@ What is needed only after the replicas are up is imported only then: people wait
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.options import (
-    CONTEXT_OPTION,
-    HOSTS_OPTION,
-    NAMESPACE_OPTION,
-    ON_OPTION,
-    PARAMETER_OPTION,
-    SPEC_ARGUMENT,
-)
+from drumline.cli.options import PARAMETER_OPTION, SPEC_ARGUMENT, engine_flags
 from drumline.cli.terminal import is_terminal, print_line, print_lines
 from drumline.cli.text import warn
-from drumline.engine.abilities import Reachable
+from drumline.engine.abilities import Reachable, Removing
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
@@ -32,23 +25,19 @@ from drumline.plan.types import Plan
 from drumline.store.folder import RunFolder
 from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import check_launchable, make_run
-from drumline.supervise.site import site_of
+from drumline.supervise.site import site_of, site_of_run
 
 if TYPE_CHECKING:
     from drumline.view.card import Card
 
 _SECOND_THOUGHT_SECONDS = 3.0
-_REMOVED_SECONDS = 30.0  # a node that does not answer would keep somebody waiting
 
 
 @click.command()
 @SPEC_ARGUMENT
 @click.option("-f", "--file", "named", metavar="FILE", help="The same as the argument.")
 @PARAMETER_OPTION
-@ON_OPTION
-@HOSTS_OPTION
-@CONTEXT_OPTION
-@NAMESPACE_OPTION
+@engine_flags
 @click.option("--name", metavar="NAME", help="A name for this run, instead of the spec's.")
 @click.option("-d", "--detach", "in_background", is_flag=True, help="Start it, print its number, come back at once.")
 @click.option("--oversubscribe", is_flag=True, help="Claim more than there is, and wait for nobody.")
@@ -62,9 +51,7 @@ def command(
     named: str | None,
     given: tuple[str, ...],
     on: str | None,
-    hosts: str | None,
-    context: str | None,
-    namespace: str | None,
+    flags: Mapping[str, str],
     name: str | None,
     *,
     in_background: bool,
@@ -85,7 +72,7 @@ def command(
         given=given,
         on=on,
         name=name,
-        flags={"context": context, "namespace": namespace, "hosts": hosts},
+        flags=flags,
         unique=True,
         complete=not dry_run,
     )
@@ -166,12 +153,18 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
     follow(feed, Screen(ids), folder, _get_ready, show_cause)
     if feed.state.phase is Phase.FAILED:
         show_cause()
-    if feed.plan.is_elsewhere and not feed.plan.fetches_output:
-        # Where this is the command of a pod, whoever removes the run from the cluster ends with it.
+    if feed.plan.is_elsewhere:
+        _wait_until_removed(folder, feed.plan)
+    return 0 if feed.state.phase is Phase.FINISHED else 1
+
+
+def _wait_until_removed(folder: RunFolder, plan: Plan) -> None:
+    """Wait until the supervisor has removed what the engine made: where this command runs, it may end with that."""
+    engine = open_engine(plan.engine, site_of_run(folder))
+    if isinstance(engine, Removing):
         from drumline.supervise.reach import wait_until_left  # noqa: PLC0415
 
-        wait_until_left(folder, _REMOVED_SECONDS)
-    return 0 if feed.state.phase is Phase.FINISHED else 1
+        wait_until_left(folder, engine.removal_seconds())
 
 
 def require_launchable(engine: Engine, plan: Plan) -> None:

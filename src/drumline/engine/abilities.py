@@ -16,8 +16,9 @@ from drumline.plan.types import Plan, ReplicaId
 
 if TYPE_CHECKING:
     from drumline.engine.health import Health, Patient
-    from drumline.engine.output import Output, Written
+    from drumline.engine.output import Output, Volumes, Written
     from drumline.engine.warm import WarmPool
+    from drumline.run.doubt import Doubt
     from drumline.run.drill import Harm
     from drumline.run.quiet import Pulse
     from drumline.run.rendezvous import Sockets
@@ -170,6 +171,60 @@ class Warming(Protocol):
 
     def warm_pool(self) -> WarmPool:
         """Return access to these processes."""
+        ...
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """Lets runs write elsewhere than into a folder of this machine."""
+
+    def describe_output(self, written: Written) -> str:
+        """Return where the run writes, and how to fetch it, in words; contacts no other machine."""
+        ...
+
+
+@runtime_checkable
+class Storing(Protocol):
+    """Makes volumes that stay when a run is removed."""
+
+    def open_volumes(self, written: Written) -> Volumes:
+        """Return access to the volumes that were made for a run."""
+        ...
+
+
+@runtime_checkable
+class Forgetting(Protocol):
+    """Keeps files of runs on other machines that go when a run is removed."""
+
+    def forget(self, written: Written) -> None:
+        """Remove the run's files there; raise EngineError with all that could not be removed."""
+        ...
+
+
+@runtime_checkable
+class Retaining(Protocol):
+    """Knows what stays elsewhere when a run is removed."""
+
+    def remains(self, written: Written) -> Iterator[str]:
+        """Yield what stays, in words; contacts no other machine."""
+        ...
+
+
+@runtime_checkable
+class Doubting(Protocol):
+    """May be unable to reach machines at the end of a run, on which something of it is then left for a time."""
+
+    def doubts(self, written: Written) -> Sequence[Doubt]:
+        """Return the hosts that could not be asked whether anything of a run that is over is left there."""
+        ...
+
+
+@runtime_checkable
+class Removing(Protocol):
+    """Removes what it made for a run after the run is over, which may take a while."""
+
+    def removal_seconds(self) -> float:
+        """Return how long a command that followed the run waits for that."""
         ...
 
 

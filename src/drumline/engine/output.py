@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,10 +11,11 @@ from drumline.record import Record
 
 
 class Volume(Record):
-    """Something that stays when a run is forgotten, and can be removed: its name, and what it is in words."""
+    """Something that stays when a run is removed, and can be deleted."""
 
     name: str
-    words: str
+    kind: str  # as in `deleted the claim …`
+    words: str  # all that a user should know before it is deleted
 
 
 class Output(Protocol):
@@ -32,12 +33,16 @@ class Output(Protocol):
         """Copy a file or folder of this machine there, as `cp -r` would."""
         ...
 
+
+class Volumes(Protocol):
+    """The volumes that were made for one run."""
+
     def volumes(self) -> Sequence[Volume]:
-        """What was made for the run and is still there."""
+        """Return those that are still there."""
         ...
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove these, with all that is on them; return when they are gone."""
+        """Delete these, with all that is on them; return when they are gone."""
         ...
 
 
@@ -47,3 +52,9 @@ class Written(Record):
     plan: Plan
     folder: Path  # the run's OUTPUT_DIR, if it ran here
     run_dir: Path = Path()  # drumline's own folder of the run
+
+
+def stays_here(written: Written) -> Iterator[str]:
+    """Yield the output folder of this machine that stays when the run's own folder is removed."""
+    if written.plan.output and not written.folder.is_relative_to(written.run_dir):
+        yield f"its output stays in {written.folder}"

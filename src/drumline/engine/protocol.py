@@ -59,7 +59,6 @@ class Capabilities(Record):
 
     forms: tuple[str, ...]  # in which `render` can write, the usual one first
     dates_logs: bool = False  # its logs come with the times of their lines, and it writes the marks beside them
-    launching_python: bool = False  # `python` means what it means where the run is launched
 
 
 Tell = Callable[[Event], None]

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
-from drumline.engine.plugins import find_plugins
+from drumline.engine.plugins import Plugin, find_plugins
 from drumline.engine.protocol import Engine, Site
 from drumline.errors import EngineError
 
@@ -24,16 +25,9 @@ BUILT_IN = {
 _HIDDEN = ("fake",)  # trains nothing: only a plan can name it
 
 
-@cache
-def _packages() -> Mapping[str, str]:
-    """Return the packages of all engines by name: drumline's own, and those of entry points `drumline.engines`."""
-    others = {name: package for name, package in find_plugins(sys.path).items() if name not in BUILT_IN}
-    return {**BUILT_IN, **others}
-
-
 def engine_names() -> tuple[str, ...]:
     """Return the engines that a spec or `--on` can name, drumline's own first."""
-    return tuple(name for name in _packages() if name not in _HIDDEN)
+    return (*(name for name in BUILT_IN if name not in _HIDDEN), *_plugins())
 
 
 def engine_options() -> Mapping[str, EngineOptions]:
@@ -43,7 +37,12 @@ def engine_options() -> Mapping[str, EngineOptions]:
 
 def find_options(name: str) -> EngineOptions:
     """Return what an engine has for its block of the spec; raise EngineError for one that is not known."""
-    return cast("EngineOptions", import_module(f"{_package(name)}.options"))
+    return cast("EngineOptions", _import(name, ".options"))
+
+
+def open_engine(name: str, site: Site) -> Engine:
+    """Return the engine of this name; raise EngineError for one that is not known."""
+    return cast("Engine", _import(name, "", needs="make_engine").make_engine(site))
 
 
 def get_ready() -> None:
@@ -51,17 +50,41 @@ def get_ready() -> None:
     import_module(BUILT_IN["local"]).get_ready()
 
 
-def open_engine(name: str, site: Site) -> Engine:
-    """Return the engine of this name."""
-    return cast("Engine", import_module(_package(name)).make_engine(site))
+@cache
+def _plugins() -> Mapping[str, Plugin]:
+    """Return the engines of other packages by name; raise EngineError for a name that two packages claim."""
+    found: dict[str, Plugin] = {}
+    owners = dict.fromkeys(BUILT_IN, "drumline")
+    for plugin in find_plugins(sys.path):
+        owner = owners.setdefault(plugin.name, plugin.distribution)
+        if owner != plugin.distribution:
+            raise EngineError(
+                f"two packages have an engine `{plugin.name}`: {owner} and {plugin.distribution}",
+                hint=f"`pip uninstall {plugin.distribution}`",
+            )
+        found[plugin.name] = plugin
+    return found
 
 
-def _package(name: str) -> str:
+def _import(name: str, module: str, needs: str = "Options") -> Any:
+    """Import a module of an engine, which has to have what is named."""
     if name in BUILT_IN:
-        return BUILT_IN[name]
-    if name not in _packages():
+        return import_module(f"{BUILT_IN[name]}{module}")
+    if name not in _plugins():
         raise EngineError(
             f"this version of drumline cannot run on `{name}`",
             hint=f"it can run on: {', '.join(engine_names())}",
         )
-    return _packages()[name]
+    return _import_plugin(_plugins()[name], module, needs)
+
+
+def _import_plugin(plugin: Plugin, module: str, needs: str) -> ModuleType:
+    wrong = f"the engine `{plugin.name}` of the package {plugin.distribution} cannot be used"
+    hint = f"`pip uninstall {plugin.distribution}`, or another version of it"
+    try:
+        found = import_module(f"{plugin.package}{module}")
+    except Exception as error:  # noqa: BLE001 - whatever the code of others raises
+        raise EngineError(f"{wrong}: {type(error).__name__}: {error}", hint=hint) from None
+    if not hasattr(found, needs):
+        raise EngineError(f"{wrong}: {plugin.package}{module} has no `{needs}`", hint=hint)
+    return found

@@ -12,6 +12,7 @@ class Doubt(Record):
 
     host: str
     until: float | None = None  # seconds since 1970; None while the host may still be spoken to, or without a lease
+    lease_seconds: float | None = None  # None: without a lease
 
 
 def doubts_from_text(text: str) -> list[Doubt]:

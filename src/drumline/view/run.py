@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.record import Record
@@ -25,9 +24,6 @@ from drumline.view.progress import read_standings
 from drumline.view.runs import RunRow, make_row
 from drumline.view.scalars import output_dir
 from drumline.view.standing import Standing
-
-if TYPE_CHECKING:
-    from drumline.run.origin import Origin
 
 
 class ReplicaRow(Record):
@@ -75,7 +71,6 @@ class RunDetails(Record):
     tensorboard: TensorBoardRow | None = None  # None if there was none
     goodput: Goodput | None = None  # None before anybody looks after it
     card: Card | None = None  # why it failed, if it did
-    origin: Origin | None = None  # where its output comes from, if that is another machine
     python: tuple[str, str] | None = None  # what `python` meant at the launch, and why
 
 
@@ -126,19 +121,9 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
         goodput=read_goodput(folder, history, now),
-        origin=_origin(folder) if plan.fetches_output else None,
         python=python_of_launch(folder, plan),
         card=make_card(folder, plan, history.records, state, {row.id: row.standing for row in rows}),
     )
-
-
-def _origin(folder: RunFolder) -> Origin | None:
-    from drumline.run.origin import ORIGIN, origin_from_json  # noqa: PLC0415 - only for such runs
-
-    try:
-        return origin_from_json((folder.path / ORIGIN).read_text("utf-8"))
-    except OSError:
-        return None  # nothing was placed so far
 
 
 def _hosts(folder: RunFolder, attempt: int) -> dict[str, str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from drumline.engine.kubernetes.code import Code
     from drumline.engine.kubernetes.image.helper import BuildHelper
     from drumline.engine.kubernetes.run import ClusterRun
-    from drumline.engine.output import Output, Written
+    from drumline.engine.output import Output, Volumes, Written
     from drumline.run.usage import Usage
 
 
@@ -152,6 +152,29 @@ class KubernetesEngine:
             from drumline.engine.kubernetes.output import open_output  # noqa: PLC0415 - few commands need it
 
         return open_output(written)
+
+    def describe_output(self, written: Written) -> str:
+        """Return where the output is."""
+        from drumline.engine.kubernetes.remains import describe_output  # noqa: PLC0415 - few commands need it
+
+        return describe_output(written.plan)
+
+    def remains(self, written: Written) -> Iterator[str]:
+        """Yield what stays when the run is removed."""
+        from drumline.engine.kubernetes.remains import remains  # noqa: PLC0415 - few commands need it
+
+        return remains(written.plan)
+
+    def open_volumes(self, written: Written) -> Volumes:
+        """Return access to the claims that were made for a run."""
+        with needed_by("kubernetes", "kubernetes"):
+            from drumline.engine.kubernetes.output import open_output  # noqa: PLC0415 - few commands need it
+
+        return open_output(written)
+
+    def removal_seconds(self) -> float:
+        """Return how long the objects of a run may take to go; a node that does not answer takes longer."""
+        return 30.0
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""

@@ -144,7 +144,7 @@ class ClusterOutput:
                 if claim := await self._own_claim(api, name):
                     size = text(mapping(mapping(claim.get("status")).get("capacity")).get("storage"))
                     words = f"the claim {name} in {api.namespace}, {size or 'not bound'}, with all that is on it"
-                    found.append(Volume(name, words))
+                    found.append(Volume(name, "claim", words))
             return found
 
         return self._ask(look)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class LocalEngine:
     """Runs a line as processes of this machine."""
 
-    capabilities = Capabilities(forms=("shell", "json", "yaml"), launching_python=True)
+    capabilities = Capabilities(forms=("shell", "json", "yaml"))
 
     def __init__(self, site: Site, environ: Mapping[str, str], lease: tuple[str, float] | None = None) -> None:
         self._site = site

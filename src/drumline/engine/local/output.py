@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from drumline.engine.output import Volume, Written
+from drumline.engine.output import Written
 from drumline.engine.project.copy import copy
 from drumline.engine.project.tree import left_out_warning
 from drumline.errors import EngineError, NotFoundError
@@ -42,13 +42,6 @@ class Folder:
         """Copy into the folder."""
         self._require(self._folder)
         copy(source, self._folder / path, trusted=True)
-
-    def volumes(self) -> Sequence[Volume]:
-        """None: what a run writes into its own folder goes with it, and what its spec names is its user's."""
-        return ()
-
-    def remove(self, names: Sequence[str]) -> None:
-        """There is nothing to remove."""
 
     def _require(self, path: Path) -> Path:
         if not os.path.lexists(path):

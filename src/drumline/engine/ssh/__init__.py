@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drumline.engine.health import Health, Patient
     from drumline.engine.output import Output, Written
     from drumline.engine.ssh.run import SshRun
+    from drumline.run.doubt import Doubt
     from drumline.run.quiet import Pulse
     from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage
@@ -179,6 +180,31 @@ class SshEngine:
             from drumline.engine.ssh.output import open_output  # noqa: PLC0415 - few commands need it
 
         return open_output(written)
+
+    def describe_output(self, written: Written) -> str:
+        """Return where the output is."""
+        from drumline.engine.ssh.remains import describe_output  # noqa: PLC0415 - few commands need it
+
+        return describe_output(written)
+
+    def remains(self, written: Written) -> Iterator[str]:
+        """Yield what stays when the run is removed."""
+        from drumline.engine.ssh.remains import remains  # noqa: PLC0415 - few commands need it
+
+        return remains(written)
+
+    def doubts(self, written: Written) -> Sequence[Doubt]:
+        """Return the hosts that could not be asked."""
+        from drumline.engine.ssh.remains import doubts  # noqa: PLC0415 - one command needs it
+
+        return doubts(written)
+
+    def forget(self, written: Written) -> None:
+        """Remove the run's folders on all hosts."""
+        with needed_by("ssh", "ssh"):
+            from drumline.engine.ssh.output import open_output  # noqa: PLC0415 - few commands need it
+
+        open_output(written).forget()
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""

@@ -20,7 +20,7 @@ from drumline.engine.agent.errors import AwayError
 from drumline.engine.agent.fetch import fetch
 from drumline.engine.agent.send import FILES_SECONDS, lay_out
 from drumline.engine.local.output import Folder
-from drumline.engine.output import Volume, Written
+from drumline.engine.output import Written
 from drumline.engine.project.copy import copy, refuse_link
 from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk
@@ -118,12 +118,8 @@ class HostsOutput:
         if not origin.is_shared and not posixpath.isabs(path):
             copy(source, self._folder / path, trusted=True)
 
-    def volumes(self) -> Sequence[Volume]:
-        """None that anybody is asked about: the folders of a run on its hosts go with it."""
-        return ()
-
-    def remove(self, names: Sequence[str]) -> None:
-        """Remove the run's folder on these hosts; raise EngineError with all that could not be."""
+    def forget(self) -> None:
+        """Remove the run's folder on all hosts; raise EngineError with all that could not be removed."""
         folder = f"{runs_folder(self._hosts)}/runs/{self._hosts.unique}"
         message = {"do": "remove", "paths": [folder]}
 
@@ -135,7 +131,7 @@ class HostsOutput:
             return ""
 
         async def all_away() -> list[str]:
-            return await asyncio.gather(*map(away, names))
+            return await asyncio.gather(*map(away, self._hosts.names))
 
         if left := [each for each in asyncio.run(all_away()) if each]:
             raise EngineError("\n".join(left))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli.volumes import cluster_output
+from drumline.engine.kubernetes.remains import describe_output
 from drumline.load.engine import plan_spec
 from plans import spec_of
 
@@ -19,4 +19,4 @@ from plans import spec_of
 )
 def test_the_output_of_a_run_in_a_cluster_is_on_a_volume_or_gone(output: str, words: str) -> None:
     spec = spec_of(f"project: digits\nrun: a\nengine: {{kubernetes: {{image: a{output}}}}}")
-    assert cluster_output(plan_spec(spec, run="4", on="kubernetes")) == words
+    assert describe_output(plan_spec(spec, run="4", on="kubernetes")) == words

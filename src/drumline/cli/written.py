@@ -1,0 +1,21 @@
+"""What a run has written, and the engine that it ran on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drumline.engine.output import Written
+from drumline.engine.protocol import Engine
+from drumline.engine.registry import open_engine
+from drumline.supervise.site import site_of
+from drumline.view.run import RunDetails
+
+
+def engine_of(details: RunDetails) -> Engine:
+    """Return the engine of a run; raise EngineError if it is not installed."""
+    return open_engine(details.plan.engine, site_of(details.run.summary.directory))
+
+
+def written_of(details: RunDetails) -> Written:
+    """Return what says where a run has written."""
+    return Written(details.plan, Path(details.output_dir), Path(details.folder))

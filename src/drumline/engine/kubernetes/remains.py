@@ -1,0 +1,25 @@
+"""What of a run in a cluster is where; the cluster is not asked, since it may be away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from drumline.engine.kubernetes.names import made_claims, output_claim
+from drumline.engine.kubernetes.place import place_helper
+from drumline.engine.kubernetes.planned import cluster_of
+from drumline.plan.types import Plan
+
+
+def describe_output(plan: Plan) -> str:
+    """Return where the run writes."""
+    claim, folder = output_claim(plan), place_helper(plan).output_dir
+    if claim is None:
+        return f"{folder} in the pods, gone with them: `engine.{plan.engine}.output` would keep it"
+    return f"{folder} on the claim {claim}: `drumline cp {plan.run}: .` fetches it"
+
+
+def remains(plan: Plan) -> Iterator[str]:
+    """Yield the claims that were made for the run."""
+    where = cluster_of(plan).namespace
+    for name in made_claims(plan):
+        yield f"its claim {name} stays{f' in {where}' if where else ''}: `kubectl delete pvc {name}` deletes it"

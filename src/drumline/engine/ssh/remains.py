@@ -1,0 +1,47 @@
+"""What of a run on hosts is where: its output, what stays when the run is removed, and hosts that were not reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from drumline.engine.output import Written, stays_here
+from drumline.engine.ssh.luggage import read_origin
+from drumline.engine.ssh.planned import hosts_of
+from drumline.run.doubt import Doubt, doubts_from_text
+from drumline.run.traces import UNREACHED
+from drumline.words import span
+
+
+def describe_output(written: Written) -> str:
+    """Return where the output is: here if it was fetched, and from where."""
+    origin = read_origin(written.run_dir)
+    if origin is None:
+        return str(written.folder)
+    there = f"{origin.output_dir} on {origin.host}"
+    if origin.is_shared:
+        return f"{there}, which the hosts share: `drumline cp {written.plan.run}: .` fetches it"
+    if origin.fetched_at is None:
+        return f"{there}, not fetched so far"
+    if origin.is_whole:
+        return f"{written.folder}, fetched from {origin.host}"
+    return f"{written.folder}, fetched {span(time.time() - origin.fetched_at, parts=1)} ago from {there}"
+
+
+def remains(written: Written) -> Iterator[str]:
+    """Yield what stays when the run is removed: an output that hosts share, or a folder that the spec names."""
+    origin = read_origin(written.run_dir)
+    if origin and origin.is_shared:
+        yield f"its output stays in {origin.output_dir} on {origin.host}"
+    else:
+        yield from stays_here(written)
+
+
+def doubts(written: Written) -> Sequence[Doubt]:
+    """Return the hosts that could not be asked, at the end of the run, whether anything of it is left there."""
+    try:
+        text = (written.run_dir / UNREACHED).read_text()
+    except FileNotFoundError:
+        return ()
+    lease_seconds = hosts_of(written.plan).lease_seconds
+    return [each.replace(lease_seconds=lease_seconds) for each in doubts_from_text(text)]

@@ -1,0 +1,114 @@
+"""Engines by name: drumline's own, and those of entry points of other packages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine import registry
+from drumline.engine.fake import FakeEngine
+from drumline.engine.plugins import Plugin, find_plugins
+from drumline.engine.protocol import Site
+from drumline.engine.registry import engine_names, engine_options, open_engine
+from drumline.errors import EngineError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder from which packages are imported."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._plugins.cache_clear()
+    yield tmp_path
+    registry._plugins.cache_clear()
+    sys.modules.pop("moon_engine", None)
+
+
+def install(folder: Path, distribution: str, entry: str, files: dict[str, str] | None = None) -> None:
+    """Put what `pip` would put there for a package with this entry point."""
+    info = folder / f"{distribution}-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text(
+        f"[console_scripts]\nx = y:z\n\n[drumline.engines]\n{entry}\n\n[other]\na = b\n"
+    )
+    for name, text in (files or {}).items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def site(folder: Path) -> Site:
+    return Site(folder, folder, 1)
+
+
+def test_an_entry_point_adds_an_engine(folder: Path) -> None:
+    text = "from drumline.engine.fake import make_engine\n"
+    install(folder, "drumline_moon", "moon = moon_engine", {"moon_engine/__init__.py": text})
+    assert engine_names() == ("local", "ssh", "kubernetes", "jobset", "tfjob", "moon")
+    assert isinstance(open_engine("moon", site(folder)), FakeEngine)
+
+
+def test_an_engine_that_is_not_there_is_refused_with_those_that_are(folder: Path) -> None:
+    install(folder, "drumline_moon", "moon = moon_engine")
+    with pytest.raises(EngineError, match="cannot run on `mars`") as caught:
+        open_engine("mars", site(folder))
+    assert caught.value.hint == "it can run on: local, ssh, kubernetes, jobset, tfjob, moon"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "ModuleNotFoundError: No module named 'moon_engine'"),
+        ({"moon_engine/__init__.py": "1 / 0"}, "ZeroDivisionError: division by zero"),
+        ({"moon_engine/__init__.py": ""}, "moon_engine has no `make_engine`"),
+    ],
+)
+def test_an_entry_point_that_cannot_be_used_is_refused_by_the_name_of_its_package(
+    folder: Path, files: dict[str, str], words: str
+) -> None:
+    install(folder, "drumline_moon", "moon = moon_engine", files)
+    with pytest.raises(EngineError) as caught:
+        open_engine("moon", site(folder))
+    assert caught.value.message == f"the engine `moon` of the package drumline-moon cannot be used: {words}"
+    assert caught.value.hint.startswith("`pip uninstall drumline-moon`")
+
+
+def test_specs_are_not_read_while_the_block_of_an_engine_is_not_known(folder: Path) -> None:
+    install(folder, "drumline_moon", "moon = moon_engine", {"moon_engine/__init__.py": ""})
+    with pytest.raises(EngineError, match=r"No module named 'moon_engine\.options'"):
+        engine_options()
+
+
+@pytest.mark.parametrize(("name", "owner"), [("moon", "drumline-moon"), ("ssh", "drumline")])
+def test_a_name_that_two_packages_claim_is_refused_with_both(folder: Path, name: str, owner: str) -> None:
+    install(folder, "drumline_moon", "moon = moon_engine")
+    install(folder, "lunar.tools", f"{name} = lunar")
+    with pytest.raises(EngineError) as caught:
+        engine_names()
+    assert caught.value.message == f"two packages have an engine `{name}`: {owner} and lunar-tools"
+    assert caught.value.hint == "`pip uninstall lunar-tools`"
+
+
+def test_an_own_engine_is_opened_whatever_plug_ins_there_are(folder: Path) -> None:
+    install(folder, "lunar", "local = lunar")
+    assert open_engine("fake", site(folder))
+
+
+def test_of_a_package_that_is_installed_twice_the_first_counts(folder: Path) -> None:
+    first, second = folder / "first", folder / "second"
+    for where, package in ((first, "old"), (second, "new")):
+        where.mkdir()
+        install(where, "drumline_moon", f"moon = {package}")
+    found = find_plugins([str(second), str(first), str(second), str(folder / "nowhere")])
+    assert found == [Plugin("moon", "new", "drumline-moon")]
+
+
+def test_what_cannot_be_read_is_no_entry_point(folder: Path) -> None:
+    install(folder, "drumline_moon", "# moon = old\n; moon = older\nnothing\nmoon=moon_engine")
+    (folder / "broken-1.dist-info").mkdir()
+    (folder / "broken-1.dist-info" / "entry_points.txt").write_bytes(b"\xff[drumline.engines]\na = b")
+    (folder / "empty.egg-info").mkdir()
+    (folder / "empty.egg-info" / "entry_points.txt").write_text("[console_scripts]\na = b")
+    assert find_plugins([str(folder)]) == [Plugin("moon", "moon_engine", "drumline-moon")]
