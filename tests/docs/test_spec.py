@@ -16,8 +16,8 @@ from drumline.engine.local.network import objection
 from drumline.engine.ssh import options as hosts
 from drumline.load.engine import known_spec_type
 from drumline.spec import types
-from drumline.spec.block import Block as BaseBlock
 from drumline.spec.quantity import parse_seconds
+from drumline.spec.schema import blocks_of
 
 MINIMAL = {"project": "project: digits\n", "run": "run: python train.py\n", "roles": "roles: {worker: 2}\n"}
 
@@ -75,9 +75,7 @@ def complete(fragment: str) -> str:
 
 
 def test_every_type_of_the_spec_has_a_table() -> None:
-    known = {**vars(types), **vars(blocks), **vars(hosts)}.values()
-    found = {each for each in known if isinstance(each, type) and issubclass(each, BaseBlock)} - {BaseBlock}
-    assert found == {each for several in TABLES.values() for each in several}
+    assert set(blocks_of(known_spec_type())) == {each for several in TABLES.values() for each in several}
 
 
 @pytest.mark.parametrize("section", TABLES)

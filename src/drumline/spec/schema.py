@@ -13,7 +13,7 @@ from drumline.spec.words import unwrap
 
 def make_schema(kind: type[Spec]) -> str:
     """Return the schema of specs of this type as JSON text, the same each time."""
-    blocks = tuple(_blocks(inspect.type_info(kind)))
+    blocks = blocks_of(kind)
     references, definitions = schema_components(blocks, ref_template="#/$defs/{name}")
     names = [reference["$ref"].rpartition("/")[2] for reference in references]
     definitions[names[0]]["patternProperties"] = {"^x-": {}}
@@ -34,6 +34,11 @@ def make_schema(kind: type[Spec]) -> str:
         "$defs": dict(sorted(definitions.items())),
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def blocks_of(kind: type[Block]) -> tuple[type[Block], ...]:
+    """Return the blocks that a block of this type may have in it, itself first."""
+    return tuple(_blocks(inspect.type_info(kind)))
 
 
 def _blocks(kind: inspect.Type) -> dict[type[Block], None]:
