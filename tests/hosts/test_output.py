@@ -91,7 +91,7 @@ class Project:
     @property
     def unique(self) -> str:
         """What the run's folders on hosts are called."""
-        return str(json.loads((self.home / "runs/1/plan.json").read_text())["hosts"]["unique"])
+        return str(json.loads((self.home / "runs/1/plan.json").read_text())["options"]["unique"])
 
     def log(self, replica: str, attempt: int = 0) -> str:
         """What a replica has said."""
