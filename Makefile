@@ -31,7 +31,7 @@ check: $(READY) ## Lint, types, layers, and that every test asserts something
 	PYTHONPATH=tests $(BIN)/python -m assertions
 
 quick: check ## Lint, types and unit tests, in a minute
-	$(BIN)/python -m pytest -q -n 2 tests/unit
+	DRUMLINE_TEST_QUICK=1 $(BIN)/python -m pytest -q -n 2 tests/unit
 
 test: check ## All checks, and all tests that need no cluster
 	scripts/environment tensorflow tensorboard torch jax

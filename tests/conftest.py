@@ -1,4 +1,4 @@
-"""How properties are tried everywhere: briefly in the usual run, and at length with DRUMLINE_FUZZ=1.
+"""What holds for all tests.
 
 Tests see none of this machine's GPUs, unless they make some up. Ctrl-C and a terminal that closes are heard, also where
 whoever started the tests ignores both, as a shell does for what it runs in the background. A test that fails while the
@@ -15,11 +15,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from absence import TryAgain, Watch
+from effort import IS_QUICK, examples
 
 # A deadline would only measure how busy the machine is.
-settings.register_profile("usual", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", parent=settings.get_profile("usual"), max_examples=20_000)
-settings.load_profile("long" if os.environ.get("DRUMLINE_FUZZ") else "usual")
+settings.register_profile(
+    "usual",
+    deadline=None,
+    max_examples=examples(60),
+    derandomize=IS_QUICK,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("usual")
 
 os.environ["DRUMLINE_GPUS"] = ""
 os.environ.pop("CUDA_VISIBLE_DEVICES", None)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 
 from clusters import Cluster, clusters
 from drumline.cli import run
+from effort import examples
 
 TWO = ("--worker", "a:2222,b:2222")
 TWO_JSON = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": %d}}'
@@ -371,7 +372,7 @@ def test_the_text_itself_is_not_taken_for_the_name_of_a_file() -> None:
 
 
 @given(clusters())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_what_make_prints_for_any_cluster_check_accepts_for_every_node(cluster: Cluster) -> None:
     everyone = json.loads(make(*options(cluster), "--all").out)
     assert list(everyone) == [f"{role}.{index}" for role, index in nodes(cluster)]
@@ -384,7 +385,7 @@ def test_what_make_prints_for_any_cluster_check_accepts_for_every_node(cluster: 
 
 
 @given(clusters())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_a_real_shell_and_a_real_python_get_exactly_the_json(cluster: Cluster) -> None:
     tasks = [f"{role}.{index}" for role, index in nodes(cluster)]
     texts = [make(*options(cluster), "--task", task).out for task in tasks]

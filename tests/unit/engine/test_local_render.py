@@ -22,6 +22,7 @@ from drumline.plan.bind import bind
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Launch, Plan, Secret
 from drumline.spec.types import Spec
+from effort import examples
 from plans import plan_of
 from strategies import specs
 
@@ -109,7 +110,7 @@ def test_the_script_gives_every_replica_exactly_what_its_launch_says(engine: Eng
         )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spec=specs())
 def test_any_spec_can_be_rendered_and_every_form_says_the_same(engine: Engine, spec: Spec) -> None:
     plan = plan_spec(spec, on="local", run="4")

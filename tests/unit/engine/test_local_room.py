@@ -23,6 +23,7 @@ from drumline.engine.protocol import Capacity, MustWait, Site
 from drumline.plan.types import Plan, Resources
 from drumline.record import field_names, to_dict
 from drumline.run.event import AttemptDelayed, Event, RoomFound
+from effort import examples
 from lines import line
 
 MACHINE = Capacity(4, 100, tuple("012"))
@@ -240,4 +241,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestMachine.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)

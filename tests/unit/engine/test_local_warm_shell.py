@@ -20,6 +20,7 @@ from drumline.engine.local.warm.command import NotWarm
 from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
 from drumline.plan.command import make_argv
 from drumline.spec.types import Run
+from effort import examples
 
 SHELLS = ["sh", "bash"]
 TELL = """
@@ -134,7 +135,7 @@ def compare(folder: Path, argv: Sequence[str]) -> bool:
 def test_a_line_starts_what_the_shell_starts(folder: Path, shell: str) -> None:
     known = []
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
     @given(lines())
     def check(line: str) -> None:
         known.append(compare(folder, [shell, "-c", line, "zero", "d", "e f"]))
@@ -175,7 +176,7 @@ def test_nothing_but_python_is_ever_run_to_learn_what_a_line_starts(folder: Path
     program.chmod(0o755)
     env = {**environment(folder), "B": "program", "A": "d; program"}
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
     @given(lines(), _INSERTED, st.integers(0, 60))
     def check(line: str, inserted: str, at: int) -> None:
         with suppress(NotWarm):

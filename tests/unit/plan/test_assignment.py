@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.assignment import Assignment, read_assignment
+from effort import examples
 
 JSON = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
 ESCAPED = JSON.replace('"', '\\"')
@@ -52,7 +53,7 @@ def test_an_unquoted_object_that_is_none_is_kept_for_the_message_about_it() -> N
 
 
 @given(st.text(st.sampled_from("ab \n'\"\\{};&|é"), max_size=12), st.sampled_from(["'", '"', ""]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_value_is_the_one_that_a_shell_sets(inside: str, quotes: str) -> None:
     value = json.dumps({"a": inside})
     word = {

@@ -14,6 +14,7 @@ from drumline.plan.bind import CONTRACT, bind, bind_preparations, reserved
 from drumline.plan.codec import plan_from_json, plan_to_json
 from drumline.plan.types import COMPUTING, ROLES, Extended, LaunchValue, Place, Placement, Plan, Secret, Shared
 from drumline.spec.types import Spec
+from effort import examples
 from plans import envs_of, launches_of, place_of, placement_of, plan_of
 from strategies import specs
 
@@ -312,7 +313,7 @@ def test_what_a_framework_reads_is_reserved() -> None:
 # Whatever the spec
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(spec=specs())
 def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) -> None:
     plan = plan_spec(spec, run="4")

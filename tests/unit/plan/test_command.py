@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from drumline.plan.command import commands, format_argv, make_argv, mistaken_words, texts
 from drumline.spec.types import Run
+from effort import examples
 
 SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})
 
@@ -106,7 +107,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tails=st.lists(st.lists(PIECES, max_size=6).map("".join), min_size=1, max_size=30))
 def test_without_a_shell_a_command_has_the_words_that_a_shell_would_give_it(tails: list[str]) -> None:
     plain = {tail: argv for tail in tails if (argv := make_argv(Run(shell=f"program {tail}"), {}))[0] == "program"}
@@ -116,7 +117,7 @@ def test_without_a_shell_a_command_has_the_words_that_a_shell_would_give_it(tail
     assert done.stdout.decode() == "".join("\0".join((*argv, "\n")) for argv in plain.values())
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(command=st.text(st.sampled_from("ab1=-./ \t\n'\"$\\#*;|{}~é")))
 def test_what_no_shell_is_needed_for_has_nothing_that_only_a_shell_knows(command: str) -> None:
     argv = make_argv(Run(shell=command), {})
@@ -125,7 +126,7 @@ def test_what_no_shell_is_needed_for_has_nothing_that_only_a_shell_knows(command
         assert "=" not in argv[0]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(words=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=5))
 def test_the_words_of_an_argv_arrive_as_they_are(words: list[str]) -> None:
     assume("{{" not in "".join(words))

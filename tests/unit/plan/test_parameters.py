@@ -21,6 +21,7 @@ from drumline.plan.parameters import (
     unclosed_placeholders,
     unfinished,
 )
+from effort import examples
 
 # Each shell once, under whatever name it is `sh` here.
 SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})
@@ -110,7 +111,7 @@ def shown(calls: Sequence[Sequence[str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(values=st.lists(VALUES, min_size=1, max_size=8))
 def test_any_value_arrives_unchanged_wherever_it_stands(shell: str, values: list[str]) -> None:
     pairs = [(place, value) for place in PLACES for value in values if is_plain(shell, place)]
@@ -159,7 +160,7 @@ WORDS: st.SearchStrategy[Word] = st.recursive(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(words=st.lists(st.tuples(WORDS, VALUES), min_size=1, max_size=20))
 def test_any_value_arrives_unchanged_however_quotes_are_nested(shell: str, words: list[tuple[Word, str]]) -> None:
     output = run_shell(shell, [fill_shell(f"show ''{source}", {"p": value}) for (source, _), value in words])
@@ -283,7 +284,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_command_that_a_shell_can_read_is_never_called_unfinished(command: str) -> None:
     if found := list(unfinished(command)):
         filled = command.replace("{{ p }}", "p")

@@ -24,6 +24,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.goodput import LAPSES, Goodput, Happening, Lapse, Loss, Point, Steps, account, divide
+from effort import examples
 from lines import line
 from unit.run.test_machine_properties import lines, live
 from world import World
@@ -193,7 +194,7 @@ def test_a_fall_that_nobody_was_there_to_write_down_counts_from_when_it_came() -
 
 
 @given(lines(), st.integers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_kinds_of_any_life_add_up_to_it(plan: Plan, seed: int) -> None:
     random = Random(seed)
     world = World(plan)

@@ -31,6 +31,7 @@ from drumline.run.event import (
 from drumline.run.state import Phase
 from drumline.run.success import counts, deciders
 from drumline.run.unit import lives_apart
+from effort import examples
 from lines import line
 from world import Life, World
 
@@ -241,7 +242,7 @@ def went_before(life: Life, culprit: Life) -> bool:
     return counts(life.replica) and failed and life.at_seconds < culprit.at_seconds
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plan=lines(), seed=st.integers(0, 10**9))
 def test_any_run_ends_once_for_the_right_reason_inside_its_budgets(plan: Plan, seed: int) -> None:
     for chance in range(30):
@@ -255,7 +256,7 @@ def test_any_run_ends_once_for_the_right_reason_inside_its_budgets(plan: Plan, s
             raise
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(plan=lines(), data=st.data())
 def test_the_first_to_go_decides_in_whatever_order_the_ends_are_told(plan: Plan, data: st.DataObject) -> None:
     prepared = (ReplicaExited(each.id, 0, 0, SUCCESS, 0.0) for each in plan.preparations)

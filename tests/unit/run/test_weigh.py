@@ -11,6 +11,7 @@ from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.weigh import weigh
+from effort import examples
 from lines import line
 
 GONE = Evidence("connection reset by peer", "gone")
@@ -162,7 +163,7 @@ EVIDENCE = st.none() | st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(EXITS), EVIDENCE), min_size=4, max_size=4), st.permutations(range(4)))
 def test_whoever_is_named_is_of_the_line_and_the_order_in_which_ends_are_told_is_no_matter(
     how: list[tuple[Exit, Evidence | None]], order: list[int]

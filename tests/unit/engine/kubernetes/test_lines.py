@@ -12,6 +12,7 @@ from drumline.engine.kubernetes.lines import Cursor, Piece, Stream, parse_time
 from drumline.engine.kubernetes.logfile import LogFile, read_cursor, write_cursor
 from drumline.run.traces import CURSOR
 from drumline.store.logs import LogReader
+from effort import examples
 from kubelet import BEGAN_NS, Kubelet, spell
 
 contents = st.binary(max_size=50).map(lambda data: data.replace(b"\n", b"\r"))
@@ -32,7 +33,7 @@ def follow(cursor: Cursor, pieces: list[Piece]) -> Cursor:
     return cursor
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(data=st.data())
 def test_through_any_breaks_the_log_is_what_was_written(data: st.DataObject) -> None:
     kubelet, cursor, log = Kubelet(), Cursor(), b""
@@ -62,7 +63,7 @@ def test_through_any_breaks_the_log_is_what_was_written(data: st.DataObject) -> 
     assert log == kubelet.written
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(before=st.lists(contents, min_size=1), after=st.lists(contents), quiet=st.sampled_from((0, 10**6, 5 * 10**9)))
 def test_when_the_kubelet_begins_a_new_file_all_of_that_is_new(
     before: list[bytes], after: list[bytes], quiet: int
@@ -157,7 +158,7 @@ def test_a_cursor_is_read_back_as_it_was_written_and_a_torn_one_is_none(tmp_path
     assert read_cursor(tmp_path / "nothing") == Cursor()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(lines=st.lists(contents, min_size=1, max_size=10), killed=st.integers(0, 9), cut=st.integers(0, 400))
 def test_who_is_killed_between_a_log_and_its_cursor_leaves_nothing_that_cannot_be_mended(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], killed: int, cut: int

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drumline.engine.project.tree import walk
+from effort import examples
 
 FILES = (
     "a.py", "a.txt", "data/a.txt", "data/keep/b.txt", "data/keep/deep/c.py", "src/a.py", "src/data/a.txt",
@@ -100,7 +101,7 @@ def test_what_git_ignores_is_ignored(tmp_path: Path, files: Mapping[str, str]) -
     assert by_us(tmp_path) == by_git(tmp_path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=LINES, nested=LINES)
 def test_any_lines_mean_what_they_mean_to_git(repository: Path, top: str, nested: str) -> None:
     make(repository, {".gitignore": top, "data/.gitignore": nested})
