@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.plugins import find_plugins
-
 OPTIONS = '''
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
@@ -72,22 +70,6 @@ def call(installed: Path, spec: str, *words: str) -> subprocess.CompletedProcess
     (installed / "drumline.yml").write_text(f"project: digits\nrun: x\n{spec}\n")
     env = {**os.environ, "PYTHONPATH": str(installed), "TERM": "dumb"}
     return subprocess.run([sys.executable, *words], env=env, cwd=installed, capture_output=True, text=True, check=False)
-
-
-def test_engines_are_those_of_the_group_and_the_first_of_a_name_counts(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir()
-    two.mkdir()
-    info(one, "a-1", "[drumline.engines]\n# none = none\nx = a.x\n\ny=a.y\n[other]\nz = a\n")
-    info(one, "b-1", "[console_scripts]\nb = b\n")
-    info(two, "c-1", "[drumline.engines]\nx = c\nv = c\n")
-    assert find_plugins([str(one), str(tmp_path / "none"), str(two)]) == {"x": "a.x", "y": "a.y", "v": "c"}
-
-
-def test_what_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
-    info(tmp_path, "a-1", "")
-    (tmp_path / "a-1.dist-info" / "entry_points.txt").write_bytes(b"[drumline.engines]\nx = \xff")
-    assert find_plugins([str(tmp_path)]) == {}
 
 
 def test_the_block_of_such_an_engine_is_in_the_schema(installed: Path) -> None:
