@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from drumline_toy import ToyEngine, agent
+
 from clockwork import TurnedLoop
 from drumline.engine import protocol
 from drumline.engine.fake import FakeEngine
@@ -267,6 +269,37 @@ class WarmSite(LocalSite):
         super().close()
 
 
+class ToySite(LocalSite):
+    """Processes that the agent of an engine of another package starts."""
+
+    def make_engine(self) -> protocol.Engine:
+        self._engines.append(ToyEngine(self._site))
+        return self._engines[-1]
+
+    def rest(self, engine: protocol.Engine) -> None:
+        engine.release()
+
+    def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
+        return bool(self._recorded(run_dir, replica, attempt))
+
+    def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
+        wait_until(lambda: "ended" in self._recorded(run_dir, replica, 0))
+
+    def left(self) -> list[str]:
+        return [_command_line(pid) for pid in self._left()]
+
+    def _left(self) -> set[int]:
+        return set(agent.marked(str(self._folder), within=True))
+
+    def close(self) -> None:
+        super().close()
+        wait_until(lambda: not any(map(is_locked, self._folder.rglob(f"toy/{agent.LOCK}"))))  # agents have left, too
+
+    def _recorded(self, run_dir: Path, replica: ReplicaId, attempt: int) -> list[str]:
+        events, _ = agent.read_lines(run_dir / "toy" / agent.EVENTS, 0)
+        return [each["event"] for each in events if each["folder"] == str(run_dir / trace_dir(replica, attempt))]
+
+
 class FakeSite:
     """Replicas that play; whoever waits for a gate waits for hours, which pass when it is opened."""
 
@@ -337,7 +370,7 @@ class _HurriedLoop(TurnedLoop):
         return super().time() + self._ahead()
 
 
-SITES: dict[str, Callable[[Path], Site]] = {"local": LocalSite, "warm": WarmSite, "fake": FakeSite}
+SITES: dict[str, Callable[[Path], Site]] = {"local": LocalSite, "warm": WarmSite, "fake": FakeSite, "toy": ToySite}
 _OF_TENSORFLOW = "replicas rejoin one by one with TensorFlow's parameter servers only, and the plans here are `plain`"
 # Tests of the contract that are not tried at a site, and why.
 EXCEPTIONS: dict[str, Mapping[str, str]] = {
@@ -345,6 +378,10 @@ EXCEPTIONS: dict[str, Mapping[str, str]] = {
         "test_a_worker_rejoins_alone_and_is_seen_in_both_lives": _OF_TENSORFLOW,
         "test_all_start_again_when_a_ps_falls_under_whatever_supervisor": _OF_TENSORFLOW,
         "test_a_chief_comes_back_after_it_fell_while_nobody_looked": _OF_TENSORFLOW,
+    },
+    "toy": {
+        "test_build": "it builds no environments",
+        "test_serve": "it has no TensorBoard",
     },
 }
 

@@ -1,0 +1,187 @@
+"""An engine of another package, installed by its entry point, works in every command: nothing in `src/` knows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from drumline_toy import agent
+
+from contract.sites import wait_until
+from drumline.runtime.lock import is_locked
+
+TOY = Path(__file__).parents[1] / "toy"
+SPEC = """
+project: digits
+framework: plain
+run: sh -c 'echo worker "$DRUMLINE_INDEX" of {{ who }}; nice; until [ -e gate ]; do sleep 0.01; done'
+parameters: {who: nobody}
+engine: {toy: {nice: 7}}
+roles: {worker: {replicas: 2}}
+"""
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the toy is installed, as pip does it."""
+    folder = tmp_path_factory.mktemp("packages")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-index", "--no-deps", "--no-build-isolation", "--target", folder, TOY], check=True)
+    return folder
+
+
+class Answer(NamedTuple):
+    """What a command printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Project:
+    """A folder with a spec, and a home."""
+
+    def __init__(self, folder: Path, packages: Path) -> None:
+        self.folder = folder / "project"
+        self.folder.mkdir()
+        self.home = folder / "home"
+        (self.folder / "drumline.yml").write_text(SPEC)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")}
+        self.env = {**kept, "DRUMLINE_HOME": str(self.home), "PYTHONPATH": str(packages)}
+
+    def run(self, *words: str) -> Answer:
+        """Run a command to its end."""
+        argv = [sys.executable, "-m", "drumline", *words]
+        done = subprocess.run(argv, cwd=self.folder, env=self.env, check=False, capture_output=True, text=True)
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def phase(self, run: str) -> str:
+        """Return where a run stands."""
+        return str(json.loads(self.run("status", run, "-o", "json").out)["state"])
+
+    def begin(self, *words: str) -> str:
+        """Begin a run in the background, and return its number when all replicas run."""
+        answer = self.run("train", "--detach", *words)
+        assert answer.code == 0, answer
+        run = answer.out.strip()
+        wait_until(lambda: self.phase(run) == "RUNNING")
+        return run
+
+    def open_gate(self) -> None:
+        """Let all replicas end."""
+        (self.folder / "gate").touch()
+
+    def supervisor(self, run: str) -> int:
+        """Return the process that looks after a run."""
+        return int((self.home / "runs" / run / "supervisor.lock").read_text())
+
+
+@pytest.fixture
+def project(tmp_path: Path, packages: Path) -> Iterator[Project]:
+    made = Project(tmp_path, packages)
+    yield made
+    made.open_gate()
+    locks = [*made.home.glob("runs/*/supervisor.lock"), *made.home.glob(f"runs/*/toy/{agent.LOCK}")]
+    wait_until(lambda: not any(map(is_locked, locks)))
+    assert agent.marked(str(made.home), within=True) == []
+
+
+def test_check_names_the_problems_of_its_block(project: Project) -> None:
+    answer = project.run("check")
+    assert (answer.code, "2 workers, plain, on toy" in answer.out) == (0, True), answer
+    spec = project.folder / "drumline.yml"
+    spec.write_text(SPEC.replace("nice: 7", "nice: 70"))
+    answer = project.run("check")
+    assert (answer.code, "drumline.yml:6: engine.toy.nice" in answer.err) == (2, True), answer
+    spec.write_text(SPEC.replace("nice: 7", "nice: 19"))
+    assert "leaves the replicas next to nothing" in project.run("check").err
+
+
+def test_render_writes_what_starts_with_the_flags_that_the_engine_declares(project: Project) -> None:
+    plain, flagged = project.run("render"), project.run("render", "--nice", "3")
+    assert (plain.code, flagged.code) == (0, 0), (plain, flagged)
+    assert {each["nice"] for each in json.loads(plain.out)["replicas"]} == {7}
+    assert {each["nice"] for each in json.loads(flagged.out)["replicas"]} == {3}
+    assert "--nice N" in project.run("render", "--help").out
+    answer = project.run("render", "--on", "local", "--nice", "3")
+    assert (answer.code, "--nice is for the toy" in answer.err) == (2, True), answer
+
+
+def test_train_follows_a_run_to_its_end_and_logs_show_it_again(project: Project) -> None:
+    project.open_gate()
+    answer = project.run("train", "-p", "who=all")
+    assert answer.code == 0, answer
+    lines = {"worker 0 of all", "worker 1 of all"}
+    assert all(line in answer.out for line in lines), answer
+    logs = project.run("logs", "1")
+    assert all(line in logs.out for line in lines), logs
+    assert logs.out.count("7") >= 2, "each replica has the priority that the spec gives"
+    status = project.run("status", "1")
+    assert "plain on toy" in status.out
+    assert project.phase("1") == "FINISHED"
+    assert "toy" in project.run("status", "-a").out
+    assert project.run("rm", "1").code == 0
+
+
+def test_kill_ends_all_processes(project: Project) -> None:
+    run = project.begin()
+    answer = project.run("kill", run)
+    assert (answer.code, answer.out) == (0, f"killed run {run}; nothing of it is alive\n"), answer
+    assert agent.marked(str(project.home), within=True) == []
+    assert project.phase(run) == "KILLED"
+
+
+def test_a_run_outlives_its_supervisor_and_is_taken_up(project: Project) -> None:
+    run = project.begin()
+    pid, lock = project.supervisor(run), project.home / "runs" / run / "supervisor.lock"
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_locked(lock) or project.supervisor(run) != pid)
+    project.run("supervise", run)
+    project.open_gate()
+    assert project.run("wait", run).code == 0
+    assert project.phase(run) == "FINISHED"
+    assert project.run("logs", f"{run}.worker.0").out.count("worker 0 of nobody") == 1
+
+
+def test_doctor_examines_its_place(project: Project) -> None:
+    answer = project.run("doctor", "-o", "json")
+    assert answer.code == 0, answer
+    (found,) = json.loads(answer.out)
+    assert (found["subject"], found["verdict"]) == ("toy", "ok")
+    assert "in the toy's corner" in found["words"]
+
+
+def test_its_block_is_in_the_schema(project: Project) -> None:
+    schema = json.loads(project.run("schema").out)
+    assert "By how much the replicas give way to others" in json.dumps(schema)
+
+
+def test_what_it_cannot_do_is_said_alike(project: Project) -> None:
+    run = project.begin()
+    for words, what in (
+        (("stacks", run), "taking stacks"),
+        (("inspect", run, "ls"), "access to the output"),
+        (("drill", run, "--yes"), "a drill"),
+    ):
+        answer = project.run(*words)
+        assert (answer.code, f"{what} is not supported on toy" in answer.err) == (3, True), answer
+
+
+def test_a_run_of_an_engine_that_is_gone_can_be_shown_and_removed(project: Project) -> None:
+    project.open_gate()
+    assert project.run("train").code == 0
+    del project.env["PYTHONPATH"]
+    assert project.phase("1") == "FINISHED"
+    assert "worker 0 of nobody" in project.run("logs", "1").out
+    answer = project.run("resume", "1")
+    assert answer.code != 0
+    assert project.run("rm", "1").code == 0
+    answer = project.run("check")
+    assert (answer.code, "engine.toy" in answer.err) == (2, True), answer

@@ -1,0 +1,42 @@
+"""The toy's block of the spec, and its part of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, cast
+
+from drumline.engine.options import Flag, Given
+from drumline.errors import InputError
+from drumline.plan.make import EnginePart
+from drumline.plan.rules import Finding
+from drumline.spec.block import Block
+from drumline.spec.struct import Meta
+from drumline.spec.types import Spec
+
+_MOST = 19
+
+
+class ToyOptions(Block, frozen=True):
+    """Replicas that the toy's agent starts."""
+
+    nice: Annotated[int, Meta(ge=0, le=_MOST, description="By how much the replicas give way to others")] = 0
+
+
+Options = ToyOptions
+FLAGS = (Flag("nice", "N", "The toy's `nice`, instead of the spec's.", "the toy"),)
+
+
+def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+    """Return the toy's part of a plan."""
+    options = cast("ToyOptions | None", spec.engine.options(engine)) or ToyOptions()
+    typed = given.flags.get("nice")
+    if typed is not None and not (typed.isdecimal() and int(typed) <= _MOST):
+        raise InputError(f"--nice {typed}: expected a number from 0 to {_MOST}")
+    return EnginePart({"nice": options.nice if typed is None else int(typed)}, where="the toy's corner")
+
+
+def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+    """Yield what is unwise about the block."""
+    options = cast("ToyOptions | None", spec.engine.options(engine))
+    if options and options.nice == _MOST:
+        yield Finding(("engine", engine, "nice"), "leaves the replicas next to nothing", fatal=False)
