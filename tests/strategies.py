@@ -21,8 +21,9 @@ from drumline.engine.ssh.options import SshHost, SshOptions
 from drumline.load.engine import all_findings, known_spec_type
 from drumline.spec import types
 from drumline.spec.block import Block
+from drumline.spec.engine import options_field
 from drumline.spec.quantity import format_bytes, format_seconds
-from drumline.spec.types import Spec, options_field
+from drumline.spec.types import Spec
 
 SPEC = known_spec_type()
 ENGINE = type(SPEC(project="x").engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -22,6 +23,7 @@ BUILT_IN = {
     "ssh": "drumline.engine.ssh",
     **dict.fromkeys(("kubernetes", "jobset", "tfjob"), "drumline.engine.kubernetes"),
 }
+_NAME = r"[a-z][a-z0-9-]{0,30}"  # of other engines; `default` is a key beside them
 _HIDDEN = ("fake",)  # trains nothing: only a plan can name it
 
 
@@ -52,10 +54,15 @@ def get_ready() -> None:
 
 @cache
 def _plugins() -> Mapping[str, Plugin]:
-    """Return the engines of other packages by name; raise EngineError for a name that two packages claim."""
+    """Return the engines of other packages by name; raise EngineError for names that are taken or cannot be."""
     found: dict[str, Plugin] = {}
     owners = dict.fromkeys(BUILT_IN, "drumline")
     for plugin in find_plugins(sys.path):
+        if not re.fullmatch(_NAME, plugin.name) or plugin.name == "default":
+            raise EngineError(
+                f"the package {plugin.distribution} has an engine whose name no spec can have: `{plugin.name}`",
+                hint=f"`pip uninstall {plugin.distribution}`, or another version of it",
+            )
         owner = owners.setdefault(plugin.name, plugin.distribution)
         if owner != plugin.distribution:
             raise EngineError(

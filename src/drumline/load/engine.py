@@ -7,17 +7,23 @@ from functools import cache
 
 from drumline.engine.options import Given
 from drumline.engine.registry import engine_options, find_options
-from drumline.errors import InputError
+from drumline.errors import EngineError, InputError
 from drumline.plan.make import EnginePart, make_plan
 from drumline.plan.rules import Finding, findings
 from drumline.plan.types import Plan
-from drumline.spec.types import Spec, spec_type
+from drumline.spec.block import Block
+from drumline.spec.extend import spec_type
+from drumline.spec.types import Spec
 
 
 @cache
 def known_spec_type() -> type[Spec]:
     """Return the type of a spec that may have a block for every engine that is installed."""
-    return spec_type({name: each.Options for name, each in engine_options().items()})
+    blocks = {name: each.Options for name, each in engine_options().items()}
+    for name, block in blocks.items():
+        if not issubclass(block, Block):
+            raise EngineError(f"the engine `{name}` cannot be used: {block.__module__}.Options is not a Block")
+    return spec_type(blocks)
 
 
 def all_findings(spec: Spec) -> Iterator[Finding]:

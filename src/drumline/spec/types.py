@@ -5,10 +5,8 @@ A type that names a ``short`` field may be written as that field's value alone: 
 """
 
 from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from drumline.default import DEFAULT_ENGINE
 from drumline.spec.block import (
     Block,
     Budget,
@@ -28,8 +26,9 @@ from drumline.spec.block import (
     Text,
     Variable,
 )
+from drumline.spec.engine import Engine
 from drumline.spec.hosts import HostName
-from drumline.spec.struct import Meta, defstruct, field, structs
+from drumline.spec.struct import Meta, field, structs
 
 Framework = Literal["tensorflow", "torch", "jax", "plain"]
 Success = Literal["chief", "all-workers", "worker-0"]
@@ -213,31 +212,6 @@ class Environment(Block, frozen=True):
     ] = ()
 
 
-class Engine(Block, frozen=True):
-    """Where replicas run. Options of several engines may stand side by side; `--on NAME` picks one."""
-
-    # `spec_type` adds a field for each engine that is known.
-    short: ClassVar[str | None] = "default"
-    telling: ClassVar[bool] = True
-    default: str | None = None
-
-    def options(self, name: str) -> Block | None:
-        """Return the block of this engine; None if the spec has none."""
-        block: Block | None = getattr(self, options_field(name), None)
-        return block
-
-    @property
-    def chosen(self) -> str:
-        """The default that the spec names, else the only engine that it has options for, else the usual one."""
-        known = [each for each in structs.fields(self) if each.name != "default"]
-        given = [each.encode_name for each in known if getattr(self, each.name) is not None]
-        return self.default or (given[0] if len(given) == 1 else DEFAULT_ENGINE)
-
-    def with_options(self, name: str, options: Block) -> Self:
-        """The same with another block of this engine."""
-        return structs.replace(self, **{options_field(name): options})
-
-
 class Warm(Block, frozen=True):
     """A process that has imported the framework already, from which replicas are forked on this machine."""
 
@@ -301,53 +275,3 @@ class Spec(Block, frozen=True):
     def with_name(self, name: str) -> Self:
         """The same spec under this name."""
         return structs.replace(self, name=name)
-
-    def with_options(self, engine: str, options: Block) -> Self:
-        """The same spec with another block of this engine."""
-        return structs.replace(self, engine=self.engine.with_options(engine, options))
-
-
-def options_field(engine: str) -> str:
-    """Return the attribute of `Engine` that has the block of this engine."""
-    return f"{engine.replace('-', '_')}_options"
-
-
-def spec_type(engines: Mapping[str, type[Block]]) -> type[Spec]:
-    """Return the type of a spec that may have a block for each of these engines; the same type for the same engines.
-
-    Raise TypeError for what is not a block.
-    """
-    for name, block in engines.items():
-        if not issubclass(block, Block):
-            raise TypeError(f"the options of {name} are not a Block")
-    return _spec_type(tuple(engines.items()))
-
-
-@cache
-def _spec_type(engines: tuple[tuple[str, type[Block]], ...]) -> type[Spec]:
-    names: Any = Literal[tuple(name for name, _ in engines)]
-    blocks = [(options_field(name), block | None, field(default=None, name=name)) for name, block in engines]
-    engine = _subtype(Engine, [("default", names | None, field(default=None)), *blocks])
-    # All fields again, since one that is defined again would come last.
-    fields = [(each.name, each.type, _same_default(each)) for each in structs.fields(Spec)]
-    own = ("engine", engine, field(default=engine()))
-    return cast("type[Spec]", _subtype(Spec, [own if each[0] == "engine" else each for each in fields]))
-
-
-def _subtype(block: type[Block], fields: list[tuple[str, Any, Any]]) -> type[Block]:
-    made = defstruct(
-        block.__name__,
-        fields,
-        bases=(block,),
-        namespace={"__doc__": block.__doc__},
-        module=block.__module__,
-        frozen=True,
-        forbid_unknown_fields=True,
-        kw_only=True,
-    )
-    return cast("type[Block]", made)
-
-
-def _same_default(each: structs.FieldInfo) -> Any:
-    kept: Any = {"default": each.default, "default_factory": each.default_factory}
-    return field(**kept, name=each.encode_name)

@@ -112,5 +112,6 @@ def test_its_part_of_the_plan_is_what_it_says(installed: Path) -> None:
 
 
 def test_options_that_are_no_block_are_an_error_that_names_the_engine(installed: Path) -> None:
-    (installed / "toy" / "options.py").write_text("Options = dict\nFLAGS = ()\n")
-    assert "the options of toy-car are not a Block" in call(installed, "", "-m", "drumline", "schema").stderr
+    (installed / "toy" / "options.py").write_text("class Options: ...\nFLAGS = ()\n")
+    said = "error: the engine `toy-car` cannot be used: toy.options.Options is not a Block\n"
+    assert call(installed, "", "-m", "drumline", "schema").stderr == said

@@ -91,6 +91,13 @@ def test_a_name_that_two_packages_claim_is_refused_with_both(folder: Path, name:
     assert caught.value.hint == "`pip uninstall lunar-tools`"
 
 
+@pytest.mark.parametrize("name", ["default", "Moon", "a.b", "1st", "a_b"])
+def test_a_name_that_no_spec_can_have_is_refused(folder: Path, name: str) -> None:
+    install(folder, "drumline_moon", f"{name} = moon_engine")
+    with pytest.raises(EngineError, match=f"drumline-moon has an engine whose name no spec can have: `{name}`"):
+        engine_names()
+
+
 def test_an_own_engine_is_opened_whatever_plug_ins_there_are(folder: Path) -> None:
     install(folder, "lunar", "local = lunar")
     assert open_engine("fake", site(folder))

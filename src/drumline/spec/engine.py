@@ -1,0 +1,33 @@
+"""The block of the spec that says where replicas run."""
+
+from typing import ClassVar
+
+from drumline.default import DEFAULT_ENGINE
+from drumline.spec.block import Block
+from drumline.spec.struct import structs
+
+
+class Engine(Block, frozen=True):
+    """Where replicas run. Options of several engines may stand side by side; `--on NAME` picks one."""
+
+    # `spec_type` adds a field for each engine that is known.
+    short: ClassVar[str | None] = "default"
+    telling: ClassVar[bool] = True
+    default: str | None = None
+
+    def options(self, name: str) -> Block | None:
+        """Return the block of this engine; None if the spec has none."""
+        block: Block | None = getattr(self, options_field(name), None)
+        return block
+
+    @property
+    def chosen(self) -> str:
+        """The default that the spec names, else the only engine that it has options for, else the usual one."""
+        known = [each for each in structs.fields(self) if each.name != "default"]
+        given = [each.encode_name for each in known if getattr(self, each.name) is not None]
+        return self.default or (given[0] if len(given) == 1 else DEFAULT_ENGINE)
+
+
+def options_field(engine: str) -> str:
+    """Return the attribute of `Engine` that has the block of this engine."""
+    return f"{engine.replace('-', '_')}_options"
