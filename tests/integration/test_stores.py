@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +48,50 @@ def test_a_store_of_an_older_version_shows_what_it_showed_then(version: str, nam
 def test_every_run_of_a_store_is_compared(version: str, home: Path) -> None:
     unpack(version, home)
     assert sorted([*runs_of(home), "list"]) == sorted(name for each, name in SHOWN if each == version)
+
+
+OLDER_SUPERVISOR = """
+import fcntl, json, os, socket, sys
+folder = sys.argv[1]
+lock = open(f"{folder}/supervisor.lock", "r+")
+fcntl.flock(lock, fcntl.LOCK_EX)
+listener = socket.socket(socket.AF_UNIX)
+os.chdir(folder)
+listener.bind("control")
+listener.listen()
+print("listens", flush=True)
+connections = []
+while True:
+    connection, _ = listener.accept()
+    connections.append(connection)
+    request = json.loads(connection.makefile().readline())
+    connection.sendall(json.dumps({"ok": True}).encode() + b"\\n")
+    if request["do"] == "stop":
+        break
+lines = open("events.jsonl").read().splitlines()
+last = {name: json.loads(lines[-1])[name] for name in ("v", "at", "up", "boot")}
+exited = {"replica": "worker.0", "attempt": 0, "incarnation": 0, "exit": {"signal": 15}, "at_seconds": last["up"] + 1}
+with open("events.jsonl", "a") as journal:
+    for event in ({"event": "StopRequested", "at_seconds": last["up"]}, {"event": "ReplicaExited", **exited}):
+        journal.write(json.dumps({**last, **event}) + "\\n")
+os.unlink("control")
+"""
+
+
+def test_a_run_that_an_older_supervisor_looks_after_can_be_killed(home: Path, call: Call) -> None:
+    unpack("1", home)
+    folder = home / "runs" / "18"
+    command = [sys.executable, "-c", OLDER_SUPERVISOR, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+        try:
+            assert supervisor.stdout
+            assert supervisor.stdout.readline() == "listens\n"
+            code, said = call(["status", "18"])
+            assert (code, "RUNNING" in said, "supervisor gone" in said) == (0, True, False)
+            assert call(["kill", "18"]) == (0, "killed run 18; nothing of it is alive\n")
+            assert supervisor.wait() == 0
+        finally:
+            supervisor.kill()
+    code, said = call(["status", "18"])
+    assert (code, "KILLED" in said) == (0, True)
+    assert {json.loads(line)["v"] for line in (folder / "events.jsonl").read_text().splitlines()} == {2}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -61,10 +62,18 @@ def _show(call: Call, home: Path, words: list[str]) -> str:
     code, said = call(words)
     if words[0] == "status" and words[-1] == "0":
         said = "\n".join(" | ".join(_without_age(line)) for line in said.splitlines()) + "\n"
+    if words[0] == "events" and words[-1] == "json" and code == 0:
+        said = _without_decisions(said)
     said = _AGES.sub("TIME ago", said)
     for pattern in _DURATIONS if _GOES_ON.search(said) else ():
         said = pattern.sub("TIME ", said)
     return f"$ drumline {' '.join(words)}\n{said.replace(str(home), 'HOME')}exit code {code}\n"
+
+
+def _without_decisions(said: str) -> str:
+    """Return the events without what was decided upon them, which version 1 did not record."""
+    events = [{key: value for key, value in event.items() if key != "decisions"} for event in json.loads(said)]
+    return json.dumps(events, indent=2, ensure_ascii=False) + "\n"
 
 
 def _without_age(line: str) -> list[str]:

@@ -174,7 +174,11 @@ def _words(event: Event, *, some: bool) -> str:
 
 def _data(run: str, record: Entry, follows: tuple[str, ...]) -> dict[str, object]:
     data = {"at": utc(record.at), "id": _subject(run, record.event), **event_to_data(record.event)}
-    return {**data, "follows": list(follows)} if follows else data
+    if follows:
+        data["follows"] = list(follows)
+    if record.decisions:
+        data["decisions"] = [event_to_data(decision) for decision in record.decisions]
+    return data
 
 
 def _subject(run: str, event: Event) -> str:

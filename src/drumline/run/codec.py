@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast, get_args
 
 from drumline.plan.codec import from_data, to_data
-from drumline.run.decision import AttemptEnded, Decision, ReplicasJudged, RunEnded
+from drumline.run.decision import AttemptEnded, Decision, ReplicasJudged, RevivalChosen, RunEnded
 from drumline.run.event import AttemptPlaced, Event
 from drumline.run.state import Phase
 
@@ -40,6 +40,8 @@ def decision_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Decis
             phases = [decision.phase]
         case _:
             phases = []
+    if isinstance(decision, RevivalChosen) and not decision.replicas:
+        raise ValueError("not a decision of this version: a revival of nothing")
     if not all(Phase(phase).is_final for phase in phases):
         raise ValueError("not a decision of this version: an end that is none")
     return decision

@@ -3,8 +3,6 @@
 `run.machine` makes decisions, and only the supervisor asks it; `run.fold` says what each means.
 """
 
-from typing import get_args
-
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
 from drumline.run.event import Cause, Evidence
@@ -111,4 +109,3 @@ Decision = (
     | TensorBoardRequested
     | RunEnded
 )
-DECISIONS: tuple[type[Record], ...] = get_args(Decision)

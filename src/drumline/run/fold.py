@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from drumline.plan.types import TENSORBOARD, Plan
 from drumline.record import Record
@@ -24,18 +25,24 @@ from drumline.run.event import (
     AttemptPlaced,
     CauseNamed,
     DelayChosen,
+    EngineFailed,
     EngineWarned,
     Event,
     FirstStepTaken,
+    LineHung,
+    ProjectCarried,
+    RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
     ReplicaWaits,
     ResumeRequested,
+    RoomFound,
     RunAccepted,
     StacksTaken,
     StepsResumed,
     StepsStalled,
     StopRequested,
+    SummariesFound,
     SupervisorReturned,
     TensorBoardServed,
     TimerFired,
@@ -113,8 +120,12 @@ def _happened(state: RunState, event: Event) -> RunState:
             return state.with_warning(event.message)
         case TensorBoardServed():
             return state.replace(tensorboard_address=event.address)
-        case _:
+        case RoomFound() | LineHung() | RendezvousFailed() | EngineFailed() | SummariesFound():
             return state  # only what is decided upon it changes the run
+        case ProjectCarried() | ResumeRequested():
+            return state
+        case _:
+            assert_never(event)
 
 
 def _decided(state: RunState, event: Decision) -> RunState:
@@ -122,7 +133,7 @@ def _decided(state: RunState, event: Decision) -> RunState:
         case ReplicasJudged():
             return _judged(state, event)
         case GangStarted():
-            return state.replace(phase=Phase.RUNNING)
+            return state.replace(phase=Phase.RUNNING) if state.replicas else state
         case AttemptEnded():
             ending = Ending(Phase(event.phase), event.reason, event.cause, event.at_seconds)
             return state.replace(
@@ -142,6 +153,8 @@ def _decided(state: RunState, event: Decision) -> RunState:
             return state.replace(tensorboard=ReplicaState(incarnation=event.incarnation))
         case RunEnded():
             return state.replace(phase=Phase(event.phase)) if state.ending else state
+        case _:
+            assert_never(event)
 
 
 def _accepted(state: RunState) -> RunState:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from drumline import __version__
 from drumline.errors import InputError
-from drumline.store.home import STORE_VERSION, home_dir, read_version, run_ids
+from drumline.store.home import RUNS, STORE_VERSION, home_dir, read_version
 
 if TYPE_CHECKING:
     from pathlib import Path  # `status` starts a twentieth faster without it
@@ -34,7 +35,7 @@ def open_home_dir(environ: Mapping[str, str]) -> str:
             hint=f"install drumline {writer} or newer, or set DRUMLINE_HOME to another folder;"
             " `drumline rm ID` removes a run all the same",
         )
-    if version < STORE_VERSION and run_ids(home):
+    if version < STORE_VERSION and os.path.isdir(f"{home}/{RUNS}"):  # noqa: PTH112
         from drumline.store.migrate import migrate_home  # noqa: PLC0415 - once in the life of a store
 
         migrate_home(home)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from drumline.errors import DrumlineError
+from drumline.errors import DrumlineError, EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.runtime.private import open_file, open_regular
 from drumline.store.folder import RunFolder
@@ -30,7 +30,10 @@ def migrate_home(home: str) -> None:
 
     A run that cannot be read or written now is left to the next command, and so is one that has a supervisor.
     """
-    folders = [RunFolder(Path(home, RUNS, run)) for run in run_ids(home)]
+    try:
+        folders = [RunFolder(Path(home, RUNS, run)) for run in run_ids(home)]
+    except EngineError:
+        return  # whatever the command wants to do there, it will say so
     is_done = [_migrated(folder) for folder in folders]
     if all(is_done):
         with suppress(OSError):

@@ -8,6 +8,7 @@ from typing import Any
 
 from drumline.run.state import Phase
 from drumline.runtime.keeper import boot_id
+from drumline.store.journal import VERSION
 from drumline.store.logs import MARK
 from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
 
@@ -111,7 +112,7 @@ def test_a_journal_cut_in_the_middle_of_a_line_is_read_up_to_there_and_goes_on(h
     house.write("go", "")
     assert house.run("supervise", run.id).code == 0
     run.wait_for(Phase.FINISHED)
-    assert all(json.loads(line)["v"] == 1 for line in journal.read_text().splitlines())
+    assert all(json.loads(line)["v"] == VERSION for line in journal.read_text().splitlines())
 
 
 def test_a_journal_with_a_damaged_line_is_read_without_it(house: House) -> None:
