@@ -105,3 +105,14 @@ def test_a_module_that_lies_in_the_project_is_not_imported_by_what_asks_for_vers
     run(["doctor", "-o", "json"])
     assert found(capsys)["torch"]["verdict"] in ("ok", "missing")
     assert not Path("executed").exists()
+
+
+@pytest.mark.parametrize("spec", [None, "project: p\nrun: 'true'\nframework: plain\n"])
+@pytest.mark.usefixtures("home")
+def test_flags_of_another_engine_are_refused_with_a_spec_and_without(spec: str | None, capsys: Captured) -> None:
+    if spec:
+        Path("drumline.yml").write_text(spec)
+    assert run(["doctor", "--context", "prod"]) == 2
+    assert "--context is for clusters, and this runs on local" in capsys.readouterr().err
+    assert run(["doctor", "--on", "local", "--hosts", "a"]) == 2
+    assert "--hosts is for ssh, and this runs on local" in capsys.readouterr().err

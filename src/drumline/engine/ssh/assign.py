@@ -1,4 +1,4 @@
-"""Who runs on which host: spread evenly, in blocks, within what each host has to give."""
+"""Which host runs which replica: spread evenly, in blocks, within what each host has to give."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from drumline.plan.types import COMPUTING, Plan, Replica, ReplicaId, Resources
 from drumline.record import Record
 from drumline.words import count, listed, size
 
-_MOST_NAMED = 5  # hosts, where people read of them
-_MOST_PACKED = 500  # replicas, and how often one is tried on a host, before a line counts as one that does not fit
+_MOST_NAMED = 5  # hosts in a message
+_MOST_PACKED = 500  # replicas, and attempts to put one on a host, before a plan counts as one that does not fit
 _MOST_TRIED = 20_000
 
 
 class Room(Record):
-    """What a host has to give; None is as much as anybody asks for."""
+    """What a host has to give; None is unlimited."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
@@ -25,7 +25,7 @@ class Room(Record):
 
 
 def room_of(host: Host, found: Room | None = None) -> Room:
-    """What may be used of a host: as the spec says, else what there is."""
+    """Return what may be used of a host: as the spec says, else what there is."""
     found = found or Room()
     return Room(
         found.cpus if host.cpus is None else host.cpus,
@@ -37,9 +37,8 @@ def room_of(host: Host, found: Room | None = None) -> Room:
 def assign(plan: Plan, rooms: Mapping[str, Room]) -> dict[ReplicaId, str]:
     """Give every replica one of these hosts, the same each time; raise InputError that says what is missing.
 
-    Those who compute are spread evenly, and neighbours in the line are neighbours on a host as far as they ask for the
-    same; who coordinates comes first. Parameter servers and the evaluator go beside them. A line that may claim more
-    than there is always fits.
+    Chief and workers are spread evenly, the chief first; replicas with consecutive indexes share a host as far as they
+    ask for the same. Parameter servers and the evaluator are put beside them. A plan that may oversubscribe fits.
     """
     if not rooms:
         raise InputError("there is no host that it could run on")
@@ -59,7 +58,7 @@ def assign(plan: Plan, rooms: Mapping[str, Room]) -> dict[ReplicaId, str]:
 
 
 def part_of(plan: Plan, host: Host, assigned: Mapping[ReplicaId, str]) -> Plan:
-    """The plan of one host alone: those who run there, with ports counted up from the host's where it has one."""
+    """Return the plan of one host alone: its replicas, with ports counted up from the host's where it has one."""
     there = [replica for replica in plan.replicas if assigned[replica.id] == host.name]
     if host.port is not None:
         there = [each if each.port_fixed else each.replace(port=host.port) for each in there]
@@ -67,12 +66,12 @@ def part_of(plan: Plan, host: Host, assigned: Mapping[ReplicaId, str]) -> Plan:
 
 
 _HINT = "ask for less, name more hosts, or insist with `--oversubscribe`"
-_Amount = tuple[float, float, float]  # of gpus, memory and cpus: what is dearest first
+_Amount = tuple[float, float, float]  # of gpus, memory and cpus: the scarcest first
 _Hosts = dict[ReplicaId, int]
 
 
 class _Spread(Record):
-    """Who found a host, who was the first that did not, and what the others leave."""
+    """The replicas that have a host, the first that has none, and what is left of each host."""
 
     found: _Hosts
     stuck: Replica | None
@@ -99,14 +98,14 @@ def _less(left: _Amount, asked: _Amount) -> _Amount:
 
 
 def _pinned(plan: Plan, names: Sequence[str]) -> _Hosts:
-    """Who has to be on a certain host, if that is there."""
+    """Return the replicas that have to be on a certain host, if that is there."""
     pins = hosts_of(plan).pins
     wanted = {replica.id: pins.get(str(replica.id)) for replica in plan.replicas} if pins else {}
     return {replica: names.index(host) for replica, host in wanted.items() if host in names}
 
 
 def _without_pinned(plan: Plan, names: Sequence[str], rooms: list[_Amount], pinned: _Hosts) -> list[_Amount]:
-    """What those leave who have no choice."""
+    """Return what pinned replicas leave of each host."""
     left = list(rooms)
     for replica in plan.replicas:
         if (host := pinned.get(replica.id)) is None:
@@ -125,27 +124,27 @@ _ORDER = {"computing": 0, "evaluator": 1, "ps": 2}
 
 
 def _spread(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Spread:
-    """Each to the host with the fewest of its kind, and of all; those who compute choose first."""
-    left, everybody = list(rooms), [0] * len(rooms)
+    """Put each on the host with the fewest of its kind, then with the fewest of all; chief and workers first."""
+    left, total = list(rooms), [0] * len(rooms)
     kin: dict[str, list[int]] = {}
     found: _Hosts = {}
     for replica in sorted(replicas, key=lambda each: _ORDER[_kind(each)]):
         asked, same = _asked(replica), kin.setdefault(_kind(replica), [0] * len(rooms))
         chosen = min(
-            ((same[host], everybody[host], host) for host, room in enumerate(left) if _fits(asked, room)), default=None
+            ((same[host], total[host], host) for host, room in enumerate(left) if _fits(asked, room)), default=None
         )
         if chosen is None:
             return _Spread(found, replica, left)
         host = chosen[-1]
         left[host] = _less(left[host], asked)
         same[host] += 1
-        everybody[host] += 1
+        total[host] += 1
         found[replica.id] = host
     return _Spread(found, None, left)
 
 
 def _pack(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Hosts | None:
-    """The largest first, each where it leaves least over; if that fails, otherwise, for as long as it is worth it."""
+    """Put the largest first, each where it leaves the least; if that fails, search, up to a number of tries."""
     if len(replicas) > _MOST_PACKED:
         return None
     ordered = sorted(replicas, key=_asked, reverse=True)
@@ -156,7 +155,7 @@ def _pack(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Hosts | Non
 def _search(asked: Sequence[_Amount], left: list[_Amount], tries: Iterator[int]) -> list[int] | None:
     if not asked:
         return []
-    # Of hosts that have the same left, the first stands for all.
+    # Of hosts with the same left, only the first is tried.
     hosts = {room: host for host, room in reversed(list(enumerate(left))) if _fits(asked[0], room)}
     for room, host in sorted(hosts.items()):
         if next(tries, None) is None:
@@ -170,7 +169,7 @@ def _search(asked: Sequence[_Amount], left: list[_Amount], tries: Iterator[int])
 
 
 def _in_blocks(replicas: Sequence[Replica], found: _Hosts) -> _Hosts:
-    """The same shares of every host, so dealt out that neighbours who ask for the same sit together."""
+    """Return the same number of replicas for every host, with consecutive replicas that ask for the same together."""
     alike: dict[tuple[str, Resources], list[ReplicaId]] = {}
     for replica in replicas:
         alike.setdefault((_kind(replica), replica.resources), []).append(replica.id)
@@ -181,13 +180,13 @@ def _in_blocks(replicas: Sequence[Replica], found: _Hosts) -> _Hosts:
 
 
 def _missing(plan: Plan, names: Sequence[str], rooms: Sequence[_Amount], spread: _Spread) -> str:
-    """Why a line does not fit: somebody is too large for every host, all are too many, or what is left is in pieces."""
+    """Say why a plan does not fit: one replica is too large for every host, all are too many, or the rest is split."""
     asked = [_asked(replica) for replica in plan.replicas]
     for what in range(3):
         most, there = max(each[what] for each in asked), max(room[what] for room in rooms)
         if most > there:
-            who = next(replica.id for replica, each in zip(plan.replicas, asked, strict=True) if each[what] == most)
-            return f"{who} asks for {_spell(what, most)}, and no host has more than {_spell(what, there)}"
+            largest = next(replica.id for replica, each in zip(plan.replicas, asked, strict=True) if each[what] == most)
+            return f"{largest} asks for {_spell(what, most)}, and no host has more than {_spell(what, there)}"
     for what in range(3):
         wanted, there = sum(each[what] for each in asked), sum(room[what] for room in rooms)
         if wanted > there + 1e-9:
