@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
@@ -55,7 +56,7 @@ class _Change(NamedTuple):
 def find_mutants(path: Path) -> list[Mutant]:
     """Return all changes of a file, in its order."""
     found = []
-    for number, change in enumerate(_changes(ast.parse(path.read_text("utf-8")))):
+    for number, change in enumerate(_changes(ast.parse(_source(path)))):
         old, before = ast.unparse(change.node), dict(vars(change.node))
         new = ast.unparse(change.apply())
         vars(change.node).update(before)
@@ -65,13 +66,19 @@ def find_mutants(path: Path) -> list[Mutant]:
 
 def compile_mutant(mutant: Mutant) -> dict[tuple[str, int], CodeType]:
     """Return the code of every function of the changed file, by its qualified name and first line."""
-    tree = ast.parse(mutant.path.read_text("utf-8"))
+    tree = ast.parse(_source(mutant.path))
     change = _nth(tree, mutant.number)
     replacement = change.apply()
     if replacement is not change.node:
         _Replacer(change.node, replacement).visit(tree)
     code = compile(ast.fix_missing_locations(tree), str(mutant.path), "exec", dont_inherit=True)
     return {(each.co_qualname, each.co_firstlineno): each for each in _codes(code)}
+
+
+@cache
+def _source(path: Path) -> str:
+    """A file as it was when it was first read: it may change while its mutants are tried."""
+    return path.read_text("utf-8")
 
 
 def _nth(tree: ast.Module, number: int) -> _Change:

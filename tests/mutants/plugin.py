@@ -25,7 +25,8 @@ from mutants.mutate import Mutant, compile_mutant
 _CPU_SECONDS = 20  # beside five times what the tests took; whoever needs more is in a loop without end
 _WALL_SECONDS = 600
 _MEMORY_BYTES = 4 << 30
-NOTICED, SURVIVED, UNTRIED = "noticed", "survived", "not executed by any test"
+NOTICED, SURVIVED, UNTRIED, UNAPPLIED = "noticed", "survived", "not executed by any test", "no function has this code"
+_FAILED, _NOT_APPLIED = 1, 3  # exit codes
 
 
 class Result(NamedTuple):
@@ -90,7 +91,8 @@ class Tester:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # what the tests had started
                 del running[pid]
-                self.results.append(Result(mutant, NOTICED if status else SURVIVED))
+                outcomes = {0: SURVIVED, _NOT_APPLIED: UNAPPLIED}
+                self.results.append(Result(mutant, outcomes.get(os.waitstatus_to_exitcode(status), NOTICED)))
                 return
             time.sleep(0.01)
 
@@ -168,27 +170,32 @@ def _fork(
     pid = os.fork()
     if pid:
         return pid
-    code = 1
+    code = _FAILED
     try:
         os.setpgid(0, 0)
         _silence()
         limit = int(_CPU_SECONDS + 5 * cost)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-        _apply(mutant, functions[str(mutant.path)])
-        code = 0 if all(_passes(session.items[each]) for each in tests) else 1
+        if not _apply(mutant, functions[str(mutant.path)]):
+            code = _NOT_APPLIED
+        elif all(_passes(session.items[each]) for each in tests):
+            code = 0
     finally:
         os._exit(code)
 
 
-def _apply(mutant: Mutant, functions: Iterable[FunctionType]) -> None:
-    """Give the functions of a file the code that they have with this change, whoever has imported them."""
+def _apply(mutant: Mutant, functions: Iterable[FunctionType]) -> bool:
+    """Give the functions of a file the code that they have with this change; return whether there is one."""
     codes = compile_mutant(mutant)
+    applied = False
     for each in functions:
         old = each.__code__
         new = codes.get((old.co_qualname, old.co_firstlineno))
         if new is not None and _differ(old, new):
             each.__code__ = new
+            applied = True
+    return applied
 
 
 def _differ(old: CodeType, new: CodeType) -> bool:

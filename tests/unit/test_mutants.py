@@ -75,11 +75,12 @@ def test_the_code_of_a_mutant_does_what_it_says(tmp_path: Path) -> None:
 
 
 def test_a_mutant_has_a_name_that_no_line_moves(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    before = [each.key for each in find_mutants(path)]
-    path.write_text(f"# above\n{SOURCE}")
-    assert [each.key for each in find_mutants(path)] == before
+    before = [each.key for each in find_mutants(write(tmp_path))]
+    (tmp_path / "more").mkdir()
+    moved = tmp_path / "more" / "box.py"
+    moved.write_text(f"# above\n{SOURCE}")
     assert before[1] == f"{tmp_path.name}/box.py chosen: 0 < each -> 0 >= each"
+    assert [each.key for each in find_mutants(moved)] == [key.replace(tmp_path.name, "more", 1) for key in before]
 
 
 def test_what_is_listed_as_making_no_difference_is_there_and_has_a_reason() -> None:
