@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -37,12 +38,14 @@ class Mutant(NamedTuple):
     line: int
     old: str
     new: str
+    which: int = 1  # of several in the function that are from the same to the same
 
     @property
     def key(self) -> str:
         """By which it is known while lines move."""
         package, name = self.path.parts[-2:]
-        return f"{package}/{name} {self.function}: {self.old} -> {self.new}"
+        which = f" ({self.which})" if self.which > 1 else ""
+        return f"{package}/{name} {self.function}: {self.old} -> {self.new}{which}"
 
 
 class _Change(NamedTuple):
@@ -55,12 +58,15 @@ class _Change(NamedTuple):
 
 def find_mutants(path: Path) -> list[Mutant]:
     """Return all changes of a file, in its order."""
-    found = []
+    found: list[Mutant] = []
+    seen: Counter[str] = Counter()
     for number, change in enumerate(_changes(ast.parse(_source(path)))):
         old, before = ast.unparse(change.node), dict(vars(change.node))
         new = ast.unparse(change.apply())
         vars(change.node).update(before)
-        found.append(Mutant(path, number, change.kind, change.outer, change.first_line, change.node.lineno, old, new))
+        mutant = Mutant(path, number, change.kind, change.outer, change.first_line, change.node.lineno, old, new)
+        seen[mutant.key] += 1
+        found.append(mutant._replace(which=seen[mutant.key]))
     return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.untrusted import clean_text, load_json, load_record, require_path
+from drumline.engine.untrusted import clean_text, last_line, load_json, load_record, require_path
+from drumline.record import Record
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
@@ -17,7 +18,7 @@ JSON = st.recursive(
 )
 
 
-class Pair(NamedTuple):
+class Pair(Record):
     """A record."""
 
     name: str
@@ -75,18 +76,78 @@ def test_numbers_may_be_negative_where_they_are_signed() -> None:
     assert load_json(b"[-1, -0.5]", signed=True) == [-1, -0.5]
 
 
-@pytest.mark.parametrize("data", [None, [], 1, {}, {"name": 1}, {"name": "a", "number": True}, {"name": "a", "x": 1}])
-def test_a_record_is_exactly_one(data: Any) -> None:
-    with pytest.raises(ValueError, match=r".*"):
+def test_a_record_is_built_of_its_fields() -> None:
+    assert load_record(Pair, {"name": "a", "number": 2}) == Pair("a", 2)
+    assert load_record(Pair, {"name": "a"}) == Pair("a")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "expected dict"),
+        ([], "expected dict"),
+        (1, "expected dict"),
+        ({}, "'name'"),
+        ({"name": 1}, "expected str, got 1"),
+        ({"name": "a", "number": True}, "expected int, got True"),
+        ({"name": "a", "x": 1}, "x is no field"),
+    ],
+)
+def test_a_record_is_exactly_one(data: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         load_record(Pair, data)
+
+
+def test_what_is_said_of_a_record_is_cut() -> None:
+    with pytest.raises(ValueError, match=r"^y") as caught:
+        load_record(Pair, {"name": "a", "y" * 500: 1})
+    assert len(str(caught.value)) == 200
+
+
+@pytest.mark.parametrize("data", [b"0", b"9223372036854775807", b"0.5", b"99999999999.5", b"[1,[]]"])
+def test_what_is_just_within_the_limits_is_taken(data: bytes) -> None:
+    assert load_json(data, most_values=3) == json.loads(data)
+    with pytest.raises(ValueError, match="too many values"):
+        load_json(b"[1,[]]", most_values=2)
+
+
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
+def test_values_are_at_most_32_deep(opened: str, closed: str) -> None:
+    assert load_json(f"{opened * 31}1{closed * 31}".encode())
+    with pytest.raises(ValueError, match="nested too deeply"):
+        load_json(f"{opened * 32}1{closed * 32}".encode())
+
+
+def test_of_what_a_command_says_the_last_line_counts() -> None:
+    assert last_line("first\n  second \n\n") == "second"
+    assert last_line(" \n") == "it says no more"
 
 
 def test_a_long_text_is_cut() -> None:
     assert len(clean_text("x" * 5000)) == 2000
     assert clean_text("abc", 2) == "a…"
+    assert clean_text("abc", 3) == "abc"
 
 
 @pytest.mark.parametrize("path", ["", "a", "~/a", "/a\0b", "/a\nb", "/" + "x" * 5000, "/\udc80"])
 def test_a_path_is_absolute_and_printable(path: str) -> None:
-    with pytest.raises(ValueError, match="not an absolute path"):
+    with pytest.raises(ValueError, match="not an absolute path") as caught:
         require_path(path)
+    assert str(caught.value) == f"not an absolute path: {path[:100]!r}"
+
+
+@pytest.mark.parametrize("path", [None, "/", "/a b", "/" + "x" * 4095])
+def test_a_path_or_none_is_accepted(path: str | None) -> None:
+    assert is_path(path)
+
+
+def is_path(path: str | None) -> bool:
+    try:
+        require_path(path)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_path_has_at_most_4096_characters() -> None:
+    assert not is_path("/" + "x" * 4096)

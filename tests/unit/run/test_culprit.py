@@ -214,3 +214,33 @@ def test_what_has_no_stacks_says_nothing(text: str) -> None:
 
 def test_a_thread_without_frames_does_nothing() -> None:
     assert read_activity('Thread 7 (idle): "x"\n') == Activity(Doing.ELSEWHERE, "nothing")
+
+
+def frames_of(*lines: str) -> tuple[Frame, ...]:
+    (thread,) = read_threads("\n".join(['Thread 1 (idle): "MainThread"', *lines]))
+    return thread.frames
+
+
+@pytest.mark.parametrize("line", ["    f (a:1]", "f (a:1)", "   f (a:1)", "     (lib.so)", "    f ()", "     (a:1)"])
+def test_a_line_of_another_shape_is_no_frame(line: str) -> None:
+    assert frames_of(line) == ()
+
+
+def test_a_line_number_has_at_most_nine_digits() -> None:
+    assert frames_of("    f (a:123456789)") == (Frame("f", "a", 123456789),)
+    assert frames_of("    f (a:1234567890)") == (Frame("f", "a:1234567890"),)
+
+
+def test_a_line_has_at_most_4000_characters() -> None:
+    longest = "f" * (4000 - len("     (a:1)"))
+    assert frames_of(f"    {longest} (a:1)") == (Frame(longest, "a", 1),)
+    assert frames_of(f"    {longest}f (a:1)") == ()
+
+
+def test_the_main_thread_is_that_of_the_first_process() -> None:
+    threads = [f'Thread 1 (idle): "MainThread"\n    {name} (a:1)\n' for name in ("before", "first", "second")]
+    text = f"{threads[0]}Process 7: python\n{threads[1]}Process 8: python\n{threads[2]}"
+    for each in (text, text.partition("Process 8")[0]):
+        found = main_thread(each)
+        assert found
+        assert found.frames == (Frame("first", "a", 1),)

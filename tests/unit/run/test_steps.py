@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline.run.progress import LONGEST_BYTES
 from drumline.run.steps import Counted, StepReader, usual_stride
 
 BARS = Path(__file__).parent / "bars"
@@ -49,3 +50,32 @@ def test_a_log_read_in_pieces_says_what_the_whole_says(name: str) -> None:
 )
 def test_the_stride_is_the_usual_gap(steps: tuple[int, ...], stride: int) -> None:
     assert usual_stride(Counted(0, step) for step in steps) == stride
+
+
+def test_how_far_a_step_is_begins_at_zero() -> None:
+    assert Counted(0, None).order == (0, 0)
+    assert Counted(0, 5, 2).order == (2, 5)
+
+
+def test_a_piece_that_is_too_long_is_dropped_and_the_next_is_read() -> None:
+    reader = StepReader()
+    too_long = b"x" * (LONGEST_BYTES + 1)
+    assert list(reader.read(too_long)) == []
+    assert list(reader.read(b"step 1 loss 0.5")) == []  # it goes on
+    assert list(reader.read(b"\n")) == []
+    (found,) = reader.read(b"step 2 loss 0.4\n")
+    assert (found.step, found.end) == (2, len(too_long) + len(b"step 1 loss 0.5\nstep 2 loss 0.4"))
+
+
+def test_a_piece_that_is_just_not_too_long_is_read() -> None:
+    reader = StepReader()
+    piece = b"step 1 loss 0.5"
+    before = b"\x1b[0m" * ((LONGEST_BYTES - len(piece)) // 4)
+    before += b" " * (LONGEST_BYTES - len(piece) - len(before))
+    assert list(reader.read(before + piece)) == []
+    assert [each.step for each in reader.read(b"\n")] == [1]
+
+
+def test_a_stride_of_one_is_one() -> None:
+    assert usual_stride(Counted(0, step) for step in (1, 2, 3, 13, 23)) == 1
+    assert usual_stride(Counted(0, step) for step in (30, 20, 10)) == 1
