@@ -52,6 +52,7 @@ class Site(Record):
     capacity: Capacity | None = None  # None is for the engine to find out, when somebody asks
     cache: Path | None = None  # for what can be made again, and is shared by all homes of a user
     python: Interpreter | None = None  # what `python` means there; None is drumline's own
+    warm: Path | None = None  # the folder of its warm processes, where homes are shared by machines; None is the home
 
 
 class Capabilities(Record):

@@ -6,10 +6,12 @@ Keepers outlive the agent, and the next one adopts their replicas by their trace
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +30,7 @@ from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
 from drumline.engine.protocol import Capacity, Site
 from drumline.plan.codec import plan_from_json, to_data
-from drumline.plan.types import ReplicaId
+from drumline.plan.types import Plan, ReplicaId
 from drumline.run.drill import Harm
 from drumline.run.traces import STACKS, TRACE
 from drumline.runtime.lock import is_locked
@@ -37,6 +39,7 @@ from drumline.runtime.private import make_folder
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+_SESSION = re.compile(r"/session-[^/\n]*\.scope")  # of systemd
 _MOMENT_SECONDS = 0.02
 _USE_SECONDS = 3600.0
 _CLEANUP_SECONDS = 1.0  # replicas that start have the host for themselves before
@@ -58,7 +61,9 @@ class Replicas:
         base = Path(message["folder"]).expanduser().absolute()
         self._run_dir = _own_folder(base, message)
         directory = base / "runs" / message["run"] / "project"
-        for folder in (base, base / "runs", directory.parent, directory, self._run_dir.parent, self._run_dir):
+        own = base / "agents" / message["host"]  # of this host and all runs: hosts may share their home folders
+        run_folders = (base / "runs", directory.parent, directory, self._run_dir.parent, self._run_dir)
+        for folder in (base, *run_folders, own.parent, own):
             make_folder(folder)
         self.silence_seconds = message["lost"]
         self._lock = take_over(self._run_dir / "agent.lock")
@@ -76,7 +81,7 @@ class Replicas:
         environ["PYTHONPATH"] = ":".join(filter(None, (environ.get("PYTHONPATH"), runtime)))  # behind the user's own
         cores = len(os.sched_getaffinity(0))
         capacity = _allowed(find_capacity(cores, environ), message["allowed"])
-        self._site = Site(directory, base, cores, _python_dir(self._run_dir), capacity, cache=base / "cache")
+        self._site = Site(directory, base, cores, _python_dir(own), capacity, cache=base / "cache", warm=own)
         self._engine = LocalEngine(self._site, environ, lease)
         self._follower = LogFollower(self._run_dir, self._loop, self._write, self._is_busy)
         self._follower.usage_of = self._usage_of
@@ -93,7 +98,7 @@ class Replicas:
 
     def place(self, message: dict[str, Any]) -> dict[str, Any]:
         """Claim what these replicas need, and return where each is."""
-        plan = plan_from_json(message["plan"])
+        plan = _fit_session(plan_from_json(message["plan"]))
         (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
         placement = self._engine.place(plan, attempt=message["attempt"])
         require_free(plan, str(self._run_dir))
@@ -229,24 +234,40 @@ def _lives(message: Mapping[str, Any]) -> Sequence[Life]:
     return [life_from_data(each) for each in message["lives"]]
 
 
+def _fit_session(plan: Plan, cgroup: Path = Path("/proc/self/cgroup")) -> Plan:
+    """Return the plan without warm processes that stay, where every connection is a session of its own.
+
+    No other run could use them, and the system may end what is left of a session.
+    """
+    with suppress(OSError):
+        if plan.warm and _SESSION.search(cgroup.read_text()):
+            return plan.replace(warm=plan.warm.replace(keep_seconds=0.0))
+    return plan
+
+
 def _allowed(found: Capacity, allowed: Mapping[str, Any]) -> Capacity:
     """Return what may be used of what there is; the spec may say less."""
     known = {name: value for name, value in allowed.items() if value is not None}
     return found.replace(**{**known, "gpus": found.gpus[: known.get("gpus")]})
 
 
-def _python_dir(run_dir: Path) -> str | None:
-    """Return a folder in which `python` is this Python; None if PATH finds it already."""
+def _python_dir(folder: Path) -> str | None:
+    """Return a folder in which `python` is this Python, made in this one if need be; None if PATH finds it already."""
     own = Path(sys.executable).parent
     usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
     if usual == str(own):
         return None
     if os.access(own / "python", os.X_OK):
         return str(own)
-    script = run_dir / "bin" / "python"  # systems that only know `python3`; a link would not find its environment
-    script.parent.mkdir(exist_ok=True, mode=0o700)
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-    script.chmod(0o700)
+    # For systems that only know `python3`; a link would not find its environment. All runs have the same PATH.
+    content = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    script = folder / f"python-{sha256(content.encode()).hexdigest()[:8]}" / "python"
+    if not script.exists():
+        script.parent.mkdir(exist_ok=True, mode=0o700)
+        unfinished = script.with_name(f"python.{os.getpid()}")
+        unfinished.write_text(content)
+        unfinished.chmod(0o700)
+        unfinished.rename(script)
     return str(script.parent)
 
 

@@ -336,7 +336,7 @@ class LocalEngine:
 
             own = reserved(plan.framework) | {variable_name(name) for name in plan.parameters}
             kind = Kind(plan.framework, plan.warm.modules, plan.warm.keep_seconds, own, _secrets(plan))
-            self._warm = WarmProcesses(self._site.home, kind, self._loop)
+            self._warm = WarmProcesses(self._site.warm or self._site.home, kind, self._loop)
         return self._warm
 
     def _open_meter(self) -> Meter:

@@ -76,7 +76,8 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
         unique=given.unique,
         user=given.user,
     )
-    return EnginePart(to_options(found), ", ".join(found.names), is_elsewhere=True, fetches_output=True)
+    where = ", ".join(found.names)
+    return EnginePart(to_options(found), where, is_elsewhere=True, fetches_output=True, forks_warm=True)
 
 
 def problems(spec: Spec, engine: str) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def part(plan: Plan, base: str) -> Plan:
     hosts = hosts_of(plan)
     output = plan.output or f"{hosts.shared or base}/runs/{hosts.unique}/output"
     data = tuple(_lasting(plan, each, hosts.shared or base) for each in plan.data)
-    own = for_local(plan).replace(run=f"{plan.run}.{hosts.unique}", engine="local", data=data, warm=None)
+    own = for_local(plan).replace(run=f"{plan.run}.{hosts.unique}", engine="local", data=data)
     if hosts.shared is None:
         return own.replace(output=output)
     # What the spec says of folders is seen from the one that they share: the project's is each host's own.

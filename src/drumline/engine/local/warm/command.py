@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from drumline.record import Record
@@ -12,6 +13,7 @@ _PYTHON = re.compile(r"python[0-9.]*")
 # Options that a warm process can be started with in their place. Others have Python do something else altogether.
 _PLAIN_OPTIONS = re.compile(r"-[uBObdqsv]+")
 _OPTIONS_WITH_VALUE = ("-W", "-X")
+_EXECUTES = re.compile(rb'#!/bin/sh\nexec ([^\n]+) "\$@"\n')  # a script that does nothing but start another program
 
 
 class NotWarm(Exception):  # noqa: N818
@@ -61,8 +63,13 @@ def _split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 def _find_interpreter(name: str, env: Mapping[str, str], workdir: str) -> str:
     path = find_program(name, env, workdir)
     with open(path, "rb") as file:  # noqa: PTH123
-        if file.read(2) == b"#!":
-            raise NotWarm(f"{path} is a script around Python")
+        head = file.read(4096)
+    if head.startswith(b"#!"):
+        executed = _EXECUTES.fullmatch(head)  # an agent makes one on a host that has `python3` and no `python`
+        words = shlex.split(os.fsdecode(executed[1])) if executed else []
+        if len(words) == 1 and os.path.isabs(words[0]):  # noqa: PTH117
+            return _find_interpreter(words[0], env, workdir)
+        raise NotWarm(f"{path} is a script around Python")
     return path
 
 

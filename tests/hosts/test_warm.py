@@ -1,0 +1,74 @@
+"""Replicas on hosts are forked from warm processes there, as on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from drumline.run.event import ReplicaStarted
+from drumline.run.state import Phase
+from hosts.host import Process
+from hosts.world import HOME, SHARED, World
+from integration.local.runs import House, Run
+
+SCRIPT = "import os\nprint('token', os.environ.get('TOKEN'), flush=True)\n"
+WARM = "warm: {import: [colorsys], keep: 10m}\n"
+NOTES = ["warm, on h1", "warm, on h1", "warm, on h2", "warm, on h2"]
+
+
+@pytest.fixture
+def hosts(world: World, house: House) -> Iterator[World]:
+    """The hosts; warm processes that are left there are ended before the house looks whether anything runs."""
+    house.write("train.py", SCRIPT)
+    yield world
+    for name in world.names:
+        for process in warm_processes(world, name):
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def warm_processes(world: World, name: str) -> list[Process]:
+    return [each for each in world.processes(name) if any(word.endswith("/runtime/warm.py") for word in each.argv)]
+
+
+def train(house: House, spec: str, **env: str) -> Run:
+    run = house.train(spec, env=env)
+    run.wait_for(Phase.FINISHED)
+    return run
+
+
+def notes(run: Run) -> list[str]:
+    return sorted(event.note for event in run.events if isinstance(event, ReplicaStarted))
+
+
+def spec(more: str = "") -> str:
+
+    return f"run: python train.py\nroles: {{worker: 4}}\n{WARM}engine: {{ssh: {{hosts: [h1, h2]{more}}}}}\n"
+
+
+def test_replicas_on_hosts_are_forked_from_one_warm_process_of_each_host_which_the_next_run_uses(
+    house: House, hosts: World
+) -> None:
+    runs = [train(house, spec()) for _ in range(2)]
+    assert [notes(run) for run in runs] == [NOTES] * 2
+    assert all(run.log(f"worker.{number}") == b"token None\n" for run in runs for number in range(4))
+    for name in ("h1", "h2"):
+        (process,) = warm_processes(hosts, name)
+        assert process.argv[-1] == "colorsys"
+        assert hosts.path(name, f"{HOME}/.local/share/drumline/agents/{name}/warm").is_dir()
+
+
+def test_hosts_that_share_a_folder_have_a_warm_process_each_and_none_has_a_secret(house: House, hosts: World) -> None:
+    text = spec(f", folder: {SHARED}/one-home") + "env: {TOKEN: {from: TOKEN}}\n"
+    run = train(house, text, TOKEN="sesame")
+    assert notes(run) == NOTES
+    assert all(run.log(f"worker.{number}") == b"token sesame\n" for number in range(4))
+    found = [process for name in ("h1", "h2") for process in warm_processes(hosts, name)]
+    assert len(found) == 2
+    for process in found:
+        assert b"sesame" not in Path(f"/proc/{process.pid}/environ").read_bytes()
