@@ -40,8 +40,8 @@ def raw(replicas, data):
     os.write(writer._descriptor, data)
 def when_started(lie):
     start = Replicas.start
-    def do_start(replicas, message):
-        answer = start(replicas, message)
+    async def do_start(replicas, message):
+        answer = await start(replicas, message)
         replicas._loop.call_later(0.5, lambda: lie(replicas))
         return answer
     Replicas.start = do_start
@@ -92,8 +92,8 @@ def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(hous
         liar,
         """
         place = Replicas.place
-        def do_place(replicas, message):
-            answer = place(replicas, message)
+        async def do_place(replicas, message):
+            answer = await place(replicas, message)
             answer["places"]["worker.0"] = next(iter(answer["places"].values()))
             return answer
         Replicas.place = do_place
@@ -174,8 +174,10 @@ def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(house: H
     lie(
         liar,
         """
+        async def answer(replicas, message):
+            return {"nonsense": [None]}
         for name in ("usage", "pulses", "sockets", "stop", "release", "clear"):
-            setattr(Replicas, name, lambda replicas, message: {"nonsense": [None]})
+            setattr(Replicas, name, answer)
         """,
     )
     run = house.train(spec("sleep 600"))

@@ -70,20 +70,28 @@ async def _serve(inward: int, outward: int) -> None:
     os.write(outward, MAGIC + json.dumps({"ready": True}).encode() + b"\n")
     writer = FrameWriter(loop, outward)
     verbs = Verbs(loop, writer.write, writer.is_busy)
-    parser = FrameParser()
+    parser, received = FrameParser(), asyncio.Queue[Frame | None]()
 
     def read() -> None:
         with suppress(OSError):
             if data := os.read(inward, _PIECE_BYTES):
                 verbs.touch()
                 for frame in parser.feed(data):
-                    verbs.handle(frame)
+                    received.put_nowait(frame)
                 return
-        _leave()
+        loop.remove_reader(inward)
+        if received.empty():
+            _leave()
+        received.put_nowait(None)  # what was said before the end is done first
 
     loop.add_reader(inward, read)
     while not verbs.is_abandoned:
-        await asyncio.sleep(_LOOK_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                frame = await received.get()
+            if frame is None:
+                return
+            await verbs.handle(frame)  # one after the other, in their order
 
 
 def _leave() -> NoReturn:

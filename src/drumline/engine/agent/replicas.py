@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 _SESSION = re.compile(r"/session-[^/\n]*\.scope")  # of systemd
+_ROOM_BYTES = 1 << 16
 _MOMENT_SECONDS = 0.02
 _USE_SECONDS = 3600.0
 _CLEANUP_SECONDS = 1.0  # replicas that start have the host for themselves before
@@ -56,7 +57,7 @@ class Replicas:
         self.silence_seconds: float | None = None  # after which the agent ends
         self._ended: set[Life] = set()
 
-    def open(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def open(self, message: dict[str, Any]) -> dict[str, Any]:
         """Open this host's folder of the run; an agent that was there before has lost its connection, and is ended."""
         base = Path(message["folder"]).expanduser().absolute()
         self._run_dir = _own_folder(base, message)
@@ -67,6 +68,7 @@ class Replicas:
             make_folder(folder)
         self.silence_seconds = message["lost"]
         self._lock = take_over(self._run_dir / "agent.lock")
+        _require_room(self._run_dir)
         log = os.open(self._run_dir / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -96,7 +98,7 @@ class Replicas:
             os.utime(package)
         self._loop.call_later(_USE_SECONDS, lambda: self._use(package))
 
-    def place(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def place(self, message: dict[str, Any]) -> dict[str, Any]:
         """Claim what these replicas need, and return where each is."""
         plan = _fit_session(plan_from_json(message["plan"]))
         (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
@@ -107,13 +109,13 @@ class Replicas:
             "remarks": list(self._engine.remarks()),
         }
 
-    def start(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def start(self, message: dict[str, Any]) -> dict[str, Any]:
         """Start replicas that were not started, and send their logs from these offsets on."""
         self._follow(message["offsets"])
         self._engine.start([launch_from_data(each) for each in message["launches"]])
         return {}
 
-    def stop(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """Stop replicas; each end is sent as an event."""
         self._follow(message["offsets"])
         lives = _lives(message)
@@ -125,25 +127,25 @@ class Replicas:
         )
         return {}
 
-    def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
         """Start a helper that builds an environment or fetches data."""
         self._follow(message["offsets"])
         plan = plan_from_json(message["plan"])
         self._engine.prepare(plan, ReplicaId.parse(message["helper"]), incarnation=message["incarnation"])
         return {}
 
-    def usage(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def usage(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each living replica uses."""
         found = self._engine.usage(watched=message["watched"])
         living = [each for each in found if Life(each.replica, each.attempt, each.incarnation) not in self._ended]
         return {"usage": [to_data(each) for each in living]}
 
-    def pulses(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def pulses(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each replica has done so far."""
         del message
         return {"pulses": [to_data(each) for each in self._engine.pulses()]}
 
-    def sockets(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def sockets(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return on which ports each replica listens, and where it is connected."""
         del message
         found = self._engine.sockets()
@@ -154,7 +156,7 @@ class Replicas:
             ]
         }
 
-    def stacks(self, message: dict[str, Any]) -> None:
+    async def stacks(self, message: dict[str, Any]) -> None:
         """Save the stacks of replicas, send them, and answer when that is done."""
         lives = _lives(message)
 
@@ -173,12 +175,12 @@ class Replicas:
             incarnations={life.replica: life.incarnation for life in lives},
         )
 
-    def close(self, message: dict[str, Any]) -> None:
+    async def close(self, message: dict[str, Any]) -> None:
         """Release what was claimed and not started."""
         del message
         self._engine.close()
 
-    def clear(self, message: dict[str, Any]) -> None:
+    async def clear(self, message: dict[str, Any]) -> None:
         """Kill all replicas of the run, of any attempt, except these to `keep`; answer when they have ended."""
         keep = {life_from_data(each) for each in message["keep"]}
         left = [life for life in self._left() if life not in keep]
@@ -188,9 +190,9 @@ class Replicas:
             )
         self._when_gone(left, message)
 
-    def release(self, message: dict[str, Any]) -> None:
+    async def release(self, message: dict[str, Any]) -> None:
         """Kill all replicas of the run, release everything, and answer when they have ended."""
-        self.clear({**message, "keep": ()})
+        await self.clear({**message, "keep": ()})
 
     def _when_gone(self, lives: Sequence[Life], message: dict[str, Any]) -> None:
         """Answer when no keeper has these any more; those that began since are not among them."""
@@ -232,6 +234,17 @@ def sabotage(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lives(message: Mapping[str, Any]) -> Sequence[Life]:
     return [life_from_data(each) for each in message["lives"]]
+
+
+def _require_room(folder: Path) -> None:
+    """Raise OSError if nothing can be written in a folder: the run then goes without this host."""
+    path = folder / "room"
+    try:
+        path.write_bytes(bytes(_ROOM_BYTES))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from None
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _fit_session(plan: Plan, cgroup: Path = Path("/proc/self/cgroup")) -> Plan:

@@ -58,25 +58,25 @@ class Verbs:
         """Note that the other side has sent something."""
         self._heard_at = keeper.now()
 
-    def handle(self, frame: Frame) -> None:
+    async def handle(self, frame: Frame) -> None:
         """Do what a message says, and answer it."""
         if self.replicas.lease:
             with suppress(OSError):
                 os.utime(self.replicas.lease)
-        answer, data = self._answer(frame)
+        answer, data = await self._answer(frame)
         self.touch()  # also after a verb that took long
         if "id" in frame.message and answer is not None:
             answer = {"do": "answer", "id": frame.message["id"], **answer}
             self._write(answer, data)
 
-    def _answer(self, frame: Frame) -> tuple[Answer | None, bytes]:
+    async def _answer(self, frame: Frame) -> tuple[Answer | None, bytes]:
         message = frame.message
         name = message["do"]
         try:
             if name in FILES:
                 return FILES[name](message, frame.data)
             if name in OF_REPLICAS:
-                return _bounded(getattr(self.replicas, name)(message)), b""
+                return _bounded(await getattr(self.replicas, name)(message)), b""
             return _bounded(ALONE[name](message)), b""
         except MustWait as wait:
             return {"error": "MustWait", "message": str(wait)}, b""

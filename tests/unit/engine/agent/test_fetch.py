@@ -390,7 +390,7 @@ class Channel:
     async def readexactly(self, size):
         return b""
 
-asyncio.run(Agent(Channel(), "gpu1").exchange({"do": "offer"}, limits=FILES_LIMITS))
+asyncio.run(Agent(Channel(), "gpu1").exchange({"do": "offer"}, seconds=600, limits=FILES_LIMITS))
 # not ru_maxrss: after an exec it still counts the memory of the process that started this one
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
