@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from drumline.engine.interpreter import find_interpreter, has_drumline
+from drumline.engine.interpreter import find_interpreter, has_drumline, require_interpreter
 from drumline.engine.protocol import Interpreter
+from drumline.errors import InputError
 
 
 class Machine(NamedTuple):
@@ -120,3 +122,26 @@ def test_whether_a_python_has_drumline_is_told_by_its_folders(machine: Machine) 
     assert has_drumline(python, {"PYTHONPATH": f"/nowhere:{sources}"})
     (machine.root / "venv" / "lib" / "python3.98" / "site-packages" / "drumline-1.0.dist-info").mkdir(parents=True)
     assert has_drumline(python, {})
+
+
+def is_required(interpreter: Interpreter, *commands: tuple[str, ...]) -> bool:
+    """Whether a run with these commands is refused because this Python is gone."""
+    try:
+        require_interpreter(interpreter, commands)
+    except InputError as error:
+        return "the Python of this run's launch is gone" in str(error)
+    return False
+
+
+def test_a_python_that_is_gone_is_required_by_a_command_that_is_looked_up(tmp_path: Path) -> None:
+    gone = Interpreter(str(tmp_path / "bin" / "python"), "it was active")
+    assert is_required(gone, ("python", "/train.py"))
+    assert is_required(gone, ("/bin/sh", "x"), ("python",))
+    assert not is_required(gone, ("/bin/sh", "python"))
+    assert not is_required(Interpreter(sys.executable, "it is here"), ("python", "train.py"))
+
+
+def test_a_python_below_a_file_is_gone_and_one_with_too_long_a_name_is_not_known_to_be(tmp_path: Path) -> None:
+    (tmp_path / "bin").touch()
+    assert is_required(Interpreter(str(tmp_path / "bin" / "python"), ""), ("python",))
+    assert not is_required(Interpreter(str(tmp_path / ("x" * 300)), ""), ("python",))

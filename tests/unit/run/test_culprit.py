@@ -244,3 +244,35 @@ def test_the_main_thread_is_that_of_the_first_process() -> None:
         found = main_thread(each)
         assert found
         assert found.frames == (Frame("first", "a", 1),)
+
+
+WAITS = Activity(Doing.WAITS, "all_reduce", "train.py:3")
+
+
+def test_a_replica_that_waits_alone_is_named() -> None:
+    assert find_culprit({ReplicaId("worker", 0): WAITS}).message == "worker.0 waits in all_reduce (train.py:3)"
+
+
+@pytest.mark.parametrize(("replicas", "more"), [(4, ""), (5, " and 1 more")])
+def test_at_most_four_replicas_are_named_one_by_one(replicas: int, more: str) -> None:
+    line = {ReplicaId("worker", n): Activity(Doing.WAITS, f"f{n}") for n in range(replicas)}
+    named = ", ".join(f"worker.{n} waits in f{n}" for n in range(4))
+    assert find_culprit(line) == Blame(None, f"{named}{more}")
+
+
+def activity_in(*frames: str) -> Activity:
+    return read_activity("\n".join(['Thread 1 (idle): "MainThread"', *(f"    {frame}" for frame in frames)]))
+
+
+def test_native_code_that_waits_for_the_others_is_the_word_where_there_is_no_other() -> None:
+    found = activity_in("epoll_wait (libc.so.6)", "c10d::Wait<int>(x) (libtorch.so)", "main (/home/me/train.py:7)")
+    assert found == Activity(Doing.WAITS, "c10d::Wait", "train.py:7", surely=True)
+
+
+def test_compiled_code_without_python_is_called_by_its_innermost_frame() -> None:
+    assert activity_in("first (a.so)", "second (b.so)") == Activity(Doing.ELSEWHERE, "first")
+
+
+def test_code_of_libraries_alone_is_at_its_innermost_frame() -> None:
+    site = "/env/lib/python3.11/site-packages"
+    assert activity_in(f"f ({site}/a.py:1)", f"g ({site}/b.py:2)") == Activity(Doing.ELSEWHERE, "f", "a.py:1")
