@@ -165,7 +165,6 @@ class Data(Record):
 
     variable: str
     path: str
-    volume: str | None = None  # in older plans; volumes are the cluster's
 
 
 class Restart(Record):

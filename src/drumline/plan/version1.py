@@ -18,7 +18,6 @@ ABSENT: Mapping[str, Mapping[str, object]] = {
     "Replica": {"port": None, "port_fixed": False},
     "Resources": {"cpus": None, "memory_bytes": None, "gpus": None},
     "Environment": {"requirements": [], "pythons": []},
-    "Data": {"volume": None},
     "Restart": {
         "crash": 0, "lost": 0, "preempted": 0, "hang": 0, "rendezvous": 0, "out_of_memory": 0, "early": 0,
         "backoff_initial_seconds": 1.0, "backoff_factor": 2.0, "backoff_maximum_seconds": 300.0, "permanent_codes": [],
@@ -51,8 +50,9 @@ _OPTIONS: Mapping[str, Mapping[str, object]] = {
 
 def upgraded(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plan of version 1 as later versions have it; raise TypeError for what is none."""
-    plan = {"cluster": None, "hosts": None, "private_network": False, **plan}
+    plan = {"cluster": None, "hosts": None, "private_network": False, "data": [], **plan}
     cluster, hosts, private = plan.pop("cluster"), plan.pop("hosts"), plan.pop("private_network")
+    plan["data"] = [_without_volume(each) for each in plan["data"]]
     plan |= {"where": "this machine", "is_elsewhere": False, "fetches_output": False}
     plan |= {"builds": plan.get("environment") is not None, "restarts_whole": False}
     if cluster is not None:
@@ -67,6 +67,11 @@ def upgraded(plan: Mapping[str, Any]) -> dict[str, Any]:
         plan |= {"where": ", ".join(each["name"] for each in options["all"]), "is_elsewhere": True}
         return {**plan, "options": options, "fetches_output": True}
     return {**plan, "options": {"private_network": private}}
+
+
+def _without_volume(data: Any) -> dict[str, Any]:
+    """Return a data folder without its volume, which the options of the cluster have."""
+    return {name: value for name, value in _checked(data).items() if name != "volume"}
 
 
 def _hosts(data: Any) -> dict[str, Any]:

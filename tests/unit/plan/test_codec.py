@@ -50,6 +50,23 @@ def test_a_plan_of_version_1_means_what_it_meant_with_the_defaults_of_its_time(n
     assert json.loads(plan_to_json(plan)) == json.loads((HERE / "version2" / f"{name}.json").read_text())
 
 
+def test_a_volume_of_data_in_version_1_is_left_to_the_options_of_the_cluster() -> None:
+    data = json.loads((HERE / "version1" / "most.json").read_text())
+    with_volume = {**data, "data": [{**each, "volume": "claim"} for each in data["data"]]}
+    assert with_volume["data"]
+    assert plan_from_json(json.dumps(with_volume)) == plan_from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cluster": []}, {"hosts": 1}, {"hosts": {"all": [1]}}, {"data": [1]}, {"cluster": {"data": []}}, {"data": 1}],
+)
+def test_what_is_no_plan_of_version_1_is_refused(changes: dict[str, Any]) -> None:
+    data = {**json.loads((HERE / "version1" / "least.json").read_text()), **changes}
+    with pytest.raises(ValueError, match="not a plan"):
+        plan_from_json(json.dumps(data))
+
+
 def test_a_plan_is_written_with_every_field() -> None:
     def check(data: object, value: object) -> None:
         if isinstance(value, Record) and not isinstance(value, Secret | ReplicaId):
