@@ -1,0 +1,63 @@
+"""Where the output of a run on hosts is, what stays when the run is removed, and which hosts were not reached."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.output import Written
+from drumline.engine.ssh.remains import describe_output, doubts, remains
+from drumline.load.engine import plan_spec
+from drumline.plan.types import Plan
+from drumline.run.doubt import Doubt
+from drumline.run.origin import ORIGIN, Origin
+from drumline.run.traces import UNREACHED
+from plans import spec_of
+
+FETCHED = Origin("gpu1", "/there", folders={"output": "/there"})
+
+
+def plan(options: str = "") -> Plan:
+    spec = spec_of(f"project: digits\nrun: a\noutput: out\nengine: {{ssh: {{hosts: [gpu1, gpu2]{options}}}}}")
+    return plan_spec(spec, run="4", on="ssh")
+
+
+def written(folder: Path, origin: Origin | None, own: Plan | None = None) -> Written:
+    if origin:
+        (folder / ORIGIN).write_text(origin.to_json())
+    return Written(own or plan(), Path("/project/out"), folder)
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        (None, "/project/out"),
+        (Origin("gpu1", "/there"), "/there on gpu1, which the hosts share: `drumline cp 4: .` fetches it"),
+        (FETCHED, "/there on gpu1, not fetched so far"),
+        (FETCHED.replace(fetched_at=1.0, is_whole=True), "/project/out, fetched from gpu1"),
+    ],
+)
+def test_the_output_is_where_it_was_fetched_or_still_there(tmp_path: Path, origin: Origin | None, words: str) -> None:
+    assert describe_output(written(tmp_path, origin)) == words
+
+
+def test_an_output_that_is_fetched_again_and_again_says_when_it_was_last(tmp_path: Path) -> None:
+    words = describe_output(written(tmp_path, FETCHED.replace(fetched_at=time.time() - 7200)))
+    assert words == "/project/out, fetched 2h ago from /there on gpu1"
+
+
+def test_what_hosts_share_stays_there_and_what_was_fetched_into_the_project_stays_here(tmp_path: Path) -> None:
+    assert list(remains(written(tmp_path, FETCHED))) == ["its output stays in /project/out"]
+    assert list(remains(written(tmp_path, Origin("gpu1", "/there")))) == ["its output stays in /there on gpu1"]
+    inside = Written(plan(), tmp_path / "output", tmp_path)
+    (tmp_path / ORIGIN).unlink()
+    assert list(remains(inside)) == []
+
+
+def test_hosts_in_doubt_are_those_that_the_supervisor_noted_with_their_lease(tmp_path: Path) -> None:
+    assert list(doubts(written(tmp_path, None))) == []
+    (tmp_path / UNREACHED).write_text("gpu1\ngpu2 1700000000\n")
+    own = plan(", lease: 2m")
+    assert list(doubts(written(tmp_path, None, own))) == [Doubt("gpu1", None, 120.0), Doubt("gpu2", 1.7e9, 120.0)]
