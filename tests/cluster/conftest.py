@@ -126,9 +126,9 @@ def namespace(kubectl: Kubectl) -> str:
     return kubectl.namespace
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ground(cluster: str) -> Iterator[Ground]:
-    """A namespace for all tests of a module, with gates that they can open."""
+    """A namespace for all tests that share one, with gates that they can open."""
     from cluster.site import Ground  # noqa: PLC0415 - it knows this module
 
     kubectl = Kubectl(f"contract-{uuid.uuid4().hex[:8]}")
