@@ -22,6 +22,7 @@ import pytest
 from drumline.engine.local.trace import read_trace
 from drumline.plan.types import ReplicaId
 from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime.keeper import MOST_RETURNS, SUPERVISOR_RETURNS
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.index import Index, use_index
@@ -181,6 +182,7 @@ def test_a_run_can_be_removed_the_moment_it_is_over(desk: Desk) -> None:
 def test_a_killed_supervisor_is_missed_and_a_new_one_is_seen(desk: Desk) -> None:
     assert desk.train(f'run: "{ENDLESS}"', "-d").code == 0
     wait_until(desk.is_running)
+    (desk.folder(1).path / SUPERVISOR_RETURNS).write_text(str(MOST_RETURNS))  # none is left
     os.kill(supervisor_of(desk.folder(1)), signal.SIGKILL)
     wait_until(lambda: not is_locked(desk.folder(1).lock_file))
     for words in ((), ("1",)):

@@ -166,8 +166,10 @@ def _words(event: Event, *, some: bool) -> str:
             return "has written summaries"
         case TensorBoardServed():
             return f"answers at {event.address}"
-        case SupervisorReturned():
+        case SupervisorReturned(number=0):
             return "has a supervisor again"
+        case SupervisorReturned():
+            return f"has a supervisor again, which came back by itself, {event.number} of {event.most}"
         case _:
             assert_never(event)
 

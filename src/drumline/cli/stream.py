@@ -18,7 +18,7 @@ from drumline.run.state import Phase
 from drumline.runtime.lock import is_locked
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
-from drumline.supervise.reach import supervisor_gone
+from drumline.supervise.reach import RETURN_SECONDS, may_come_back, supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 from drumline.words import printable
 
@@ -157,7 +157,7 @@ def follow(
             if feed.is_over:
                 screen.show((), {})
                 return
-            if alone_since and (feed.state.phase is not Phase.CREATED or time.monotonic() > alone_since + _BIRTH):
+            if alone_since and not _may_be_supervised(feed, folder, time.monotonic() - alone_since):
                 raise supervisor_gone(folder)
             if at_leisure and feed.state.phase is Phase.RUNNING:
                 at_leisure()
@@ -172,6 +172,13 @@ def follow(
     finally:
         if connection:
             connection.close()
+
+
+def _may_be_supervised(feed: Feed, folder: RunFolder, seconds: float) -> bool:
+    """Whether a run that has had no supervisor for so long may have one soon."""
+    if feed.state.phase is Phase.CREATED:
+        return seconds <= _BIRTH
+    return seconds <= RETURN_SECONDS and may_come_back(folder)
 
 
 def _footer(feed: Feed, folder: RunFolder) -> Footer:

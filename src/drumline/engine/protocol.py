@@ -53,6 +53,7 @@ class Site(Record):
     cache: Path | None = None  # for what can be made again, and is shared by all homes of a user
     python: Interpreter | None = None  # what `python` means there; None is drumline's own
     warm: Path | None = None  # the folder of its warm processes, where homes are shared by machines; None is the home
+    next_supervisor: tuple[str, ...] = ()  # the command by which a keeper of this machine starts the run's next one
 
 
 class Capabilities(Record):

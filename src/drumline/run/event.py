@@ -222,7 +222,10 @@ class TensorBoardServed(Record):
 
 
 class SupervisorReturned(Record):
-    """A new supervisor took the run up again."""
+    """A new supervisor took the run up again: by itself the `number`th time of `most`, or asked for if that is 0."""
+
+    number: int = 0
+    most: int = 0
 
 
 Event = (

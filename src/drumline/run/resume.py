@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from drumline.run.event import Cause, Exit
+from collections.abc import Iterable
+
+from drumline.run.event import Cause, Event, Exit, ResumeRequested, StopRequested
 from drumline.run.state import Phase, RunState
 
 PREEMPTED = "Preempted"  # why a run ended whose supervisor was asked to go: a machine that is wanted for something else
 
 _WORDS = {"Asked": "it was killed", PREEMPTED: "it was preempted"}
+
+
+def may_return(events: Iterable[Event], state: RunState) -> bool:
+    """Whether a supervisor may take a run up that no user asked for: the run goes on, and was not asked to stop."""
+    asked = False
+    for event in events:
+        asked = isinstance(event, StopRequested) or (asked and not isinstance(event, ResumeRequested))
+    return not asked and not state.phase.is_final
 
 
 def may_resume(state: RunState) -> bool:

@@ -6,6 +6,8 @@ becomes the replica, a line with how that ended, a last one when nothing of it i
 leaves. Unlocked and without the second line, nobody saw the end; without the last, somebody may be left. The file
 has its full length before anything starts, so that no full disk keeps an end from being written.
 
+A keeper also starts the next supervisor of its run when the last one has died: see `SupervisorWatch`.
+
 It is one file, and imports the standard library only: a warm process loads it by its path, in an environment that need
 not have drumline.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -30,8 +33,18 @@ if TYPE_CHECKING:
 
 LEFTOVER_GRACE_SECONDS = 1.0
 
+# In a run's folder: held by its supervisor, with its pid until it leaves in order; how often keepers have started one.
+SUPERVISOR_LOCK = "supervisor.lock"
+SUPERVISOR_LOG = "supervisor.log"
+SUPERVISOR_RETURNS = "supervisor.returns"
+MOST_RETURNS = 5  # in the life of a run
+_LOOK_SECONDS = 2.0
+_PAUSE_SECONDS = 1.0  # before the second return, twice as long before the third
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_CLONE_PARENT = 0x8000
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # and programs expect that nobody does
 _OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -114,11 +127,14 @@ def keep(order: Order, descriptors: Descriptors, become: Become | None = None) -
             return
         for descriptor in descriptors.all.difference(descriptors.held, (trace,)):
             os.close(descriptor)
-        status, cpu_seconds, outlived = _wait_leased(pid, order) if order.lease else (*_wait_for(pid), {})
+        watch = SupervisorWatch(*order.next_supervisor) if order.next_supervisor else None
+        status, cpu_seconds, outlived = _wait_leased(pid, order) if order.lease else (*_wait_for(pid, watch), {})
         end = {"code": _code(status), "signal": _signal(status), "at": now(), "cpu": round(cpu_seconds, 3)}
         _write_line(trace, {**end, **outlived, **(out_of_memory(order.group) if order.group else {})})
         _end_leftovers(gently=_signal(status) != signal.SIGKILL)
         _write_line(trace, {"over": True})
+        if watch:
+            watch.leave()
     finally:
         if is_keeper:
             os._exit(0)  # whatever happens, this fork must not go on as its supervisor
@@ -250,14 +266,121 @@ def _stat(pid: int | str) -> list[bytes]:
         return []
 
 
-def _wait_for(pid: int) -> tuple[int, float]:
-    """Reap whatever ends until it is this process; return its wait status, and what all of them computed in seconds."""
+def _wait_for(pid: int, watch: SupervisorWatch | None) -> tuple[int, float]:
+    """Reap whatever ends until it is this process; return its wait status, and what all of them computed in seconds.
+
+    Meanwhile a supervisor that has died is replaced.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that no end is missed between a look and the wait
     cpu_seconds = 0.0
     while True:
-        ended, status, used = os.wait3(0)
-        cpu_seconds += used.ru_utime + used.ru_stime
+        may_return = watch is not None and watch.may_return
+        ended, status, used = os.wait3(os.WNOHANG if may_return else 0)
+        cpu_seconds += used.ru_utime + used.ru_stime if ended else 0.0
         if ended == pid:
             return status, cpu_seconds
+        if watch and not ended:
+            signal.sigtimedwait({signal.SIGCHLD}, _LOOK_SECONDS)
+            watch.look()
+
+
+class SupervisorWatch:
+    """Starts the next supervisor of a run when the last one has died, at most `MOST_RETURNS` times in the run's life.
+
+    that counts the returns, as does the process that it starts, until there is a supervisor or none can be started.
+    that counts the returns, and so does the process it starts, until there is a supervisor or none can be started.
+    """
+
+    def __init__(self, folder: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self._folder, self._argv, self._env = folder, argv, env
+        self._died_at: float | None = None
+        self._pause_seconds = 0.0  # for which it is too soon
+        self.may_return = True  # until none is left
+
+    def look(self) -> None:
+        """Start a supervisor if the last one has died, unless it is too soon, or another keeper is starting one."""
+        if not self._has_died():
+            self._died_at = None
+            return
+        self._died_at = self._died_at or now()
+        self._pause_seconds = 0.0
+        with suppress(OSError, ValueError):  # whatever happens, the replica is kept
+            self._start_next()
+
+    def leave(self) -> None:
+        """Look once more, and wait if it is too soon: this keeper may be the last one."""
+        self.look()
+        if self._pause_seconds > 0:
+            time.sleep(self._pause_seconds)
+            self.look()
+
+    def _has_died(self) -> bool:
+        try:
+            lock = self._open(SUPERVISOR_LOCK, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return os.read(lock, 1) != b""
+        except OSError:
+            return False
+        finally:
+            os.close(lock)
+
+    def _start_next(self) -> None:
+        returns = self._open(SUPERVISOR_RETURNS, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(returns, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            number = int(os.pread(returns, 8, 0) or b"0") + 1
+            self.may_return = number <= MOST_RETURNS
+            if not self.may_return or not self._has_died():
+                return
+            self._pause_seconds = (self._died_at or 0.0) + (number - 1) * _PAUSE_SECONDS - now()
+            if self._pause_seconds > 0:
+                return
+            os.pwrite(returns, str(number).encode(), 0)
+            if fork_beside() == 0:
+                self._become_command(number, returns)
+            self._died_at = None
+        finally:
+            os.close(returns)
+
+    def _become_command(self, number: int, returns: int) -> NoReturn:
+        """Become the command that starts a supervisor, with the file that counts the returns open and locked."""
+        try:
+            os.setsid()
+            for each in (*_OWN_SIGNALS, *_IGNORED_BY_PYTHON):
+                signal.signal(each, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            null = os.open(os.devnull, os.O_RDONLY)
+            log = self._open(SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            for source, target in ((null, 0), (log, 1), (log, 2)):
+                os.dup2(source, target)
+            close_all_but(returns)
+            os.set_inheritable(returns, True)
+            _execute([*self._argv, str(number), str(MOST_RETURNS)], self._env)
+        except OSError as error:
+            _write(2, f"the next supervisor cannot be started: {error.strerror}\n".encode())
+        finally:
+            os._exit(127)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(f"{self._folder}/{name}", flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
+def fork_beside() -> int:
+    """Fork a sibling: a child would be ended with everything else that is left of the replica.
+
+    To be followed by an exec: Python does not know of this fork.
+    """
+    call = _SYS_CLONE.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    words = map(ctypes.c_long, (call, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
+    pid: int = ctypes.PyDLL(None, use_errno=True).syscall(*words)
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
 
 
 def _wait_leased(pid: int, order: Order) -> tuple[int, float, dict[str, float]]:

@@ -38,6 +38,13 @@ def take_lock(path: Path) -> int | None:
     return None
 
 
+def release_lock(descriptor: int) -> None:
+    """Release a lock in order: its file is empty then, while that of a process that died has its pid."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+
+
 def _is_only_looked_at(descriptor: int) -> bool:
     """Whether nobody has this lock but `is_locked`, for the moment in which it looks: on a busy machine a long one."""
     try:

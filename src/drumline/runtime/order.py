@@ -17,6 +17,17 @@ MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
+class NextSupervisor(NamedTuple):
+    """How to start the next supervisor of a run: the run's folder, and a command with the environment of the last one.
+
+    The number of the return and the most there may be are added to the command.
+    """
+
+    folder: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+
+
 class Order(NamedTuple):
     """Which replica to run, and as what; `note` says how it came to be started this way.
 
@@ -24,6 +35,7 @@ class Order(NamedTuple):
     the folder of a memory cgroup for the replica alone: the keeper stays outside.
 
     `lease` is a file that is touched as long as the replica is wanted; after `lease_seconds` without that it is ended.
+    Without `next_supervisor`, as on other machines, the keeper starts no supervisor.
     """
 
     name: str
@@ -36,6 +48,7 @@ class Order(NamedTuple):
     note: str = ""
     lease: str = ""
     lease_seconds: float = 0.0
+    next_supervisor: NextSupervisor | None = None
 
 
 class Descriptors(NamedTuple):

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from drumline.errors import EngineError
-from drumline.run.event import ResumeRequested, StopRequested
+from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
 from drumline.runtime.keeper import close_all_but
 from drumline.store.folder import RunFolder
 from drumline.words import of_system
+
+Asked = StopRequested | ResumeRequested | SupervisorReturned
 
 
 @contextmanager
@@ -29,10 +31,10 @@ def held_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def start_supervisor(folder: RunFolder, *, asked: StopRequested | ResumeRequested | None = None) -> bool:
+def start_supervisor(folder: RunFolder, *, asked: Asked | None = None) -> bool:
     """Fork a supervisor for a run, new or old, tell it what is `asked`, and return when it has taken the run.
 
-    Return False if the run has a supervisor already, which was told nothing, or if it cannot be resumed. Raise
+    Return False if the run has a supervisor already, which was told nothing, or if what is asked cannot be. Raise
     EngineError if the supervisor fails to start. Ctrl-C is held back meanwhile.
 
     The calling process has no thread and no running event loop: the keepers are forked from its child.
@@ -49,7 +51,7 @@ def start_supervisor(folder: RunFolder, *, asked: StopRequested | ResumeRequeste
     return word == "ok"
 
 
-def _fork(path: Path, asked: StopRequested | ResumeRequested | None) -> str:
+def _fork(path: Path, asked: Asked | None) -> str:
     """Fork a supervisor and return its answer; nothing if it ends without one."""
     answers, answer = os.pipe()
     sys.stdout.flush()
@@ -82,7 +84,7 @@ class _Answer:
             os.close(self.descriptor)
 
 
-def _supervise(path: Path, asked: StopRequested | ResumeRequested | None, answer: _Answer) -> NoReturn:
+def _supervise(path: Path, asked: Asked | None, answer: _Answer) -> NoReturn:
     """Become the supervisor of a run, in a session of its own."""
     status = 1
     try:

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -16,14 +16,15 @@ from pathlib import Path
 from drumline.engine.loop import BootClockLoop
 from drumline.engine.protocol import Site
 from drumline.engine.registry import get_ready, open_engine
-from drumline.run.event import ResumeRequested, StopRequested
-from drumline.run.resume import may_resume
+from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
+from drumline.run.resume import may_resume, may_return
+from drumline.run.state import RunState
 from drumline.runtime.keeper import boot_id, now
-from drumline.runtime.lock import take_lock
+from drumline.runtime.lock import release_lock, take_lock
 from drumline.runtime.private import open_file
 from drumline.store.folder import RunFolder
 from drumline.store.home import check_run
-from drumline.store.journal import Journal, read_journal
+from drumline.store.journal import Entry, Journal, read_journal
 from drumline.store.migrate import migrate_run
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer
@@ -49,12 +50,12 @@ def supervise(
     path: Path,
     acknowledge: Callable[[str], object],
     *,
-    asked: StopRequested | ResumeRequested | None = None,
+    asked: StopRequested | ResumeRequested | SupervisorReturned | None = None,
 ) -> None:
     """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
 
     `asked` is what whoever calls this wants of it; nothing needs to be written for that. A run that cannot be resumed
-    is left as it is.
+    is left as it is, and so is one that is over or was asked to stop if a keeper asks for its return.
     """
     folder = RunFolder(path)
     check_run(str(path))
@@ -66,13 +67,14 @@ def supervise(
         return
     with asyncio.Runner(loop_factory=BootClockLoop) as runner:
         runner.run(_supervise(folder, site, acknowledge, asked))
+    release_lock(lock)  # of a supervisor that dies a keeper starts the next one
 
 
 async def _supervise(
     folder: RunFolder,
     site: Site,
     acknowledge: Callable[[str], object],
-    asked: StopRequested | ResumeRequested | None,
+    asked: StopRequested | ResumeRequested | SupervisorReturned | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     migrate_run(folder)
@@ -86,9 +88,10 @@ async def _supervise(
         reserve=reserve_room,
         reserve_bytes=RESERVE_BYTES + RESERVE_BYTES_PER_REPLICA * len(plan.replicas),
     )
-    supervisor = Supervisor(plan, engine, journal, read_journal(folder.journal_file, plan), loop, folder.path)
-    if isinstance(asked, ResumeRequested) and not may_resume(supervisor.state):
-        acknowledge("refused")  # it was resumed meanwhile, or it has finished since
+    history = list(read_journal(folder.journal_file, plan))
+    supervisor = Supervisor(plan, engine, journal, history, loop, folder.path)
+    if _is_refused(asked, supervisor.state, history):
+        acknowledge("refused")
         return
     control = ControlServer(folder.socket_file, loop, supervisor.take)
     rounds = Rounds(folder, engine, supervisor, control, loop)
@@ -115,6 +118,15 @@ async def _supervise(
     if supervisor.is_new and not rounds.settled:
         _note_revision(folder, site.directory)
     _record(folder)
+
+
+def _is_refused(
+    asked: StopRequested | ResumeRequested | SupervisorReturned | None, state: RunState, history: Sequence[Entry]
+) -> bool:
+    """Whether what is asked cannot be: another process resumed the run, or it has finished or was asked to stop."""
+    if isinstance(asked, ResumeRequested):
+        return not may_resume(state)
+    return isinstance(asked, SupervisorReturned) and not may_return((each.event for each in history), state)
 
 
 def _settle_down(folder: RunFolder) -> None:

@@ -11,14 +11,17 @@ from drumline.run.event import ResumeRequested, StopRequested
 from drumline.run.fold import fold, new_run
 from drumline.run.resume import may_resume
 from drumline.run.state import Phase, RunState
-from drumline.runtime.keeper import boot_id, now
+from drumline.run.traces import TRACE
+from drumline.runtime.keeper import MOST_RETURNS, SUPERVISOR_RETURNS, boot_id, now
 from drumline.runtime.lock import is_locked
+from drumline.runtime.private import read_regular
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 from drumline.supervise.control import read_answer, request_stop, wait_closed
 from drumline.supervise.detach import start_supervisor
 
+RETURN_SECONDS = 20.0  # that a supervisor may take to come back by itself
 _MOMENT_SECONDS = 0.01
 _LEAVING_SECONDS = 20.0  # that the last supervisor of a run may take after its end
 _PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
@@ -117,10 +120,22 @@ def check_resumable(folder: RunFolder, state: RunState) -> None:
 
 def wait_for_end(folder: RunFolder) -> RunState:
     """Return when a run is over; raise EngineError if nobody looks after it."""
-    state = _wait(folder)
-    if not state.phase.is_final:
-        raise supervisor_gone(folder)
+    while not (state := _wait(folder)).phase.is_final:
+        deadline = time.monotonic() + RETURN_SECONDS
+        while not is_locked(folder.lock_file):
+            if time.monotonic() > deadline or not may_come_back(folder):
+                raise supervisor_gone(folder)
+            time.sleep(_MOMENT_SECONDS)
     return state
+
+
+def may_come_back(folder: RunFolder) -> bool:
+    """Whether a run without a supervisor has a keeper on this machine, and a return left for which it starts one."""
+    try:
+        returns = int(read_regular(folder.path / SUPERVISOR_RETURNS, 8))
+    except (OSError, ValueError):
+        returns = 0
+    return returns < MOST_RETURNS and any(map(is_locked, folder.path.glob(f"attempts/*/*/{TRACE}")))
 
 
 def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:

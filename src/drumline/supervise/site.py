@@ -34,7 +34,8 @@ def site_of_run(folder: RunFolder) -> Site:
     """The site of a run that was launched before, with the Python of its launch, whether that is still there or not."""
     facts = read_facts(folder)
     known = read_python(facts)
-    return site_of(facts.get("directory", "."), Interpreter(*known) if known else None)
+    site = site_of(facts.get("directory", "."), Interpreter(*known) if known else None)
+    return site.replace(next_supervisor=(sys.executable, "-P", "-m", "drumline.supervise.again", str(folder.path)))
 
 
 def _base() -> str:

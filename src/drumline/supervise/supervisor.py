@@ -83,13 +83,14 @@ class Supervisor:
         self.is_new = not self._addresses and self.state == new_run(plan)
         self.has_returned = not self.is_new  # to lives that it has not begun
 
-    def begin(self, asked: StopRequested | ResumeRequested | None = None) -> None:
+    def begin(self, asked: StopRequested | ResumeRequested | SupervisorReturned | None = None) -> None:
         """Start the run, go on where an earlier supervisor left it, or with the next attempt of one that was over."""
         self.has_returned &= not isinstance(asked, ResumeRequested)
-        if asked is not None:
+        if isinstance(asked, StopRequested | ResumeRequested):
             self.take(asked)
         if not isinstance(asked, ResumeRequested):
-            self.take(RunAccepted() if self.is_new else SupervisorReturned())
+            returned = asked if isinstance(asked, SupervisorReturned) else SupervisorReturned()
+            self.take(RunAccepted() if self.is_new else returned)
         self.settle()
         if self.plan.tensorboard is None and isinstance(self._engine, Serving):
             self._loop.call_later(_SETTLED_SECONDS, self._send_scout)

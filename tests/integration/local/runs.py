@@ -24,6 +24,7 @@ from drumline.run.event import Cause, Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.fold import fold, new_run
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import LOG, TRACE, trace_dir
+from drumline.runtime.keeper import MOST_RETURNS, SUPERVISOR_RETURNS
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Entry, read_journal
@@ -42,6 +43,7 @@ LEFT_BY_A_RUN = {
     "events.jsonl",
     "supervisor.lock",
     "supervisor.log",
+    "supervisor.returns",
     "cluster",
     "attempts",
     "output",
@@ -368,9 +370,13 @@ class Run:
         """Who holds the run's lock."""
         return lock_holder(self.folder.lock_file)
 
-    def kill_supervisor(self) -> None:
-        """End the supervisor as the kernel does when memory is short."""
+    def kill_supervisor(self, *, returns: bool = False) -> None:
+        """End the supervisor as the kernel does when memory is short; unless it `returns`, no return is left."""
+        if not returns:
+            (self.folder.path / SUPERVISOR_RETURNS).write_text(str(MOST_RETURNS))
         kill_and_wait(wait_until(self.supervisor))
+        if returns:
+            return
         self.wait_alone()
 
     def wait_alone(self) -> None:

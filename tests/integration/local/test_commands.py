@@ -109,8 +109,7 @@ def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(house: Ho
     house.run("train", "-d")
     (run,) = house.runs()
     house.wait_numbers("killed", 1)
-    run.wait_alone()
-    assert "is looked after again" in house.run("supervise", run.id).out
+    assert house.run("supervise", run.id).code == 0  # unless the supervisor is back already
     state = run.wait_for(Phase.FINISHED)
     assert {(each.exit.code, each.exit.signal) for each in state.replicas.values() if each.exit} == {(0, None)}
 

@@ -86,6 +86,7 @@ CAUSE = Cause(SECOND, 0, Exit(1), "crash", "Exited")
         (EngineWarned(0, "no limit\x1b[2J"), "4 has to know: no limit\\x1b[2J"),
         (EngineFailed(0, "no free port\x1b[2J"), "4 could not go on: no free port\\x1b[2J"),
         (SupervisorReturned(), "4 has a supervisor again"),
+        (SupervisorReturned(2, 5), "4 has a supervisor again, which came back by itself, 2 of 5"),
     ],
 )
 def test_every_event_is_a_line_with_its_time_and_its_id(home: Path, capsys: Captured, event: Event, line: str) -> None:

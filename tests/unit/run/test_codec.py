@@ -84,7 +84,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     ProjectCarried: st.builds(ProjectCarried, numbers, numbers, numbers, st.none() | numbers),
     SummariesFound: st.just(SummariesFound()),
     TensorBoardServed: st.builds(TensorBoardServed, texts),
-    SupervisorReturned: st.just(SupervisorReturned()),
+    SupervisorReturned: st.builds(SupervisorReturned, numbers, numbers),
 }
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from threading import Thread
 
-from drumline.runtime.lock import is_locked, take_lock
+from drumline.runtime.lock import is_locked, release_lock, take_lock
 
 
 def test_a_lock_is_one_holders_until_it_is_closed(tmp_path: Path) -> None:
@@ -20,6 +20,15 @@ def test_a_lock_is_one_holders_until_it_is_closed(tmp_path: Path) -> None:
     assert take_lock(path) is None
     os.close(held)
     assert not is_locked(path)
+
+
+def test_a_lock_that_is_released_in_order_leaves_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = take_lock(path)
+    assert held is not None
+    release_lock(held)
+    assert not is_locked(path)
+    assert path.read_bytes() == b""
 
 
 def test_who_only_looks_is_waited_for_however_long_that_takes_on_a_busy_machine(tmp_path: Path) -> None:

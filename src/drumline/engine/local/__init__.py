@@ -137,11 +137,21 @@ class LocalEngine:
         self._loop = loop
         self._tell = tell
         from drumline.engine.local.processes import Processes  # noqa: PLC0415 - who only places has no use for it
+        from drumline.runtime.order import NextSupervisor  # noqa: PLC0415
 
         # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
         limits, lease = resource.getrlimit(resource.RLIMIT_NOFILE), self._lease
         resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
-        self._processes = Processes(run_dir, boot=_boot(), file_limits=limits, loop=loop, tell=tell, lease=lease)
+        command = self._site.next_supervisor
+        self._processes = Processes(
+            run_dir,
+            boot=_boot(),
+            file_limits=limits,
+            loop=loop,
+            tell=tell,
+            lease=lease,
+            next_supervisor=NextSupervisor(str(run_dir), command, self._environ) if command else None,
+        )
         self._room.watch(loop, tell)
 
     def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:

@@ -21,6 +21,7 @@ from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
+from drumline.runtime.order import NextSupervisor
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -59,6 +60,7 @@ class Processes:
         loop: AbstractEventLoop,
         tell: Tell,
         lease: tuple[str, float] | None = None,
+        next_supervisor: NextSupervisor | None = None,
     ) -> None:
         self._run_dir = run_dir
         self._boot = boot
@@ -68,7 +70,14 @@ class Processes:
         self._over: list[tuple[_Kept, Trace]] = []  # adopted, and found to have ended
         self._memory = Limits(run_dir, tell)
         self._starter = Starter(
-            run_dir, boot=boot, file_limits=file_limits, loop=loop, tell=tell, memory=self._memory, lease=lease
+            run_dir,
+            boot=boot,
+            file_limits=file_limits,
+            loop=loop,
+            tell=tell,
+            memory=self._memory,
+            lease=lease,
+            next_supervisor=next_supervisor,
         )
         self._warm: WarmProcesses | None = None
         self._early: dict[Life, Trace] = {}  # starts that were heard of before the warm process spoke of their keepers

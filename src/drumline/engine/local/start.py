@@ -21,7 +21,7 @@ from drumline.run.event import EngineFailed
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime import TRACE_DIR, keeper
 from drumline.runtime.lock import is_locked
-from drumline.runtime.order import Descriptors, Order
+from drumline.runtime.order import Descriptors, NextSupervisor, Order
 from drumline.runtime.private import make_folder, open_file
 
 if TYPE_CHECKING:
@@ -80,8 +80,10 @@ class Starter:
         tell: Tell,
         memory: Limits,
         lease: tuple[str, float] | None = None,
+        next_supervisor: NextSupervisor | None = None,
     ) -> None:
         self._run_dir = run_dir
+        self._next_supervisor = next_supervisor
         self._lease = lease or ("", 0.0)
         self._boot = boot
         self._file_limits = file_limits
@@ -224,6 +226,7 @@ class Starter:
                 note=start.note[:_LONGEST_NOTE],
                 lease=self._lease[0],
                 lease_seconds=self._lease[1],
+                next_supervisor=self._next_supervisor,
             )
             log = open_file(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError:

@@ -1,0 +1,26 @@
+"""Start the next supervisor of a run whose last one has died.
+
+Run as `python -m drumline.supervise.again FOLDER NUMBER MOST` by a keeper; what it prints is in the supervisor's log.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from drumline.errors import DrumlineError
+from drumline.run.event import SupervisorReturned
+from drumline.store.folder import RunFolder
+from drumline.supervise.detach import start_supervisor
+
+
+def main(folder: str, number: str, most: str) -> None:
+    """Start a supervisor unless there is one, the run is over, or it was asked to stop."""
+    try:
+        start_supervisor(RunFolder(Path(folder)), asked=SupervisorReturned(int(number), int(most)))
+    except DrumlineError as error:
+        sys.exit(error.message)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
