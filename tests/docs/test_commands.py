@@ -27,7 +27,7 @@ def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path
 
 
 def test_every_block_says_what_it_is() -> None:
-    known = ("console", "sh", "yaml", "text", "python", "json", TABLE)
+    known = ("console", "sh", "yaml", "text", "python", "json", "toml", TABLE)
     strange = [block.place for page in PAGES for block in read_blocks(page) if block.language not in known]
     assert not strange
 
