@@ -32,7 +32,7 @@ def test_runs_in_a_row_leave_nothing_behind(house: House) -> None:
         if number % 3 == 0 and number % 5:
             assert run.state.phase is Phase.FINISHED
     wait_until(lambda: not house.processes())
-    assert {path.name for path in house.home.iterdir()} <= {"runs", "last-run", "index.sqlite", *WARM_LEFT}
+    assert {path.name for path in house.home.iterdir()} <= {"runs", "last-run", "index.sqlite", "version", *WARM_LEFT}
     for number in range(1, RUNS + 1):
         folder = house.home / "runs" / str(number)
         assert {path.name for path in folder.iterdir()} <= LEFT_BY_A_RUN
