@@ -20,6 +20,7 @@ def take_stacks(watcher: Watcher, *, gently: bool) -> None:
 
 def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1), LASTING)
+    able(watcher.engine, Observable)
     assert list(able(watcher.engine, Observable).pulses()) == []
     watcher.start()
     watcher.until_started()
@@ -38,6 +39,7 @@ def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(site: Site, tmp_path:
 
 def test_everybody_who_goes_on_can_be_asked_for_its_sockets(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, LASTING, LASTING)
+    able(watcher.engine, Connected)
     watcher.start()
     watcher.until_started()
     assert sorted(each.replica for each in able(watcher.engine, Connected).sockets()) == [worker(0), worker(1)]
@@ -48,6 +50,7 @@ def test_everybody_who_goes_on_can_be_asked_for_its_sockets(site: Site, tmp_path
 
 def test_a_gentle_look_at_stacks_harms_nobody(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1, code=3), LASTING)
+    able(watcher.engine, Dumpable)
     watcher.start()
     watcher.until_started()
     take_stacks(watcher, gently=True)
@@ -63,6 +66,7 @@ def test_a_gentle_look_at_stacks_harms_nobody(site: Site, tmp_path: Path) -> Non
 
 def test_stacks_are_taken_before_an_end_and_each_end_is_told_once(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, LASTING, LASTING)
+    able(watcher.engine, Dumpable)
     watcher.start()
     watcher.until_started()
     take_stacks(watcher, gently=False)

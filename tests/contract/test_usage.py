@@ -11,6 +11,7 @@ from drumline.engine.abilities import Measurable
 
 def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1), Deed(until=2))
+    able(watcher.engine, Measurable)
     watcher.start()
     watcher.until_started()
     running = [each for each in able(watcher.engine, Measurable).usage(watched=True) if each.memory_bytes is not None]
@@ -28,6 +29,7 @@ def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(site: Site, 
 
 def test_what_is_measured_grows_and_fits_into_the_life(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1))
+    able(watcher.engine, Measurable)
     watcher.start()
     watcher.until_started()
     (first,) = able(watcher.engine, Measurable).usage(watched=False)
@@ -43,6 +45,7 @@ def test_what_is_measured_grows_and_fits_into_the_life(site: Site, tmp_path: Pat
 
 def test_a_life_that_was_taken_up_is_measured_from_its_start(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1))
+    able(watcher.engine, Measurable)
     watcher.start()
     watcher.until_started()
     (before,) = able(watcher.engine, Measurable).usage(watched=False)
