@@ -62,9 +62,8 @@ def test_nobody_is_hurt_who_has_not_begun(site: Site, tmp_path: Path) -> None:
         saboteur.hurt(tmp_path, worker(0), Harm.KILL)
 
 
-def test_a_network_is_cut_only_where_it_is_the_lines_own(site: Site, tmp_path: Path) -> None:
+def test_a_network_that_others_use_is_not_cut(site: Site, tmp_path: Path) -> None:
     saboteur = saboteur_of(site)
     plan = watch(site, tmp_path, LASTING).plan
     assert "network" in (saboteur.objection(plan, Harm.CUT) or "")
-    assert saboteur.objection(plan.replace(options={"private_network": True}), Harm.CUT) is None
     assert saboteur.objection(plan, Harm.KILL) is None
