@@ -92,13 +92,13 @@ def command(
     code is 0 if the run came back, named the right cause, and kept the bounds; else 1.
     """
     moment = _moment(at_step, after, at_start=at_start)
-    harm, who = _harm(harms)
+    harm, replica_name = _harm(harms)
     target = _target(what)
     if target:
-        folder, victim, saboteur = _take_running(target, who, harm, yes=yes)
+        folder, victim, saboteur = _take_running(target, replica_name, harm, yes=yes)
     else:
         loaded = load(what, given=given, on=on, flags=flags, unique=True, complete=True)
-        folder, victim, saboteur = _start(loaded, who, harm)
+        folder, victim, saboteur = _start(loaded, replica_name, harm)
     is_own = target is None
     rehearsal = Rehearsal(folder, victim, harm, saboteur)
     passed = False
@@ -128,7 +128,9 @@ def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
 
 
 def _harm(harms: dict[str, str | None]) -> tuple[Harm, str | None]:
-    named = [(Harm(name.replace("_", "-")), who) for name, who in harms.items() if who is not None]
+    named = [
+        (Harm(name.replace("_", "-")), replica_name) for name, replica_name in harms.items() if replica_name is not None
+    ]
     if len(named) > 1:
         raise InputError(f"more than one harm: --{named[0][0]} and --{named[1][0]}", hint="a drill does one at a time")
     return named[0] if named else (Harm.KILL, None)
@@ -139,14 +141,16 @@ def _target(what: str | None) -> Target | None:
     return parse_target(what) if what and what[0].isdecimal() and not os.path.lexists(what) else None
 
 
-def _take_running(target: Target, who: str | None, harm: Harm, *, yes: bool) -> tuple[RunFolder, ReplicaId, Saboteur]:
+def _take_running(
+    target: Target, replica_name: str | None, harm: Harm, *, yes: bool
+) -> tuple[RunFolder, ReplicaId, Saboteur]:
     folder = find_folder(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
     if state.phase.is_final:
         raise InputError(f"run {folder.id} is over: {state.phase}", hint="name one that goes on, or a spec")
     if not is_locked(folder.lock_file):
         raise supervisor_gone(folder)
-    named = who or (f"{target.role}.{target.number}" if target.number is not None else target.role)
+    named = replica_name or (f"{target.role}.{target.number}" if target.number is not None else target.role)
     victim, saboteur = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)))
     if not yes:
         raise InputError(
@@ -155,11 +159,11 @@ def _take_running(target: Target, who: str | None, harm: Harm, *, yes: bool) -> 
     return folder, victim, saboteur
 
 
-def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, ReplicaId, Saboteur]:
+def _start(loaded: Loaded, replica_name: str | None, harm: Harm) -> tuple[RunFolder, ReplicaId, Saboteur]:
     """Start a spec as a run of its own, with a restart to prove if it has none."""
     site = site_of(loaded.directory)
     engine = open_engine(loaded.plan.engine, site)
-    victim, saboteur = _prepare(loaded.plan, who, harm, engine)
+    victim, saboteur = _prepare(loaded.plan, replica_name, harm, engine)
     warn(*loaded.warnings)
     require_launchable(engine, loaded.plan)
     reached = engine.reach(loaded.plan) if isinstance(engine, Reachable) else loaded.plan
@@ -176,9 +180,9 @@ def _start(loaded: Loaded, who: str | None, harm: Harm) -> tuple[RunFolder, Repl
     return folder, victim, saboteur
 
 
-def _prepare(plan: Plan, who: str | None, harm: Harm, engine: Engine) -> tuple[ReplicaId, Saboteur]:
-    """Whom to hurt, and who does it; raise InputError if that cannot be."""
-    victim = _victim(plan, who)
+def _prepare(plan: Plan, replica_name: str | None, harm: Harm, engine: Engine) -> tuple[ReplicaId, Saboteur]:
+    """Return the replica to harm and the saboteur; raise InputError if that is not possible."""
+    victim = _victim(plan, replica_name)
     saboteur = require(engine, Sabotable, "a drill", plan.engine).saboteur()
     if objection := saboteur.objection(plan, harm):
         raise InputError(f"--{harm} {victim}: {objection}")
@@ -190,17 +194,17 @@ def _prepare(plan: Plan, who: str | None, harm: Harm, engine: Engine) -> tuple[R
     return victim, saboteur
 
 
-def _victim(plan: Plan, who: str | None) -> ReplicaId:
+def _victim(plan: Plan, replica_name: str | None) -> ReplicaId:
     """Who is named; of a role the last that is not chief."""
-    if who is None:
+    if replica_name is None:
         return default_victim(plan)
-    if who in ("chief", "chief.0", "master") and plan.chief:
-        return plan.chief  # whoever is, under any name
+    if replica_name in ("chief", "chief.0", "master") and plan.chief:
+        return plan.chief  # under any of its names
     line = [replica.id for replica in plan.replicas]
-    meant = [each for each in line if who in (str(each), each.role)]
+    meant = [each for each in line if replica_name in (str(each), each.role)]
     if not meant:
         known = listed([str(each) for each in line[:12]]) + ("…" if len(line) > 12 else "")
-        raise InputError(f"the line has no {printable(who)}", hint=f"it has {known}")
+        raise InputError(f"the line has no {printable(replica_name)}", hint=f"it has {known}")
     return next((each for each in reversed(meant) if each != plan.chief), meant[0])
 
 

@@ -19,11 +19,11 @@ def describe_cause(cause: Cause) -> str:
 
 def describe_revival(revival: Revival) -> str:
     """`worker.1 rejoins (restart 1 of 3): killed by signal 9 (KILL)`."""
-    cause, who = revival.cause, listed([str(name) for name in revival.replicas])
+    cause, names = revival.cause, listed([str(each) for each in revival.replicas])
     words, restart = describe_exit(cause.exit), f"(restart {revival.number} of {revival.budget})"
     if len(revival.replicas) > 1:
-        return f"{who} start again from the checkpoint {restart}, since what {cause.replica} held is lost: {words}"
-    return f"{who} {'rejoins' if revival.replicas[0].role == 'worker' else 'comes back'} {restart}: {words}"
+        return f"{names} start again from the checkpoint {restart}, since what {cause.replica} held is lost: {words}"
+    return f"{names} {'rejoins' if revival.replicas[0].role == 'worker' else 'comes back'} {restart}: {words}"
 
 
 def describe_waits(state: RunState) -> str:
