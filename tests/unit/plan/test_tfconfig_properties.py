@@ -1,0 +1,92 @@
+"""What holds of TF_CONFIG for any cluster, and of its examination for any text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters import Cluster, clusters
+from drumline.plan.rendezvous.tensorflow import tf_config
+from drumline.plan.tfconfig import Examination, examine
+from drumline.plan.types import ROLES, ReplicaId
+
+
+@given(clusters())
+def test_what_is_made_for_any_cluster_is_fine_for_every_node(cluster: Cluster) -> None:
+    for role, addresses in cluster.items():
+        for index, address in enumerate(addresses):
+            examination = examine(json.dumps(tf_config(cluster, ReplicaId(role, index))))
+            assert not [each for each in examination.findings if each.level in ("problem", "warning")]
+            assert examination.task == ReplicaId(role, index)
+            assert examination.chief == ReplicaId("chief" if "chief" in cluster else "worker", 0)
+            assert f"this node is {role}.{index} on {address}," in examination.who
+
+
+@given(clusters(), st.data())
+def test_every_node_agrees_on_the_cluster_and_the_evaluator_is_known_to_itself_alone(
+    cluster: Cluster, data: st.DataObject
+) -> None:
+    role = data.draw(st.sampled_from(sorted(cluster)))
+    made = tf_config(cluster, ReplicaId(role, 0))
+    expected = {key: value for key, value in cluster.items() if key != "evaluator" or role == "evaluator"}
+    assert made == {"cluster": expected, "task": {"type": role, "index": 0}}
+
+
+def anything() -> st.SearchStrategy[Any]:
+    """JSON in the shape of a TF_CONFIG, with anything at any place."""
+    junk = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["a:1", "worker", "0"]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=6,
+    )
+    role = st.sampled_from([*ROLES, "master"]) | st.text()
+    addresses = st.lists(st.sampled_from(["a:1", "b:1", "localhost:1", "[::1]:2", "c"]) | junk, max_size=4) | junk
+    task = st.fixed_dictionaries({}, optional={"type": role | junk, "index": st.integers() | junk, "id": junk})
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "cluster": st.dictionaries(role, addresses, max_size=4) | junk,
+            "task": task | junk,
+            "environment": junk,
+        },
+    )
+
+
+def check_examination(examination: Examination) -> None:
+    """Whatever was read: every line can be printed anywhere, and a node without problems is known."""
+    for finding in examination.findings:
+        assert finding.message.isascii()
+        assert "\n" not in finding.path + finding.message
+        assert finding.path.isascii()
+    assert examination.who.isascii()
+    assert bool(examination.who) == (examination.task is not None)
+    assert examination.task is not None or not examination.ok
+
+
+@given(st.text() | st.text(alphabet='{}[]":,\\ \n0aworker'))
+def test_no_text_is_too_strange(text: str) -> None:
+    check_examination(examine(text))
+
+
+@given(anything())
+def test_no_json_is_too_strange(value: object) -> None:
+    check_examination(examine(json.dumps(value)))
+
+
+@given(
+    st.sampled_from(["\ud800", "\udcff", "\x1b", "\u202e"]),
+    st.sampled_from(["key", "role", "address", "type", "index"]),
+)
+def test_broken_characters_from_the_environment_are_shown_as_escapes(character: str, where: str) -> None:
+    cluster: dict[str, object] = {"worker": ["a:1", f"b{character}:1" if where == "address" else "b:1"]}
+    if where == "role":
+        cluster[character] = []
+    task = {"type": character if where == "type" else "worker", "index": character if where == "index" else 0}
+    extra = {character: 0} if where == "key" else {}
+    text = json.dumps({"cluster": cluster, "task": task, **extra}, ensure_ascii=False)
+    examination = examine(text)
+    assert examination.findings
+    check_examination(examination)
