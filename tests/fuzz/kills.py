@@ -162,7 +162,8 @@ class Trial:
                 return bool(runs)
             if what == "journal":
                 return any(run.folder.journal_file.exists() for run in runs)
-            return any(isinstance(event, ReplicaStarted) for run in runs for event in run.events)
+            planned = [run for run in runs if self.is_planned(run)]
+            return any(isinstance(event, ReplicaStarted) for run in planned for event in run.events)
 
         if what != "nothing":
             wait_until(lambda: is_there() or command.poll() not in (None, 0))
