@@ -10,11 +10,24 @@ from typing import Any, TypeVar
 from drumline.engine.loop import BootClockLoop
 
 T = TypeVar("T")
-_BEAT_SECONDS = 0.001
+_BEAT_SECONDS = 0.002
+
+
+_loops: list[TurnedLoop] = []
+
+
+def end_loops() -> None:
+    """End every loop that a test has made."""
+    while _loops:
+        _loops.pop().end()
 
 
 class TurnedLoop(BootClockLoop):
     """The real loop, which runs only while a test turns it."""
+
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        super().__init__(selector)
+        _loops.append(self)
 
     def turn(self) -> None:
         """Let everything happen that is due."""
@@ -29,7 +42,17 @@ class TurnedLoop(BootClockLoop):
         """Run this to its end; return its result."""
         return self.run_until_complete(work)
 
-    def __del__(self) -> None:
+    def end(self) -> None:
+        """Cancel everything that goes on here, as the end of a process would."""
+        if self.is_closed():
+            return
+        while tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
+            self.run_until_complete(asyncio.wait(tasks))
+        for transport in [*self._transports.values()]:  # type: ignore[attr-defined]
+            transport.abort()
+        self.run_until_complete(asyncio.sleep(0))
         self.close()
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from absence import TryAgain, Watch
+from clockwork import end_loops
 from effort import IS_QUICK, examples
 
 # A deadline would only measure how busy the machine is.
@@ -43,3 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(TryAgain(watch))
     config.add_cleanup(watch.stop)
     watch.start()
+
+
+@pytest.fixture(autouse=True)
+def loops() -> Iterator[None]:
+    """End the loops that a test has made, with all that goes on in them."""
+    yield
+    end_loops()

@@ -90,6 +90,7 @@ class _Engine(KubernetesEngine):
             tell(event)
 
         super().watch(run_dir, loop, spell)
+        self.loop = loop
 
     def remarks(self) -> tuple[str, ...]:
         """Nobody wants a volume here."""
@@ -109,7 +110,7 @@ class KubernetesSite:
         project = folder / "project"
         project.mkdir()
         self._site = protocol.Site(project, folder / "home", cores=2)
-        self._engines: list[KubernetesEngine] = []
+        self._engines: list[_Engine] = []
         self._plan: Plan | None = None
         self._seen: list[dict[str, Any]] = []  # the pods as they were a moment ago
         self._look_at = 0.0
@@ -154,7 +155,7 @@ class KubernetesSite:
         return found
 
     def rest(self, engine: protocol.Engine) -> None:
-        engine.release()
+        self._release(engine)
 
     def have_environment(self, environment: Environment) -> None:
         """Whoever is in an image has it."""
@@ -182,7 +183,12 @@ class KubernetesSite:
 
     def close(self) -> None:
         for engine in reversed(self._engines):
-            engine.release()
+            self._release(engine)
+
+    def _release(self, engine: protocol.Engine) -> None:
+        assert isinstance(engine, _Engine)
+        if engine._watched and not engine.loop.is_closed():
+            engine.loop.run_until_complete(engine.release())
 
     def _pods(self, replica: ReplicaId, attempt: int) -> list[dict[str, Any]]:
         assert self._plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iter
 
 def domains(site: KubernetesSite, plan: Plan, attempt: int) -> set[str]:
     """What the names end with that replicas are told to reach each other by."""
-    placement = site.make_engine().place(plan, attempt=attempt)
+    placement = asyncio.run(site.make_engine().place(plan, attempt=attempt))
     return {place.host.partition(".")[2] for place in placement.values()}
 
 

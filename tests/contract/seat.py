@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from contract.sites import PATIENCE_SECONDS, Deed, Site
 from drumline.plan.bind import bind
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Data, Launch, Plan, ReplicaId
-from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted, ResumeRequested, StopRequested
 from drumline.run.fold import fold, new_run
 from drumline.run.state import RunState
 from drumline.run.traces import LOG, trace_dir
@@ -27,7 +28,6 @@ from drumline.supervise.supervisor import Supervisor
 from lines import line
 
 FIRST = ReplicaId("worker", 0)
-_BEAT_SECONDS = 0.005
 _BYSTANDER = 1000  # no attempt comes that far
 
 
@@ -65,18 +65,10 @@ def worker(index: int) -> ReplicaId:
 def turn_until(loop: TurnedLoop, look: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
     """Let a loop turn until something is so, which it may not itself be woken by."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-
-    def beat() -> None:
-        if not over:
-            loop.call_later(_BEAT_SECONDS, beat)
-
-    over = False
-    beat()
     while not look():
         assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s"
         loop.turn()
         between()
-    over = True
 
 
 def watch(site: Site, folder: Path, *deeds: Deed) -> Watcher:
@@ -106,22 +98,23 @@ class Watcher:
 
     def launches(self, attempt: int = 0) -> tuple[Launch, ...]:
         """The line as an attempt."""
-        return bind(self.plan, self.engine.place(self.plan), attempt=attempt)
+        return bind(self.plan, self.loop.wait(self.engine.place(self.plan)), attempt=attempt)
 
     def start_again(self, first: Sequence[Launch], incarnations: Mapping[ReplicaId, int]) -> None:
         """Order a line to start that was started before, some of it in other lives, where it was."""
         addresses = [launch.place.address for launch in first]
-        self.engine.start(bind(self.plan, self.engine.place(self.plan, keep=addresses), incarnations=incarnations))
+        placement = self.loop.wait(self.engine.place(self.plan, keep=addresses))
+        self.loop.wait(self.engine.start(bind(self.plan, placement, incarnations=incarnations)))
 
     def start(self, attempt: int = 0) -> None:
         """Start the line, and return when everybody has begun; nobody needs to run yet."""
-        self.engine.start(self.launches(attempt))
+        self.loop.wait(self.engine.start(self.launches(attempt)))
         self.until(lambda: all(self._site.has_begun(self.run_dir, each.id, attempt) for each in self.plan.replicas))
 
     def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
         """Stop these, or the whole line; unless said, nobody is killed who obeys."""
         names = replicas or tuple(replica.id for replica in self.plan.replicas)
-        self.engine.stop(names, attempt, grace_seconds=grace_seconds)
+        self.loop.wait(self.engine.stop(names, attempt, grace_seconds=grace_seconds))
 
     def starts(self, attempt: int = 0) -> list[ReplicaId]:
         """Whose starts were told, in the order of telling."""
@@ -159,7 +152,8 @@ class Watcher:
         """Let a bystander come and go, so that everything that was under way has happened."""
         attempt = _BYSTANDER + self._bystanders
         self._bystanders += 1
-        self.engine.start(bind(self._bystander, self.engine.place(self._bystander), attempt=attempt))
+        placement = self.loop.wait(self.engine.place(self._bystander))
+        self.loop.wait(self.engine.start(bind(self._bystander, placement, attempt=attempt)))
         self.until(lambda: self.ends(attempt))
 
     def log(self, replica: ReplicaId = FIRST, attempt: int = 0, incarnation: int = 0) -> str:
@@ -177,17 +171,22 @@ class Office:
         self.folder = RunFolder(home / "runs" / plan.run)
         self.folder.path.mkdir(parents=True)
         write_launch(self.folder, plan, spec=b"", directory=home, at=time.time())
+        self._ends: Callable[[], None] | None = None  # the supervisor
         self.replace()
 
     def replace(self) -> None:
         """The supervisor is gone, in the midst of whatever it did; another one takes the run up."""
+        if self._ends:
+            self._ends()
         self.loop = self._site.make_loop()
+        self._ends = self.loop.end
         self.engine = self._site.make_engine()
         self._journal = Journal(self.folder.journal_file, boot=boot_id(), wall=time.time, since_boot=self.loop.time)
         history = read_journal(self.folder.journal_file, self.plan)
         self.supervisor = Supervisor(self.plan, self.engine, self._journal, history, self.loop)
         self.engine.watch(self.folder.path, self.loop, self.supervisor.take)
         self._marker = Marker(returned=not self.supervisor.is_new)
+        self._running: asyncio.Task[None] | None = None
 
     @property
     def events(self) -> list[Event]:
@@ -204,7 +203,7 @@ class Office:
 
     def until(self, look: Callable[[], object]) -> None:
         """Let the run go on until it is so."""
-        turn_until(self.loop, look, self._settle)
+        turn_until(self.loop, look, self._look_on)
 
     def until_over(self) -> RunState:
         """Let the run go on to its end; return where it stands."""
@@ -217,6 +216,14 @@ class Office:
         path = self.folder.path / trace_dir(replica, attempt, incarnation) / LOG
         return path.read_text() if path.exists() else ""
 
-    def _settle(self) -> None:
+    def begin(self, asked: StopRequested | ResumeRequested | None = None) -> None:
+        """Let the supervisor begin; it goes on while the loop turns."""
+        self.supervisor.begin(asked)
+        self._running = self.loop.create_task(self.supervisor.run())
+        for _ in range(5):  # whatever can be done without waiting is done
+            self.loop.turn_once()
+
+    def _look_on(self) -> None:
         self._marker.mark(self.engine.traces())
-        self.supervisor.settle()
+        if self._running and self._running.done():
+            self._running.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import os
@@ -192,7 +193,7 @@ class LocalSite:
 
     def close(self) -> None:
         for engine in self._engines:
-            engine.release()
+            asyncio.run(engine.release())
         while left := self._left():  # of a test that failed
             for pid in left:
                 signal_process(pid, 9)
@@ -256,7 +257,7 @@ class WarmSite(LocalSite):
         return (sys.executable, str(self._player), json.dumps(data))
 
     def rest(self, engine: protocol.Engine) -> None:
-        engine.release()
+        asyncio.run(engine.release())
 
     def left(self) -> list[str]:
         stop_warm_processes(self._folder / "home")
@@ -264,7 +265,7 @@ class WarmSite(LocalSite):
 
     def close(self) -> None:
         for engine in self._engines:
-            engine.release()
+            asyncio.run(engine.release())
         stop_warm_processes(self._folder / "home")
         super().close()
 
@@ -277,7 +278,7 @@ class ToySite(LocalSite):
         return self._engines[-1]
 
     def rest(self, engine: protocol.Engine) -> None:
-        engine.release()
+        asyncio.run(engine.release())
 
     def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
         return bool(self._recorded(run_dir, replica, attempt))

@@ -24,7 +24,7 @@ def equipped(site: Site, text: str = "build worker", **deeds: Deed) -> Plan:
 
 def test_of_an_environment_that_is_there_only_the_end_is_told(site: Site, tmp_path: Path) -> None:
     watcher = Watcher(site, tmp_path / "run", equipped(site))
-    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
+    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
     watcher.until(watcher.ends)
     assert watcher.starts() == []
     (end,) = watcher.ends()
@@ -34,19 +34,19 @@ def test_of_an_environment_that_is_there_only_the_end_is_told(site: Site, tmp_pa
 
 def test_it_is_told_again_to_a_supervisor_that_comes_back(site: Site, tmp_path: Path) -> None:
     first = Watcher(site, tmp_path / "run", equipped(site))
-    able(first.engine, Preparing).prepare(first.plan, HELPER)
+    first.loop.wait(able(first.engine, Preparing).prepare(first.plan, HELPER))
     second = first.again(site)
-    able(second.engine, Preparing).prepare(second.plan, HELPER)
+    second.loop.wait(able(second.engine, Preparing).prepare(second.plan, HELPER))
     second.until(second.ends)
     assert second.exits()[HELPER].ok
 
 
 def test_a_run_builds_first_makes_its_data_then_and_trains_last(site: Site, tmp_path: Path) -> None:
     office = Office(site, tmp_path / "home", equipped(site, "build prepare worker", prepare=Deed(("making",), until=1)))
-    office.supervisor.begin()
+    office.begin()
     office.until(lambda: "making" in office.log(ReplicaId("prepare", 0)))
     office.replace()
-    office.supervisor.begin()
+    office.begin()
     assert office.state.phase is Phase.BUILDING
     site.open(1)
     assert office.until_over().phase is Phase.FINISHED

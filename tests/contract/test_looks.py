@@ -11,30 +11,26 @@ from drumline.run.traces import STACKS, trace_dir
 
 
 def take_stacks(watcher: Watcher, *, gently: bool) -> None:
-    done: list[bool] = []
     names = tuple(replica.id for replica in watcher.plan.replicas)
-    able(watcher.engine, Dumpable).stacks(names, 0, gently=gently, then=lambda: done.append(True))
-    watcher.until(lambda: done)
-    assert done == [True]
+    watcher.loop.wait(able(watcher.engine, Dumpable).stacks(names, 0, gently=gently))
 
 
 def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, Deed(until=1), LASTING)
-    able(watcher.engine, Observable)
-    assert list(able(watcher.engine, Observable).pulses()) == []
+    assert list(watcher.loop.wait(able(watcher.engine, Observable).pulses())) == []
     watcher.start()
     watcher.until_started()
-    first = {pulse.replica: pulse for pulse in able(watcher.engine, Observable).pulses()}
+    first = {pulse.replica: pulse for pulse in watcher.loop.wait(able(watcher.engine, Observable).pulses())}
     assert sorted(first) == [worker(0), worker(1)]
     assert not any(pulse.is_stopped or pulse.attempt or pulse.incarnation for pulse in first.values())
     site.open(1)
     watcher.until(watcher.ends)
-    (last,) = able(watcher.engine, Observable).pulses()
+    (last,) = watcher.loop.wait(able(watcher.engine, Observable).pulses())
     assert last.replica == worker(1)
     assert last.cpu_seconds >= first[worker(1)].cpu_seconds >= 0
     watcher.stop()
     watcher.until_ended()
-    assert list(able(watcher.engine, Observable).pulses()) == []
+    assert list(watcher.loop.wait(able(watcher.engine, Observable).pulses())) == []
 
 
 def test_everybody_who_goes_on_can_be_asked_for_its_sockets(site: Site, tmp_path: Path) -> None:
@@ -42,10 +38,13 @@ def test_everybody_who_goes_on_can_be_asked_for_its_sockets(site: Site, tmp_path
     able(watcher.engine, Connected)
     watcher.start()
     watcher.until_started()
-    assert sorted(each.replica for each in able(watcher.engine, Connected).sockets()) == [worker(0), worker(1)]
+    assert sorted(each.replica for each in watcher.loop.wait(able(watcher.engine, Connected).sockets())) == [
+        worker(0),
+        worker(1),
+    ]
     watcher.stop()
     watcher.until_ended()
-    assert list(able(watcher.engine, Connected).sockets()) == []
+    assert list(watcher.loop.wait(able(watcher.engine, Connected).sockets())) == []
 
 
 def test_a_gentle_look_at_stacks_harms_nobody(site: Site, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from drumline.plan.bind import bind
 def test_every_replica_has_an_address_of_its_own(site: Site, tmp_path: Path) -> None:
     plan = workers(site, *(Deed() for _ in range(5)))
     engine = site.make_engine()
-    placement = engine.place(plan)
+    placement = asyncio.run(engine.place(plan))
     engine.close()
     assert list(placement) == [replica.id for replica in plan.replicas]
     assert len({place.address for place in placement.values()}) == 5
@@ -25,18 +26,18 @@ def test_every_replica_has_an_address_of_its_own(site: Site, tmp_path: Path) -> 
 def test_an_attempt_under_way_is_placed_where_it_is(site: Site, tmp_path: Path) -> None:
     plan = workers(site, *(Deed() for _ in range(5)))
     first, second = site.make_engine(), site.make_engine()
-    addresses = [place.address for place in first.place(plan).values()]
+    addresses = [place.address for place in asyncio.run(first.place(plan)).values()]
     first.close()
-    kept = second.place(plan, keep=addresses)
+    kept = asyncio.run(second.place(plan, keep=addresses))
     assert [place.address for place in kept.values()] == addresses
-    assert second.place(plan, keep=addresses) == kept
+    assert asyncio.run(second.place(plan, keep=addresses)) == kept
 
 
 def test_what_is_rendered_is_what_starts(site: Site, tmp_path: Path) -> None:
     watcher = watch(site, tmp_path, *[Deed(("$DRUMLINE_ROLE $DRUMLINE_INDEX of $DRUMLINE_RUN", "$TF_CONFIG"))] * 2)
     launches = watcher.launches()
     rendered = site.rendered(watcher.engine, watcher.plan, launches)
-    watcher.engine.start(launches)
+    watcher.loop.wait(watcher.engine.start(launches))
     watcher.until_ended()
     for replica in watcher.plan.replicas:
         argv, env = rendered[replica.id]
@@ -64,7 +65,7 @@ def test_what_an_engine_objects_to_it_does_not_start(site: Site, tmp_path: Path)
     (objection,) = watcher.engine.objections(launches)
     assert "worker.1" in objection
     with pytest.raises(EngineError, match=r"worker\.1"):
-        watcher.engine.start(launches)
+        watcher.loop.wait(watcher.engine.start(launches))
     watcher.stop()
     watcher.until_ended()
     assert not watcher.starts()
@@ -94,11 +95,11 @@ def test_a_line_that_has_ended_holds_nothing(site: Site, tmp_path: Path) -> None
 def test_nothing_is_started_or_stopped_before_somebody_watches(site: Site, tmp_path: Path) -> None:
     plan = workers(site, Deed())
     engine = site.make_engine()
-    launches = bind(plan, engine.place(plan))
+    launches = bind(plan, asyncio.run(engine.place(plan)))
     with pytest.raises(AssertionError, match="watched before"):
-        engine.start(launches)
+        asyncio.run(engine.start(launches))
     with pytest.raises(AssertionError, match="watched before"):
-        engine.stop([worker(0)], 0, grace_seconds=1)
+        asyncio.run(engine.stop([worker(0)], 0, grace_seconds=1))
     engine.close()
 
 

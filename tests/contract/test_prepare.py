@@ -23,9 +23,9 @@ def helped(site: Site, deed: Deed) -> Plan:
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(site: Site, tmp_path: Path, code: int) -> None:
     watcher = Watcher(site, tmp_path / "run", helped(site, Deed(("making",), until=1, code=code)))
-    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
+    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
     watcher.until_said("making", replica=HELPER)
-    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
+    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
     site.open(1)
     watcher.until(watcher.ends)
     watcher.let_somebody_pass()
@@ -36,7 +36,7 @@ def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(site: Site, tmp_p
 
 def test_a_helper_is_stopped_like_anybody_else(site: Site, tmp_path: Path) -> None:
     watcher = Watcher(site, tmp_path / "run", helped(site, LASTING._replace(says=("making",))))
-    able(watcher.engine, Preparing).prepare(watcher.plan, HELPER)
+    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
     watcher.until_said("making", replica=HELPER)
     watcher.stop(HELPER)
     watcher.until(watcher.ends)
@@ -46,10 +46,10 @@ def test_a_helper_is_stopped_like_anybody_else(site: Site, tmp_path: Path) -> No
 
 def test_a_helper_is_taken_up_and_not_started_again(site: Site, tmp_path: Path) -> None:
     first = Watcher(site, tmp_path / "run", helped(site, Deed(("making",), until=1)))
-    able(first.engine, Preparing).prepare(first.plan, HELPER)
+    first.loop.wait(able(first.engine, Preparing).prepare(first.plan, HELPER))
     first.until_said("making", replica=HELPER)
     second = first.again(site)
-    able(second.engine, Preparing).prepare(second.plan, HELPER)
+    second.loop.wait(able(second.engine, Preparing).prepare(second.plan, HELPER))
     second.until(second.starts)
     site.open(1)
     second.until(second.ends)
@@ -59,10 +59,10 @@ def test_a_helper_is_taken_up_and_not_started_again(site: Site, tmp_path: Path) 
 
 def test_nobody_starts_before_the_helper_is_done(site: Site, tmp_path: Path) -> None:
     office = Office(site, tmp_path / "home", helped(site, Deed(("making",), until=1)))
-    office.supervisor.begin()
+    office.begin()
     office.until(lambda: "making" in office.log(HELPER))
     office.replace()
-    office.supervisor.begin()
+    office.begin()
     assert office.state.phase is Phase.BUILDING
     site.open(1)
     assert office.until_over().phase is Phase.FINISHED
@@ -72,7 +72,7 @@ def test_nobody_starts_before_the_helper_is_done(site: Site, tmp_path: Path) -> 
 
 def test_a_helper_that_fails_is_the_cause_and_nobody_starts(site: Site, tmp_path: Path) -> None:
     office = Office(site, tmp_path / "home", helped(site, Deed(code=3)))
-    office.supervisor.begin()
+    office.begin()
     state = office.until_over()
     assert state.phase is Phase.FAILED
     assert state.ending
@@ -83,7 +83,7 @@ def test_a_helper_that_fails_is_the_cause_and_nobody_starts(site: Site, tmp_path
 
 def test_a_run_that_is_killed_while_its_helper_works_ends(site: Site, tmp_path: Path) -> None:
     office = Office(site, tmp_path / "home", helped(site, LASTING._replace(says=("making",))))
-    office.supervisor.begin()
+    office.begin()
     office.until(lambda: "making" in office.log(HELPER))
     office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
     state = office.until_over()

@@ -61,7 +61,7 @@ def test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back(site: Site,
 def test_whoever_comes_back_completes_a_line_that_was_not_all_started(site: Site, tmp_path: Path) -> None:
     first = watch(site, tmp_path, *[Deed(("here",), until=1)] * 3)
     launches = first.launches()
-    first.engine.start(launches[:1])
+    first.loop.wait(first.engine.start(launches[:1]))
     first.until_said("here")
     second = first.again(site)
     second.start()

@@ -24,7 +24,7 @@ DEAF = Deed(("ready",), until=NEVER, obeys=False)
 
 def open_office(site: Site, folder: Path, plan: Plan) -> Office:
     office = Office(site, folder / "home", plan)
-    office.supervisor.begin()
+    office.begin()
     return office
 
 
@@ -33,7 +33,7 @@ def return_to(office: Office, *, asked: bool = False) -> None:
     office.replace()
     if asked:
         office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
-    office.supervisor.begin()
+    office.begin()
 
 
 def until_running(office: Office) -> None:
@@ -110,7 +110,7 @@ def test_a_run_that_is_killed_by_force_ends_though_nobody_obeys(site: Site, tmp_
     office = open_office(site, tmp_path, workers(site, DEAF, DEAF))
     office.until(lambda: office.log(worker(0)) == office.log(worker(1)) == "ready\n")
     office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
-    office.supervisor.settle()
+    office.until(lambda: office.state.ending)
     office.supervisor.take(StopRequested(force=True, at_seconds=office.loop.time()))
     state = office.until_over()
     assert {(each.phase, each.exit) for each in state.replicas.values()} == {(Phase.KILLED, Exit(signal=9))}
@@ -119,7 +119,7 @@ def test_a_run_that_is_killed_by_force_ends_though_nobody_obeys(site: Site, tmp_
 def test_a_run_that_is_killed_before_it_began_starts_nobody(site: Site, tmp_path: Path) -> None:
     office = Office(site, tmp_path / "home", workers(site, LASTING))
     office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
-    office.supervisor.begin()
+    office.begin()
     assert office.until_over().phase is Phase.KILLED
     assert not [event for event in office.events if isinstance(event, ReplicaStarted)]
 

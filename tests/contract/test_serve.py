@@ -29,10 +29,10 @@ def test_it_is_started_once_and_taken_up_at_the_same_address(
 ) -> None:
     install(monkeypatch, tmp_path)
     first = watch(site, tmp_path, LASTING)
-    able(first.engine, Serving).serve(first.plan)
+    first.loop.wait(able(first.engine, Serving).serve(first.plan))
     first.until(lambda: served(first) and first.starts())
     second = first.again(site)
-    able(second.engine, Serving).serve(second.plan)
+    second.loop.wait(able(second.engine, Serving).serve(second.plan))
     second.until(lambda: served(second) and second.starts())
     assert served(second) == served(first)[:1]
     assert first.starts() == second.starts() == [TENSORBOARD]
@@ -62,11 +62,11 @@ def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(
         restart=plan.restart.replace(crash=1, early=1),
     )
     office = Office(site, tmp_path / "home", plan)
-    office.supervisor.begin()
+    office.begin()
     office.until(lambda: office.state.tensorboard_address)
     address = office.state.tensorboard_address
     office.replace()
-    office.supervisor.begin()
+    office.begin()
     site.open(1)
     office.until(lambda: (office.state.attempt, office.state.phase) == (1, Phase.RUNNING))
     assert office.state.tensorboard_address == address

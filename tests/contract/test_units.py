@@ -28,7 +28,7 @@ def begin(site: Site, folder: Path) -> Watcher:
     plan = cast(site, "worker*2", {"worker.0": LASTING, "worker.1": (Deed(("first",), code=3), SECOND)})
     watcher = Watcher(site, folder / "run", plan)
     first = watcher.launches()
-    watcher.engine.start(first)
+    watcher.loop.wait(watcher.engine.start(first))
     watcher.until(lambda: watcher.ends() and worker(0) in watcher.starts())  # each on a host of its own, perhaps
     for _ in range(2):  # an order may be given twice
         watcher.start_again(first, AGAIN)
@@ -42,7 +42,7 @@ def test_who_returns_begins_a_life_of_its_own_and_the_others_live_on(site: Site,
     started = [(each.replica, each.incarnation) for each in watcher.told if isinstance(each, ReplicaStarted)]
     assert sorted(started[:3]) == [(worker(0), 0), (worker(1), 0), (worker(1), 1)]
     assert (watcher.log(worker(1)), watcher.log(worker(1), incarnation=1)) == ("first\n", "life 1 of attempt 0\n")
-    watcher.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN)
+    watcher.loop.wait(watcher.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
     watcher.until(lambda: len(watcher.ends()) == 3)
     ends = [(end.replica, end.incarnation, end.exit) for end in watcher.ends()]
     assert sorted(ends) == [
@@ -59,7 +59,7 @@ def test_who_has_returned_is_taken_up_by_the_next_supervisor(site: Site, tmp_pat
     if verb == "start":
         second.start_again(second.launches(), AGAIN)
         second.until(lambda: len(second.starts()) == 2)
-    second.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN)
+    second.loop.wait(second.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
     second.until(lambda: len(second.ends()) == 2)
     assert {(end.replica, end.incarnation, end.exit) for end in second.ends()} == {
         (worker(0), 0, Exit(signal=15)),
@@ -71,7 +71,7 @@ def test_who_was_to_return_and_never_did_ends_unseen(site: Site, tmp_path: Path)
     watcher = watch(site, tmp_path, LASTING, Deed(code=3))
     watcher.start()
     watcher.until(watcher.ends)
-    watcher.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN)
+    watcher.loop.wait(watcher.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
     watcher.until(lambda: len(watcher.ends()) == 3)
     assert (worker(1), 1, Exit(message="it was never started")) in [
         (end.replica, end.incarnation, end.exit) for end in watcher.ends()
@@ -85,7 +85,7 @@ def step(office: Office) -> None:
     """Let the line have taken its first step."""
     until_running(office)
     office.supervisor.take(FirstStepTaken(office.state.attempt, CHIEF, 1, office.loop.time()))
-    office.supervisor.settle()
+    office.until(lambda: office.state.stepped)
 
 
 def _is_up_again(state: ReplicaState) -> bool:

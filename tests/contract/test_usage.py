@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contract.seat import able, watch, worker
+from contract.seat import Watcher, able, watch, worker
 from contract.sites import Deed, Site
 from drumline.engine.abilities import Measurable
+from drumline.run.usage import Usage
+
+
+def usage(watcher: Watcher, *, watched: bool) -> list[Usage]:
+    """What the engine measures."""
+    return [*watcher.loop.wait(able(watcher.engine, Measurable).usage(watched=watched))]
 
 
 def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(site: Site, tmp_path: Path) -> None:
@@ -14,17 +20,17 @@ def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(site: Site, 
     able(watcher.engine, Measurable)
     watcher.start()
     watcher.until_started()
-    running = [each for each in able(watcher.engine, Measurable).usage(watched=True) if each.memory_bytes is not None]
+    running = [each for each in usage(watcher, watched=True) if each.memory_bytes is not None]
     assert sorted(each.replica for each in running) == [worker(0), worker(1)]
     site.open(1)
     watcher.until(watcher.ends)
-    told = list(able(watcher.engine, Measurable).usage(watched=False))
+    told = usage(watcher, watched=False)
     assert sorted(each.replica for each in told) == [worker(0), worker(1)]
-    assert [each.replica for each in able(watcher.engine, Measurable).usage(watched=True)] == [worker(1)]
+    assert [each.replica for each in usage(watcher, watched=True)] == [worker(1)]
     site.open(2)
     watcher.until_ended()
-    assert worker(1) in [each.replica for each in able(watcher.engine, Measurable).usage(watched=False)]
-    assert list(able(watcher.engine, Measurable).usage(watched=False)) == []
+    assert worker(1) in [each.replica for each in usage(watcher, watched=False)]
+    assert (usage(watcher, watched=False)) == []
 
 
 def test_what_is_measured_grows_and_fits_into_the_life(site: Site, tmp_path: Path) -> None:
@@ -32,11 +38,11 @@ def test_what_is_measured_grows_and_fits_into_the_life(site: Site, tmp_path: Pat
     able(watcher.engine, Measurable)
     watcher.start()
     watcher.until_started()
-    (first,) = able(watcher.engine, Measurable).usage(watched=False)
+    (first,) = usage(watcher, watched=False)
     assert (first.attempt, first.incarnation) == (0, 0)
     site.open(1)
     watcher.until(watcher.ends)
-    (last,) = able(watcher.engine, Measurable).usage(watched=False)
+    (last,) = usage(watcher, watched=False)
     (end,) = watcher.ends()
     assert last.at_seconds == end.at_seconds
     assert first.started_seconds == last.started_seconds <= first.at_seconds <= last.at_seconds
@@ -48,11 +54,11 @@ def test_a_life_that_was_taken_up_is_measured_from_its_start(site: Site, tmp_pat
     able(watcher.engine, Measurable)
     watcher.start()
     watcher.until_started()
-    (before,) = able(watcher.engine, Measurable).usage(watched=False)
+    (before,) = usage(watcher, watched=False)
     another = watcher.again(site)
     another.start()
     another.until_started()
-    (after,) = able(another.engine, Measurable).usage(watched=False)
+    (after,) = usage(another, watched=False)
     assert (after.replica, after.started_seconds) == (before.replica, before.started_seconds)
     site.open(1)
     another.until_ended()

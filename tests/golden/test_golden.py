@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def render(case: str, form: str) -> str:
     engine = open_engine("local", site(case))
     plan = plan_spec(reading.spec, run="4")
     assert all(replica.port for replica in plan.replicas), "a picked port would be another one each time"
-    return engine.render(plan, bind(plan, engine.place(plan)), form)
+    return engine.render(plan, bind(plan, asyncio.run(engine.place(plan))), form)
 
 
 @pytest.mark.parametrize("form", FORMS)

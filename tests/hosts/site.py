@@ -25,6 +25,7 @@ class _PatientEngine(SshEngine):
 
     def watch(self, run_dir: Path, loop: asyncio.AbstractEventLoop, tell: protocol.Tell) -> None:
         super().watch(run_dir, loop, tell)
+        self.loop = loop
         self._run.survey.patience_seconds = self._run.places.patience_seconds = PATIENCE_SECONDS
 
 
@@ -40,11 +41,11 @@ class SshSite:
         project = folder / "project"
         project.mkdir()
         self._site = protocol.Site(project, folder / "home", cores=2)
-        self._engines: list[SshEngine] = []
+        self._engines: list[_PatientEngine] = []
 
     def make_engine(self) -> protocol.Engine:
         for engine in self._engines:
-            self._end(engine)  # that of a supervisor that is gone has no thread any more
+            self._end(engine)  # that of a supervisor that is gone does nothing any more
         self._engines.append(_PatientEngine(self._site))
         return self._engines[-1]
 
@@ -72,7 +73,7 @@ class SshSite:
         return read_json(engine.render(plan, launches, "json"))
 
     def rest(self, engine: protocol.Engine) -> None:
-        engine.release()
+        self._release(engine)
 
     def have_environment(self, environment: Environment) -> None:
         raise AssertionError("nobody asks for it here")
@@ -104,8 +105,13 @@ class SshSite:
 
     def close(self) -> None:
         for engine in self._engines:
-            engine.release()
+            self._release(engine)
 
-    def _end(self, engine: SshEngine) -> None:
-        if engine._watched:
-            engine._watched._courier.close()
+    def _release(self, engine: protocol.Engine) -> None:
+        assert isinstance(engine, _PatientEngine)
+        if engine._watched and not engine.loop.is_closed():
+            engine.loop.run_until_complete(engine.release())
+
+    def _end(self, engine: _PatientEngine) -> None:
+        if engine._watched and not engine.loop.is_closed():
+            engine.loop.run_until_complete(engine._watched.hang_up())

@@ -113,7 +113,7 @@ def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_use
     world.kill_sshd("h2")
     try:
         office = Office(site, tmp_path / "office", with_hosts(plan, hosts).replace(replicas=replicas))
-        office.supervisor.begin()
+        office.begin()
         office.until(lambda: office.state.waits)  # prepared is what there is, and the line needs both
         assert office.state.waits.startswith("waits for h2 to answer")
         assert office.log(HELPER).startswith("making\n")

@@ -291,7 +291,7 @@ def _seat(
 
         watcher.launches = each_at_home  # type: ignore[method-assign]
         yield watcher
-        watcher.engine.release()
+        watcher.loop.wait(watcher.engine.release())
     finally:
         site.close()
 

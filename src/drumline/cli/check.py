@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import click
@@ -90,7 +91,7 @@ def _ask_engine(loaded: Loaded) -> _Opinion:
     except EngineError as error:
         warn(error.message)
         return _Opinion()
-    launches = bind(loaded.plan, engine.place(loaded.plan))
+    launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
     engine.close()
     shortages = find_shortages(engine, loaded.plan)
     python = site.python if not (loaded.plan.is_elsewhere or loaded.plan.environment) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 
@@ -60,7 +61,7 @@ def command(
             f"-o {form}: `{loaded.plan.engine}` cannot be written so",
             hint=f"use {' or '.join(engine.capabilities.forms)}",
         )
-    launches = bind(loaded.plan, engine.place(loaded.plan))
+    launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
     engine.close()
     warn(*loaded.warnings)
     for shortage in find_shortages(engine, loaded.plan):

@@ -5,6 +5,7 @@ What is needed only after the replicas are up is imported only then: people wait
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -118,7 +119,7 @@ def _reach(engine: Engine, plan: Plan) -> Plan:
     from drumline.cli.patience import told_after_a_moment  # noqa: PLC0415 - nobody waits for what is here
 
     with told_after_a_moment(f"drumline: reaching {plan.where}..."):
-        return engine.reach(plan)
+        return asyncio.run(engine.reach(plan))
 
 
 def leave(folder: RunFolder, *, kill: bool) -> None:

@@ -6,7 +6,7 @@ with `require` where the user asked for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
@@ -39,7 +39,7 @@ def require(engine: object, ability: type[Ability], what: str, name: str) -> Abi
 class Reachable(Protocol):
     """Runs replicas in a place that has to be reached first."""
 
-    def reach(self, plan: Plan) -> Plan:
+    async def reach(self, plan: Plan) -> Plan:
         """Check that the place answers and allows the run; raise EngineError if not.
 
         The plan that is returned names the place, so that a later supervisor uses the same one.
@@ -60,7 +60,7 @@ class Limited(Protocol):
 class Preparing(Protocol):
     """Can build environments and images and make data before replicas start."""
 
-    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start this helper, unless it was started before.
 
         It is reported as a replica of attempt 0. Of one that has nothing to do, only the end is reported, with what it
@@ -73,7 +73,7 @@ class Preparing(Protocol):
 class Serving(Protocol):
     """Can run TensorBoard beside a run; the run's output is a folder of this machine."""
 
-    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
+    async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard over the run's output, unless it was started before; raise EngineError if that fails.
 
         It is reported as a replica of attempt 0, and its address once it answers.
@@ -85,8 +85,8 @@ class Serving(Protocol):
 class Measurable(Protocol):
     """Can measure what replicas use."""
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
-        """Yield the usage of every incarnation that runs, and the last one of each that has ended since the last call.
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
+        """Return the usage of every incarnation that runs, and the last one of each that has ended since the last call.
 
         Unless the run is `watched`, this should cost next to nothing.
         """
@@ -97,8 +97,8 @@ class Measurable(Protocol):
 class Observable(Protocol):
     """Can tell whether replicas do anything."""
 
-    def pulses(self) -> Iterator[Pulse]:
-        """Yield what every incarnation that runs has done so far."""
+    async def pulses(self) -> Sequence[Pulse]:
+        """Return what every incarnation that runs has done so far."""
         ...
 
 
@@ -106,8 +106,8 @@ class Observable(Protocol):
 class Connected(Protocol):
     """Can tell how replicas are connected."""
 
-    def sockets(self) -> Iterator[Sockets]:
-        """Yield the ports on which every incarnation that runs listens, and the addresses it has connected to."""
+    async def sockets(self) -> Sequence[Sockets]:
+        """Return the ports on which every incarnation that runs listens, and the addresses it has connected to."""
         ...
 
 
@@ -115,16 +115,15 @@ class Connected(Protocol):
 class Dumpable(Protocol):
     """Can save the stacks of replicas."""
 
-    def stacks(
+    async def stacks(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
         *,
         gently: bool,
-        then: Callable[[], object],
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
-        """Begin to save the stacks of these with their traces; call `then` when that is done, or has failed.
+        """Save the stacks of these with their traces; return when that is done, or has failed.
 
         `gently` does no harm, and leaves out replicas of which it cannot be done so. Otherwise it may end them.
         """

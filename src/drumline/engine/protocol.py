@@ -67,11 +67,15 @@ Tell = Callable[[Event], None]
 
 
 class Engine(Protocol):
-    """A place that can run a line."""
+    """A place that can run a line.
+
+    Nothing here blocks the loop: what takes longer than a moment is awaited. Orders may be given twice; a start that
+    waits may be cancelled, and given again.
+    """
 
     capabilities: Capabilities
 
-    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Say where each replica will be reached and write; raise InputError if the plan cannot fit there.
 
         `keep` are the addresses of an attempt that is already under way. For a supervisor, what the plan asks for is
@@ -99,14 +103,14 @@ class Engine(Protocol):
         """
         ...
 
-    def start(self, launches: Sequence[Launch]) -> None:
+    async def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before, and return; that they run, and how they end, is told.
 
         Raise EngineError if that cannot be; what was claimed for those who were not started is given back.
         """
         ...
 
-    def stop(
+    async def stop(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
@@ -126,7 +130,7 @@ class Engine(Protocol):
         """Give back what a placement claimed and no start took over."""
         ...
 
-    def release(self, *, forced: bool = False) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """Give back everything that was claimed for the run; it is over.
 
         Where the user has `forced` the end, do not wait long for what other machines send.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.abilities import Connected, Dumpable, Observable
 from drumline.engine.protocol import Engine, Tell
+from drumline.engine.tasks import Work
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import TakeStacks
 from drumline.run.culprit import Activity, Doing, all_wait, find_culprit, read_activity
@@ -36,6 +37,7 @@ class HangWatch:
         tell: Tell,
         addresses: Callable[[int], Mapping[ReplicaId, str]],
         clock: Callable[[], float],
+        begin: Callable[[Work], object],
     ) -> None:
         self._run_dir = run_dir
         self._plan = plan
@@ -43,6 +45,8 @@ class HangWatch:
         self._tell = tell
         self._addresses = addresses
         self._clock = clock
+        self._begin = begin  # has something done that takes a while
+        self._is_looking = False
         self._attempt: int | None = None
         self._reset(None)
 
@@ -68,9 +72,10 @@ class HangWatch:
             if not folder.name.startswith("evaluator."):
                 self._spoke[folder.name.partition("+")[0]] = now
         self._formed = self._formed or state.stepped
-        if now >= self._next_look:
+        if now >= self._next_look and not self._is_looking:
             self._next_look = now + self._pause
-            self._look(state, now)
+            self._is_looking = True
+            self._begin(self._look(state))
 
     @property
     def _pause(self) -> float:
@@ -78,17 +83,24 @@ class HangWatch:
         shortest = min((seconds for seconds in times if seconds is not None), default=_LOOKS * _LONGEST_PAUSE)
         return min(max(_SHORTEST_PAUSE, shortest / _LOOKS), _LONGEST_PAUSE)
 
-    def _look(self, state: RunState, now: float) -> None:
-        progress = self._plan.timeouts.progress_seconds
-        if progress is None and self._formed:
-            return
-        found = (pulse for pulse in pulses_of(self._engine) if pulse.attempt == state.attempt)
+    async def _look(self, state: RunState) -> None:
+        try:
+            if self._plan.timeouts.progress_seconds is not None or not self._formed:
+                await self._look_at_all(state)
+        finally:
+            self._is_looking = False
+
+    async def _look_at_all(self, state: RunState) -> None:
+        progress, found = self._plan.timeouts.progress_seconds, await pulses_of(self._engine)
+        if state.attempt != self._attempt:
+            return  # it has ended meanwhile
+        now, found = self._clock(), [pulse for pulse in found if pulse.attempt == state.attempt]
         pulses = {pulse.replica: pulse for pulse in found if pulse.replica.role != "evaluator"}
         said = max(self._spoke.values(), default=None), *self._reports(pulses.values())
         look = Look(now, pulses, said)
         self._quiet = watch(self._quiet, look) if self._quiet else begin(look)
         if not self._formed and now - self._began >= self._plan.timeouts.rendezvous_seconds:
-            self._look_for_missing(state.attempt, now, self._quiet)
+            await self._look_for_missing(state.attempt, now, self._quiet)
         if progress is not None and pulses:
             self._judge(state.attempt, now, self._quiet, progress)
 
@@ -99,14 +111,16 @@ class HangWatch:
         elif verdict is Verdict.BUSY and not self._looks_closely:
             self._looks_closely = True
             lives = {name: pulse.incarnation for name, (_, pulse) in quiet.since.items()}
-            look = TakeStacks(tuple(lives), attempt, lives)
-            save_stacks(self._engine, look, gently=True, then=lambda: self._saw(look, quiet))
+            self._begin(self._look_closely(TakeStacks(tuple(lives), attempt, lives), quiet))
         elif verdict is Verdict.MOVES:
             self._waits = 0
 
-    def _saw(self, look: TakeStacks, quiet: Quiet) -> None:
-        """Count the looks at which everybody waited for the others; who computes is somewhere else at one of them."""
-        self._looks_closely = False
+    async def _look_closely(self, look: TakeStacks, quiet: Quiet) -> None:
+        """Count the looks at which all waited for the others; one that computes is somewhere else at one of them."""
+        try:
+            await save_stacks(self._engine, look, gently=True)
+        finally:
+            self._looks_closely = False
         if look.attempt != self._attempt:
             return
         self._waits = self._waits + 1 if all_wait(read_activities(self._run_dir, look, _stopped(quiet))) else 0
@@ -114,8 +128,10 @@ class HangWatch:
             silent = span(self._clock() - quiet.silent_since)
             self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
 
-    def _look_for_missing(self, attempt: int, now: float, quiet: Quiet) -> None:
-        found = self._engine.sockets() if isinstance(self._engine, Connected) else ()
+    async def _look_for_missing(self, attempt: int, now: float, quiet: Quiet) -> None:
+        found = await self._engine.sockets() if isinstance(self._engine, Connected) else ()
+        if attempt != self._attempt:
+            return
         sockets = {each.replica: each for each in found}
         missing = find_missing(self._plan, self._addresses(attempt), sockets)
         self._formed = not missing
@@ -142,7 +158,7 @@ class HangWatch:
         return changed
 
 
-def take_stacks(
+async def take_stacks(
     run_dir: Path,
     engine: Engine,
     tell: Tell,
@@ -150,29 +166,25 @@ def take_stacks(
     has_ended: Callable[[ReplicaId], bool] = lambda _: False,
 ) -> None:
     """Have everybody's stacks saved, whatever that does to them, and tell whom they blame."""
-    stopped = {pulse.replica for pulse in pulses_of(engine) if pulse.is_stopped and pulse.attempt == action.attempt}
-
-    def conclude() -> None:
-        found = read_activities(run_dir, action, stopped)
-        # Who has given up on the others before anybody could look at it shows no stack either, and is not to blame.
-        seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
-        blame = find_culprit(seen)
-        tell(StacksTaken(action.attempt, blame.replica, blame.message))
-
-    save_stacks(engine, action, gently=False, then=conclude)
+    pulses = await pulses_of(engine)
+    stopped = {pulse.replica for pulse in pulses if pulse.is_stopped and pulse.attempt == action.attempt}
+    await save_stacks(engine, action, gently=False)
+    found = read_activities(run_dir, action, stopped)
+    # One that has given up on the others before it could be looked at shows no stack either, and is not to blame.
+    seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
+    blame = find_culprit(seen)
+    tell(StacksTaken(action.attempt, blame.replica, blame.message))
 
 
-def pulses_of(engine: Engine) -> Iterator[Pulse]:
-    """Yield what replicas have done so far, where the engine can tell."""
-    return engine.pulses() if isinstance(engine, Observable) else iter(())
+async def pulses_of(engine: Engine) -> Sequence[Pulse]:
+    """Return what replicas have done so far, where the engine can tell."""
+    return await engine.pulses() if isinstance(engine, Observable) else ()
 
 
-def save_stacks(engine: Engine, look: TakeStacks, *, gently: bool, then: Callable[[], object]) -> None:
-    """Begin to save stacks, and call `then`; at once where the engine cannot save any."""
+async def save_stacks(engine: Engine, look: TakeStacks, *, gently: bool) -> None:
+    """Save stacks, where the engine can."""
     if isinstance(engine, Dumpable):
-        engine.stacks(look.replicas, look.attempt, gently=gently, then=then, incarnations=look.incarnations)
-    else:
-        then()
+        await engine.stacks(look.replicas, look.attempt, gently=gently, incarnations=look.incarnations)
 
 
 def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from drumline.store.launch import write_launch
 def check_launchable(engine: Engine, plan: Plan) -> str:
     """Refuse what cannot be placed or started here before there is a run; return what is short all the same."""
     _require_secrets(plan)
-    launches = bind(plan, engine.place(plan))
+    launches = bind(plan, asyncio.run(engine.place(plan)))
     engine.close()
     shortages = "; ".join(find_shortages(engine, plan))  # each has commas of its own
     if shortages and not plan.oversubscribe:

@@ -110,8 +110,9 @@ async def _supervise(
     loop.call_later(SETTLED_SECONDS, settle_down)
     rounds.make()
     await supervisor.run()
-    engine.release(forced=supervisor.state.forced)  # first: another run may wait for it
-    rounds.finish()
+    await rounds.close()
+    await engine.release(forced=supervisor.state.forced)  # first: another run may wait for it
+    await rounds.finish()
     supervisor.leave()
     control.close()
     journal.close()

@@ -41,7 +41,7 @@ class Marker:
                     if self._writes:
                         _append(folder / MARKS, -at if self._late else at, size)
                     self._sizes[folder] = size
-        self._late = False
+        self._late = self._late and not self._sizes  # until logs of before have been seen
         return grown
 
 

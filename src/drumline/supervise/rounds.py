@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from drumline.engine.protocol import Engine
+from drumline.engine.tasks import Tasks
 from drumline.plan.types import ReplicaId
 from drumline.run.action import TakeStacks
 from drumline.run.event import Event
@@ -38,6 +39,7 @@ class Rounds:
         self._supervisor = supervisor
         self._control = control
         self._loop = loop
+        self._tasks = Tasks(loop)
         self._marker = Marker(returned=supervisor.has_returned, writes=not engine.capabilities.dates_logs)
         self._sampler: Sampler | None = None
         self._progress: ProgressWatch | None = None
@@ -49,6 +51,8 @@ class Rounds:
 
     def make(self) -> None:
         """Look at everything that is due, and again after a while."""
+        if not self._tasks.is_open:
+            return
         grown = self._marker.mark(self._engine.traces())
         is_up = self.settled and not self._supervisor.state.waiting
         if is_up:
@@ -58,40 +62,58 @@ class Rounds:
             if self._supervisor.state.stepped:
                 self._open_stalls().look(self._supervisor.state, grown)
         watched = self._control.is_watched
-        if (watched or is_up or self._sampler) and self._open_sampler().look(watched=watched):
-            self._control.tell_watchers()
+        if (watched or is_up or self._sampler) and self._open_sampler().is_due(watched=watched):
+            self._tasks.begin(self._sample(watched=watched))
         self._loop.call_later(TICK_SECONDS, self.make)
 
-    def finish(self) -> None:
+    async def close(self) -> None:
+        """Look no more by itself."""
+        await self._tasks.close()
+
+    async def finish(self) -> None:
         """Look at everything for the last time."""
         self._marker.mark(self._engine.traces())
-        self._open_sampler().write()
+        await self._open_sampler().write()
+
+    async def _sample(self, *, watched: bool) -> None:
+        await self._open_sampler().write(watched=watched)
+        self._control.tell_watchers()
 
     def _last_look(self, exited: Collection[ReplicaId]) -> Collection[Event]:
         return self._open_progress().look(self._supervisor.state, exited=exited)
 
-    def _take_stacks(self, action: TakeStacks) -> None:
+    async def _take_stacks(self, action: TakeStacks) -> None:
         from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only where a line hangs
 
         def has_ended(name: ReplicaId) -> bool:
             return self._supervisor.state.replicas[name].phase.is_final
 
-        take_stacks(self._folder.path, self._engine, self._supervisor.take, action, has_ended)
+        await take_stacks(self._folder.path, self._engine, self._supervisor.take, action, has_ended)
 
     def _look_at_stacks(self, then: Callable[[], object]) -> None:
+        self._tasks.begin(self._save_stacks(then))
+
+    async def _save_stacks(self, then: Callable[[], object]) -> None:
         state = self._supervisor.state
         left = tuple(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
         from drumline.supervise.hang import save_stacks  # noqa: PLC0415 - only where it is asked for
 
-        save_stacks(self._engine, TakeStacks(left, state.attempt, state.incarnations), gently=True, then=then)
+        await save_stacks(self._engine, TakeStacks(left, state.attempt, state.incarnations), gently=True)
+        then()
 
     def _open_hangs(self) -> HangWatch:
         if self._hangs is None:
             from drumline.supervise.hang import HangWatch  # noqa: PLC0415 - before nobody could
 
-            path, supervisor = self._folder.path, self._supervisor
+            supervisor = self._supervisor
             self._hangs = HangWatch(
-                path, supervisor.plan, self._engine, supervisor.take, supervisor.addresses, self._loop.time
+                self._folder.path,
+                supervisor.plan,
+                self._engine,
+                supervisor.take,
+                supervisor.addresses,
+                self._loop.time,
+                self._tasks.begin,
             )
         return self._hangs
 
@@ -107,6 +129,7 @@ class Rounds:
                 supervisor.take,
                 lambda: supervisor.output_dir,
                 self._loop.time,
+                self._tasks.begin,
             )
         return self._stalls
 

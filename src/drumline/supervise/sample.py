@@ -46,25 +46,24 @@ class Sampler:
         self._clock = clock
         self._looked = clock() - WATCHED_SECONDS  # whoever watches already need not wait
         self._took = 0.0
+        self._is_writing = False
 
-    def look(self, *, watched: bool) -> bool:
-        """Write a sample of every replica if it is time; say whether it was. Called at every tick."""
+    def is_due(self, *, watched: bool) -> bool:
+        """Return whether it is time for a sample, and none is being written. Asked at every tick."""
         pause = max(WATCHED_SECONDS, _PAUSES * self._took) if watched else self._long_pause
-        if self._clock() - self._looked < pause - self._tick / 2:
-            return False
-        self.write(watched=watched)
-        return True
+        return not self._is_writing and self._clock() - self._looked >= pause - self._tick / 2
 
-    def write(self, *, watched: bool = False) -> None:
+    async def write(self, *, watched: bool = False) -> None:
         """Write a sample of every replica, and the last one of those that have ended."""
-        self._looked = self._clock()
-        if self._engine is None:
-            return
-        with suppress(OSError):  # no descriptor is left to look with
-            for usage in self._engine.usage(watched=watched):
+        self._looked, self._is_writing = self._clock(), True
+        try:
+            for usage in await self._engine.usage(watched=watched) if self._engine else ():
                 with suppress(OSError):  # a full disk costs this sample; the next one covers its time too
                     self._write(usage)
-        self._took = self._clock() - self._looked
+        except OSError:
+            pass  # no descriptor is left to look with
+        finally:
+            self._took, self._is_writing = self._clock() - self._looked, False
 
     @property
     def _long_pause(self) -> float:

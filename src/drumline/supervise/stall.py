@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.protocol import Engine, Tell
+from drumline.engine.tasks import Work
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import TakeStacks
 from drumline.run.culprit import Blame, Doing, find_culprit
@@ -52,6 +53,7 @@ class StallWatch:
         tell: Tell,
         output_dir: Callable[[], str],
         clock: Callable[[], float],
+        begin: Callable[[Work], object],
     ) -> None:
         self._run_dir = run_dir
         self._output_dir = output_dir
@@ -60,6 +62,7 @@ class StallWatch:
         self._engine = engine
         self._tell = tell
         self._clock = clock
+        self._begin = begin  # has something done that takes a while
         self._steps_seconds = plan.timeouts.steps_seconds
         computing = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING]
         self._watched = computing[:_MOST_REPLICAS]
@@ -108,12 +111,13 @@ class StallWatch:
             for name, life in lives.items():  # what was saved before says nothing of now
                 with suppress(OSError):
                     (self._run_dir / trace_dir(name, state.attempt, life) / STACKS).unlink()
-            save_stacks(self._engine, stacks, gently=True, then=lambda: self._tell_stalled(stacks, gaps))
+            self._begin(self._tell_stalled(stacks, gaps))
 
-    def _tell_stalled(self, stacks: TakeStacks, gaps: Gaps) -> None:
+    async def _tell_stalled(self, stacks: TakeStacks, gaps: Gaps) -> None:
+        await save_stacks(self._engine, stacks, gently=True)
+        stopped = {pulse.replica for pulse in await pulses_of(self._engine) if pulse.is_stopped}
         if stacks.attempt != self._attempt or not self._told:
             return  # it has ended, or taken a step since
-        stopped = {pulse.replica for pulse in pulses_of(self._engine) if pulse.is_stopped}
         found = read_activities(self._run_dir, stacks, stopped)
         known = any(each.doing is not Doing.UNKNOWN for each in found.values())
         blame = find_culprit(found) if known else Blame(None, "")

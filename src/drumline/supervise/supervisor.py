@@ -8,13 +8,13 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from drumline.engine.abilities import Preparing, Serving, require
 from drumline.engine.protocol import Engine, MustWait
+from drumline.engine.tasks import Tasks, Work
 from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
 from drumline.plan.types import TENSORBOARD, Placement, Plan, ReplicaId
@@ -40,6 +40,7 @@ from drumline.run.machine import transition
 from drumline.run.restart import name_cause
 from drumline.run.state import Ending, Phase
 from drumline.store.journal import Decided, Entry, Journal
+from drumline.supervise.perform import Performer
 
 if TYPE_CHECKING:
     from drumline.supervise.hear import Listener
@@ -70,10 +71,12 @@ class Supervisor:
         self._loop = loop
         self._news: deque[Event] = deque()
         self._woken = asyncio.Event()  # there are news
+        self._performer = Performer(self._perform)
+        self._tasks = Tasks(loop)
         self._addresses: dict[int, tuple[str, ...]] = {}
         self.output_dir = ""  # of the attempt that was placed last
         self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()  # before ends are judged
-        self.take_stacks: Callable[[TakeStacks], object] = lambda action: self.take(StacksTaken(action.attempt))
+        self.take_stacks: Callable[[TakeStacks], Work] = self._take_no_stacks
         self._trouble = ""  # why the journal cannot be kept
         history = list(history)
         for record in history:
@@ -102,10 +105,15 @@ class Supervisor:
 
     async def run(self) -> None:
         """Deal with events as they come, until the run is over."""
-        while self.ending is None:
-            await self._woken.wait()
-            self._woken.clear()
-            self.settle()
+        async with asyncio.TaskGroup() as group:
+            performing = group.create_task(self._performer.run())
+            while self.ending is None:
+                await self._woken.wait()
+                self._woken.clear()
+                self.settle()
+            performing.cancel()
+        await self._performer.finish()
+        await self._tasks.close()
 
     def settle(self) -> None:
         """Write down and act upon everything that has happened, and upon what follows from that."""
@@ -125,9 +133,8 @@ class Supervisor:
                 state = fold(state, named)
             self._write_down(decided)
             self.state = state
-            # Only now: a placement is written down while it is made, and what was written before it comes before it.
             for order in orders:
-                self._perform(order)
+                self._obey(order)
             if self._trouble and self.state.ending is None:
                 # A run whose journal cannot be kept is ended, not left unseen.
                 self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {self._trouble}"))
@@ -166,27 +173,19 @@ class Supervisor:
         elif isinstance(event, ResumeRequested):
             self._began = self._loop.time()
 
-    def _perform(self, action: Action) -> None:
+    def _obey(self, action: Action) -> None:
+        """Begin what the machine orders; what the engine has to do is not waited for."""
         match action:
-            case Prepare():
-                self._try(self.state.attempt, partial(self._prepare, action))
-            case Start():
-                self._try(action.attempt, partial(self._start, action))
-            case Stop():
-                self._engine.stop(
-                    action.replicas,
-                    action.attempt,
-                    grace_seconds=action.grace_seconds,
-                    incarnations=action.incarnations,
-                )
+            case Prepare() | Start() | Stop():
+                self._performer.order(action)
             case TakeStacks():
-                self.take_stacks(action)
+                self._tasks.begin(self.take_stacks(action))
             case Serve():
-                self._serve(action.incarnation)
+                self._tasks.begin(self._serve(action.incarnation))
             case SetTimer():
                 passed = self._loop.time() - self._began if action.timer == "run" else 0.0
                 fired = TimerFired(action.timer, action.attempt)
-                self._loop.call_later(max(0.0, action.seconds - passed), partial(self.take, fired))
+                self._loop.call_later(max(0.0, action.seconds - passed), self.take, fired)
             case ChooseDelay():
                 self.take(DelayChosen(action.attempt, _about(action.about_seconds)))
             case Finish():
@@ -194,19 +193,49 @@ class Supervisor:
             case _:
                 assert_never(action)
 
-    def _prepare(self, action: Prepare) -> None:
-        preparing = require(self._engine, Preparing, f"the helper {action.helper}", self.plan.engine)
-        preparing.prepare(self.plan, action.helper, incarnation=action.incarnation)
+    async def _perform(self, action: Prepare | Start | Stop) -> None:
+        """Have the engine do this; that it cannot is something that happens to the run."""
+        if isinstance(action, Stop):
+            grace, incarnations = action.grace_seconds, action.incarnations
+            await self._engine.stop(action.replicas, action.attempt, grace_seconds=grace, incarnations=incarnations)
+            return
+        attempt = action.attempt if isinstance(action, Start) else self.state.attempt
+        try:
+            await (self._start(action) if isinstance(action, Start) else self._prepare(action))
+        except MustWait as wait:
+            if self.state.waits != str(wait):
+                self.take(AttemptDelayed(attempt, str(wait)))
+        except DrumlineError as error:
+            self.take(EngineFailed(attempt, error.message))
+        except OSError as error:
+            self.take(EngineFailed(attempt, f"the line cannot be started: {error.strerror}"))
 
-    def _start(self, action: Start) -> None:
-        placement = self._placement(action.attempt)
-        self._engine.start(bind(self.plan, placement, attempt=action.attempt, incarnations=action.incarnations))
+    async def _take_no_stacks(self, action: TakeStacks) -> None:
+        self.take(StacksTaken(action.attempt))
 
-    def _serve(self, incarnation: int) -> None:
+    async def _prepare(self, action: Prepare) -> None:
+        if not self._performer.is_stopped(action.helper, 0, action.incarnation):
+            preparing = require(self._engine, Preparing, f"the helper {action.helper}", self.plan.engine)
+            await preparing.prepare(self.plan, action.helper, incarnation=action.incarnation)
+
+    async def _start(self, action: Start) -> None:
+        if all(self._is_stopped(each.id, action) for each in self.plan.replicas):
+            return
+        placement = await self._placement(action.attempt)
+        launches = bind(self.plan, placement, attempt=action.attempt, incarnations=action.incarnations)
+        if wanted := [each for each in launches if not self._is_stopped(each.replica.id, action)]:
+            await self._engine.start(wanted)
+        else:
+            self._engine.close()
+
+    def _is_stopped(self, replica: ReplicaId, start: Start) -> bool:
+        return self._performer.is_stopped(replica, start.attempt, start.incarnations.get(replica, 0))
+
+    async def _serve(self, incarnation: int) -> None:
         """Have the engine show the run; that it cannot is the end of TensorBoard and of nothing else."""
         try:
             serving = require(self._engine, Serving, "TensorBoard beside a run", self.plan.engine)
-            serving.serve(self.plan, incarnation=incarnation)
+            await serving.serve(self.plan, incarnation=incarnation)
         except (DrumlineError, OSError) as error:
             message = error.strerror if isinstance(error, OSError) else str(error)
             self.take(ReplicaExited(TENSORBOARD, 0, incarnation, Exit(message=message or ""), self._loop.time()))
@@ -223,34 +252,17 @@ class Supervisor:
         """Where everybody of an attempt is, as it was written down."""
         return dict(zip((each.id for each in self.plan.replicas), self._addresses.get(attempt, ()), strict=False))
 
-    def _try(self, attempt: int, call: Callable[[], None]) -> None:
-        """Have the engine do this; that it cannot is something that happens to the run."""
-        try:
-            call()
-        except MustWait as wait:
-            if self.state.waits != str(wait):
-                self.take(AttemptDelayed(attempt, str(wait)))
-        except DrumlineError as error:
-            self.take(EngineFailed(attempt, error.message))
-        except OSError as error:
-            self.take(EngineFailed(attempt, f"the line cannot be started: {error.strerror}"))
-
-    def _placement(self, attempt: int) -> Placement:
-        """Where this attempt is: as it was written down, or placed now and written down before anybody starts."""
+    async def _placement(self, attempt: int) -> Placement:
+        """Return where this attempt is: as it was written down, or placed now and written down before it starts."""
         if attempt in self._addresses:
-            placement = self._engine.place(self.plan, attempt=attempt, keep=self._addresses[attempt])
+            placement = await self._engine.place(self.plan, attempt=attempt, keep=self._addresses[attempt])
         else:
-            placement = self._engine.place(self.plan, attempt=attempt)
+            placement = await self._engine.place(self.plan, attempt=attempt)
+            addresses = tuple(placement[replica.id].address for replica in self.plan.replicas)
+            self.take(AttemptPlaced(attempt, addresses))
             for remark in self._engine.remarks():
                 self.take(EngineWarned(attempt, remark))
-            addresses = tuple(placement[replica.id].address for replica in self.plan.replicas)
-            placed = AttemptPlaced(attempt, addresses)
-            reached = transition(self.plan, self.state, placed)
-            self._write_down([(placed, reached.decisions)])
-            self._note(placed)
-            self.state = reached.state
-            for action in reached.actions:
-                self._perform(action)
+            self.settle()
         self.output_dir = placement[self.plan.replicas[0].id].output_dir
         return placement
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import json
@@ -57,7 +58,7 @@ if "eth0" in names:
 def launches(tmp_path: Path) -> tuple[Launch, ...]:
     engine = open_engine("local", Site(tmp_path, tmp_path / "home", 2))
     plan = plan_of("roles: {worker: 3}\nengine: {local: {network: private}}")
-    return bind(plan, engine.place(plan))
+    return bind(plan, asyncio.run(engine.place(plan)))
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class ToyEngine:
         self._site = site
         self._watched: ToyRun | None = None
 
-    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a port that is free now."""
         del attempt
         ports = [int(address.rpartition(":")[2]) for address in keep] or _free_ports(plan)
@@ -86,7 +86,7 @@ class ToyEngine:
         assert isinstance(nice, int)
         self._watched = ToyRun(run_dir, loop, tell, nice)
 
-    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start the helper that makes data."""
         if helper == BUILD:
             raise EngineError("the toy builds no environments")
@@ -96,7 +96,7 @@ class ToyEngine:
         replica = Replica(helper, str(helper), argv, {}, Resources())
         self._start([Launch(replica, 0, place, item.env, incarnation)])
 
-    def start(self, launches: Sequence[Launch]) -> None:
+    async def start(self, launches: Sequence[Launch]) -> None:
         """Have all started that were not before."""
         self._start(launches)
 
@@ -110,7 +110,7 @@ class ToyEngine:
             run.start(launch)
         run.report()
 
-    def stop(
+    async def stop(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
@@ -127,7 +127,7 @@ class ToyEngine:
     def close(self) -> None:
         """Do nothing: a placement claims nothing."""
 
-    def release(self, *, forced: bool = False) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """Look no more; the agent leaves by itself."""
         del forced
         if self._watched:

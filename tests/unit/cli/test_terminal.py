@@ -170,7 +170,7 @@ def test_a_stream_that_was_closed_before_the_start_is_no_traceback(tmp_path: Pat
 ALLOWED = {
     "cli/terminal.py": "escapes",
     "engine/agent/verbs.py": "an agent's log, on a host",
-    "engine/courier.py": "the supervisor's log",
+    "engine/tasks.py": "the supervisor's log",
     "engine/kubernetes/image/build.py": "a helper's log",
     "engine/kubernetes/output.py": "one sentence before a shell opens, by a stream that escapes",
     "engine/kubernetes/run.py": "the supervisor's log",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -48,10 +49,10 @@ class Stage:
         self.engine.watch(folder, self.clock, self.told.append)
 
     def start(self, plan: Plan, attempt: int = 0) -> None:
-        self.engine.start(bind(plan, self.engine.place(plan), attempt=attempt))
+        self.clock.wait(self.engine.start(bind(plan, self.clock.wait(self.engine.place(plan)), attempt=attempt)))
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        self.engine.stop([FIRST], 0, grace_seconds=grace_seconds)
+        self.clock.wait(self.engine.stop([FIRST], 0, grace_seconds=grace_seconds))
 
     def log(self) -> str:
         return (self.folder / LOG).read_text()
@@ -238,7 +239,7 @@ def test_it_renders_what_each_plays(tmp_path: Path) -> None:
     plan = play(ENDLESS, text="worker*2")
     engine = FakeEngine(Site(tmp_path, tmp_path / "home", 1))
     (form,) = engine.capabilities.forms
-    data = json.loads(engine.render(plan, bind(plan, engine.place(plan)), form))
+    data = json.loads(engine.render(plan, bind(plan, asyncio.run(engine.place(plan))), form))
     assert [each["id"] for each in data["replicas"]] == ["worker.0", "worker.1"]
     assert acts_of(data["replicas"][1]["argv"]) == (ENDLESS,)
     assert json.loads(data["replicas"][1]["env"]["TF_CONFIG"])["cluster"]["worker"] == [
@@ -292,14 +293,14 @@ def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
 def test_tensorboard_is_played_beside_a_line_and_taken_up(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     plan = play(ENDLESS)
-    stage.engine.serve(plan)
-    stage.engine.serve(plan)
+    stage.clock.wait(stage.engine.serve(plan))
+    stage.clock.wait(stage.engine.serve(plan))
     told = [ReplicaStarted(TENSORBOARD, 0), TensorBoardServed("http://tensorboard.fake/")]
     assert stage.told == [*told, told[1]]
     again = Stage(tmp_path, stage.clock)
-    again.engine.serve(plan)
+    again.clock.wait(again.engine.serve(plan))
     assert again.told == told
-    again.engine.stop([TENSORBOARD], 0, grace_seconds=10.0)
+    again.clock.wait(again.engine.stop([TENSORBOARD], 0, grace_seconds=10.0))
     assert again.told[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), stage.clock.time())]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ def placed(text: str, directory: Path, *, cores: int = 8, keep: Sequence[str] = 
     """The placement of a spec; its ports are given back at the end."""
     engine: Engine = open_engine("local", Site(directory, Path("/home/me/.drumline"), cores, "/venv/bin"))
     try:
-        yield engine.place(plan_of(text), keep=keep)
+        yield asyncio.run(engine.place(plan_of(text), keep=keep))
     finally:
         engine.close()
 

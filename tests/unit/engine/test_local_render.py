@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -42,7 +43,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def launch_all(engine: Engine, plan: Plan) -> tuple[Launch, ...]:
-    launches = bind(plan, engine.place(plan))
+    launches = bind(plan, asyncio.run(engine.place(plan)))
     engine.close()
     return launches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def envs(text: str, machine: str, tmp_path: Path) -> dict[str, dict[str, LaunchV
     """Every replica's variables on a machine with these GPUs."""
     plan = plan_of(text)
     engine = open_engine("local", Site(tmp_path, tmp_path / "home", 8, capacity=Capacity(8, 1 << 40, tuple(machine))))
-    placement = engine.place(plan)
+    placement = asyncio.run(engine.place(plan))
     engine.close()
     return {str(launch.replica.id): dict(launch.env) for launch in bind(plan, placement)}
 

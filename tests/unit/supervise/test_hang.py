@@ -51,11 +51,13 @@ class Scene:
         folder.mkdir(exist_ok=True)
         self.engine = FakeEngine(Site(folder, folder / "home", cores=2))
         self.engine.watch(folder, self.loop, self.told.append)
-        placement = self.engine.place(self.plan)
-        self.engine.start(bind(self.plan, placement))
+        placement = self.loop.wait(self.engine.place(self.plan))
+        self.loop.wait(self.engine.start(bind(self.plan, placement)))
         self.state = fold(self.plan, [RunAccepted(), AttemptPlaced(0, ()), *self.told])
         addresses = {name: place.address for name, place in placement.items()}
-        self._watch = HangWatch(folder, self.plan, self.engine, self.told.append, lambda _: addresses, self.loop.time)
+        self._watch = HangWatch(
+            folder, self.plan, self.engine, self.told.append, lambda _: addresses, self.loop.time, self.loop.create_task
+        )
         self._marker = Marker()
         self._tick()
 
@@ -158,7 +160,7 @@ def test_a_line_that_has_taken_a_step_has_formed(tmp_path: Path) -> None:
 def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE.replace(stacks=SLEEPS))
     scene.told.clear()
-    take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0))
+    scene.loop.wait(take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0)))
     scene.loop.pass_time(0)
     message = "worker.1 is in sleep (train.py:31), worker.0 waits in all_reduce"
     assert scene.told == [StacksTaken(0, SECOND, message)]
@@ -168,7 +170,9 @@ def test_who_has_left_before_anybody_could_look_at_it_is_not_to_blame(tmp_path: 
     scene = Scene(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE)
     scene.told.clear()
     for has_ended in ((lambda _: False), (lambda _: True)):
-        take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
+        scene.loop.wait(
+            take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
+        )
         scene.loop.pass_time(0)
     first, second = scene.told
     assert first == StacksTaken(0, SECOND, "worker.1 shows no stack, worker.0 waits in all_reduce")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -37,11 +37,11 @@ class Measured:
         self.takes_seconds = 0.0
         self.gpu: GpuUsage | None = None
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
+    async def usage(self, *, watched: bool) -> list[Usage]:
         at = self.now
         self.now += self.takes_seconds
         cpu_seconds = (at - 100.0) / 2 if self.cpu_seconds is None else self.cpu_seconds
-        yield Usage(WORKER, 0, 0, at, 100.0, cpu_seconds, MEMORY, 8 << 30, self.gpu)
+        return [Usage(WORKER, 0, 0, at, 100.0, cpu_seconds, MEMORY, 8 << 30, self.gpu)]
 
 
 class Desk:
@@ -66,7 +66,9 @@ class Desk:
         until = self.engine.now + seconds
         while self.engine.now < until:
             self.engine.now += 0.25
-            looks += self.sampler.look(watched=watched)
+            if self.sampler.is_due(watched=watched):
+                looks += 1
+                asyncio.run(self.sampler.write(watched=watched))
         return looks
 
     @property
@@ -104,7 +106,7 @@ def test_samples_add_up_to_the_life_across_supervisors(desk: Desk) -> None:
     desk.engine.now += 500  # nobody is there
     desk.take_office()
     desk.pass_seconds(7, watched=True)
-    desk.sampler.write()
+    asyncio.run(desk.sampler.write())
     lived = desk.engine.now - 100
     assert sum(sample.seconds for sample in desk.samples) == pytest.approx(lived)
     assert sum(sample.cpu_seconds for sample in desk.samples) == pytest.approx(lived / 2)
@@ -114,11 +116,11 @@ def test_samples_add_up_to_the_life_across_supervisors(desk: Desk) -> None:
 
 def test_an_end_that_was_written_down_is_not_written_again(desk: Desk) -> None:
     desk.pass_seconds(10, watched=False)
-    desk.sampler.write()
+    asyncio.run(desk.sampler.write())
     known = desk.samples
-    desk.sampler.write()
+    asyncio.run(desk.sampler.write())
     desk.take_office()
-    desk.sampler.write()
+    asyncio.run(desk.sampler.write())
     assert desk.samples == known
 
 
@@ -139,11 +141,11 @@ def test_what_a_child_took_with_it_makes_no_number_negative_and_what_follows_is_
 
 
 def test_the_total_is_the_limit_or_the_machines(tmp_path: Path, desk: Desk) -> None:
-    desk.sampler.write()
+    asyncio.run(desk.sampler.write())
     assert desk.samples[-1].memory_total_bytes == 8 << 30
     limited = Desk(tmp_path / "limited", "framework: plain\nresources: {memory: 2GiB}")
     limited.engine.gpu = GpuUsage(0.5, 1, 2, 3, is_whole=True)
-    limited.sampler.write()
+    asyncio.run(limited.sampler.write())
     (sample,) = limited.samples
     assert (sample.memory_bytes, sample.memory_total_bytes) == (MEMORY, 2 << 30)
     assert (sample.gpu_share, sample.gpu_memory_bytes, sample.gpu_memory_total_bytes) == (0.5, 1, 2)

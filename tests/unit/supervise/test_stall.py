@@ -47,13 +47,15 @@ class Scene:
         self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
         self.engine = FakeEngine(Site(folder, folder / "home", cores=2))
         self.engine.watch(folder, self.loop, self.told.append)
-        placement = self.engine.place(self.plan)
-        self.engine.start(bind(self.plan, placement))
+        placement = self.loop.wait(self.engine.place(self.plan))
+        self.loop.wait(self.engine.start(bind(self.plan, placement)))
         addresses = tuple(place.address for place in placement.values())
         events = [RunAccepted(), AttemptPlaced(0, addresses), *self.told, FirstStepTaken(0, FIRST, 1, 0.0)]
         self.state = fold(self.plan, events)
         output = str(folder / "output")
-        self._watch = StallWatch(folder, self.plan, self.engine, self._tell, lambda: output, self.loop.time)
+        self._watch = StallWatch(
+            folder, self.plan, self.engine, self._tell, lambda: output, self.loop.time, self.loop.create_task
+        )
         self._marker = Marker()
         self.told.clear()
         self._tick()

@@ -39,6 +39,7 @@ PARTS = (
     "engine/ports.py",
     "engine/protocol.py",
     "engine/strings.py",
+    "engine/tasks.py",
     "engine/untrusted.py",
     "engine/warm.py",
     "engine/local",

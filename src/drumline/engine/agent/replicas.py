@@ -5,6 +5,7 @@ Keepers outlive the agent, and the next one adopts their replicas by their trace
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
@@ -29,6 +30,7 @@ from drumline.engine.local.life import Life
 from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
 from drumline.engine.protocol import Capacity, Site
+from drumline.engine.tasks import Tasks
 from drumline.plan.codec import plan_from_json, to_data
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.drill import Harm
@@ -51,6 +53,7 @@ class Replicas:
 
     def __init__(self, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
         self._loop = loop
+        self._tasks = Tasks(loop)
         self._write = write
         self._is_busy = is_busy
         self.lease: Path | None = None  # a file whose time is the last sign of life
@@ -102,7 +105,7 @@ class Replicas:
         """Claim what these replicas need, and return where each is."""
         plan = _fit_session(plan_from_json(message["plan"]))
         (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
-        placement = self._engine.place(plan, attempt=message["attempt"])
+        placement = await self._engine.place(plan, attempt=message["attempt"])
         require_free(plan, str(self._run_dir))
         return {
             "places": {str(replica): to_data(place) for replica, place in placement.items()},
@@ -112,14 +115,14 @@ class Replicas:
     async def start(self, message: dict[str, Any]) -> dict[str, Any]:
         """Start replicas that were not started, and send their logs from these offsets on."""
         self._follow(message["offsets"])
-        self._engine.start([launch_from_data(each) for each in message["launches"]])
+        await self._engine.start([launch_from_data(each) for each in message["launches"]])
         return {}
 
     async def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """Stop replicas; each end is sent as an event."""
         self._follow(message["offsets"])
         lives = _lives(message)
-        self._engine.stop(
+        await self._engine.stop(
             [life.replica for life in lives],
             message["attempt"],
             grace_seconds=message["grace"],
@@ -131,24 +134,24 @@ class Replicas:
         """Start a helper that builds an environment or fetches data."""
         self._follow(message["offsets"])
         plan = plan_from_json(message["plan"])
-        self._engine.prepare(plan, ReplicaId.parse(message["helper"]), incarnation=message["incarnation"])
+        await self._engine.prepare(plan, ReplicaId.parse(message["helper"]), incarnation=message["incarnation"])
         return {}
 
     async def usage(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each living replica uses."""
-        found = self._engine.usage(watched=message["watched"])
+        found = await self._engine.usage(watched=message["watched"])
         living = [each for each in found if Life(each.replica, each.attempt, each.incarnation) not in self._ended]
         return {"usage": [to_data(each) for each in living]}
 
     async def pulses(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each replica has done so far."""
         del message
-        return {"pulses": [to_data(each) for each in self._engine.pulses()]}
+        return {"pulses": [to_data(each) for each in await self._engine.pulses()]}
 
     async def sockets(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return on which ports each replica listens, and where it is connected."""
         del message
-        found = self._engine.sockets()
+        found = await self._engine.sockets()
         return {
             "sockets": [
                 {"replica": str(each.replica), "listening": [*each.listening], "connected": [*each.connected]}
@@ -158,22 +161,20 @@ class Replicas:
 
     async def stacks(self, message: dict[str, Any]) -> None:
         """Save the stacks of replicas, send them, and answer when that is done."""
-        lives = _lives(message)
+        self._tasks.begin(self._save_stacks(_lives(message), message))
 
-        def then() -> None:
-            for life in lives:
-                with suppress(OSError), (life.folder(self._run_dir) / STACKS).open("rb") as file:
-                    data = file.read(DATA_BYTES)
-                    self._write({"do": "file", "life": life_to_data(life), "name": STACKS}, data)
-            self._write({"do": "answer", "id": message["id"]}, b"")
-
-        self._engine.stacks(
+    async def _save_stacks(self, lives: Sequence[Life], message: dict[str, Any]) -> None:
+        await self._engine.stacks(
             [life.replica for life in lives],
             message["attempt"],
             gently=message["gently"],
-            then=then,
             incarnations={life.replica: life.incarnation for life in lives},
         )
+        for life in lives:
+            with suppress(OSError), (life.folder(self._run_dir) / STACKS).open("rb") as file:
+                data = file.read(DATA_BYTES)
+                self._write({"do": "file", "life": life_to_data(life), "name": STACKS}, data)
+        self._write({"do": "answer", "id": message["id"]}, b"")
 
     async def close(self, message: dict[str, Any]) -> None:
         """Release what was claimed and not started."""
@@ -185,22 +186,21 @@ class Replicas:
         keep = {life_from_data(each) for each in message["keep"]}
         left = [life for life in self._left() if life not in keep]
         for life in left:
-            self._engine.stop(
+            await self._engine.stop(
                 [life.replica], life.attempt, grace_seconds=0, incarnations={life.replica: life.incarnation}
             )
-        self._when_gone(left, message)
+        self._tasks.begin(self._when_gone(left, message))
 
     async def release(self, message: dict[str, Any]) -> None:
         """Kill all replicas of the run, release everything, and answer when they have ended."""
         await self.clear({**message, "keep": ()})
 
-    def _when_gone(self, lives: Sequence[Life], message: dict[str, Any]) -> None:
+    async def _when_gone(self, lives: Sequence[Life], message: dict[str, Any]) -> None:
         """Answer when no keeper has these any more; those that began since are not among them."""
-        if any(is_locked(life.folder(self._run_dir) / TRACE) for life in lives):
-            self._loop.call_later(_MOMENT_SECONDS, lambda: self._when_gone(lives, message))
-            return
+        while any(is_locked(life.folder(self._run_dir) / TRACE) for life in lives):
+            await asyncio.sleep(_MOMENT_SECONDS)
         if message["do"] == "release":
-            self._engine.release()
+            await self._engine.release()
         self._write({"do": "answer", "id": message["id"]}, b"")
 
     def _left(self) -> Iterator[Life]:

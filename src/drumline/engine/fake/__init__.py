@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -43,7 +43,7 @@ class FakeEngine:
         self._watched: Stage | None = None
         self._addresses: dict[ReplicaId, str] = {}
 
-    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a host of its own, which does not exist, and has whatever is asked of it."""
         del attempt
         addresses = keep or [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
@@ -96,7 +96,7 @@ class FakeEngine:
         """Tell of everything that happens to this run's replicas from now on."""
         self._watched = Stage(run_dir, loop, tell)
 
-    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Let the helper begin that would make this data; every environment that one could want is there."""
         if plan.environment and helper == plan.environment.id:
             found = Exit(0, message="nothing has to be built for whoever only plays")
@@ -105,17 +105,17 @@ class FakeEngine:
         place = self._place(plan, "helper.fake", "0")
         item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
         replica = Replica(helper, str(helper), item.preparation.argv, {}, Resources())
-        self.start([Launch(replica, 0, place, item.env, incarnation)])
+        await self.start([Launch(replica, 0, place, item.env, incarnation)])
 
-    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
+    async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Let TensorBoard begin, which shows nothing, and say where it would be."""
         act = Act(exit=None, exit_on_term=Exit(code=0))
         replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
-        self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {}, incarnation)])
+        await self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {}, incarnation)])
         if not self._stage.lives[TENSORBOARD, 0, incarnation].told_end:
             self._stage.tell(TensorBoardServed("http://tensorboard.fake/"))
 
-    def start(self, launches: Sequence[Launch]) -> None:
+    async def start(self, launches: Sequence[Launch]) -> None:
         """Let everybody begin who has not begun before; who has plays on."""
         for objection in self.objections(launches):
             raise EngineError(objection)
@@ -123,7 +123,7 @@ class FakeEngine:
         stage = self._stage
         stage.play_all([stage.take_up(*key) or stage.begin(launch) for key, launch in wanted.items()])
 
-    def stop(
+    async def stop(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
@@ -146,41 +146,44 @@ class FakeEngine:
     def close(self) -> None:
         """Nothing was claimed."""
 
-    def release(self, *, forced: bool = False) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """Nothing was claimed."""
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Say for how long everybody has played; that computes nothing, and takes no memory."""
         del watched
+        found = []
         for life in self._stage.lives.values():
             if life.told_start and not life.measured:
                 life.measured = life.told_end
                 at = life.end().at_seconds if life.told_end else self._stage.loop.time()
-                yield Usage(
-                    life.replica, life.attempt, life.incarnation, at, life.started, cpu_seconds=0.0, memory_bytes=0
-                )
+                who = life.replica, life.attempt, life.incarnation
+                found.append(Usage(*who, at, life.started, cpu_seconds=0.0, memory_bytes=0))
+        return found
 
-    def pulses(self) -> Iterator[Pulse]:
+    async def pulses(self) -> Sequence[Pulse]:
         """Who plays works all the time, unless its act is idle."""
-        for life in self._stage.living():
-            worked = 0.0 if life.act.is_idle else self._stage.loop.time() - life.started
-            yield Pulse(life.replica, life.attempt, life.incarnation, worked)
+        now = self._stage.loop.time()
+        return [
+            Pulse(life.replica, life.attempt, life.incarnation, 0.0 if life.act.is_idle else now - life.started)
+            for life in self._stage.living()
+        ]
 
-    def sockets(self) -> Iterator[Sockets]:
+    async def sockets(self) -> Sequence[Sockets]:
         """Everybody listens whose act does, and has called everybody."""
-        everyone = frozenset(self._addresses.values())
+        found, everyone = [], frozenset(self._addresses.values())
         for life in self._stage.living():
             own = self._addresses.get(life.replica, ":0").rpartition(":")[2]
             heard = (frozenset((int(own),)), everyone) if life.act.listens else (frozenset[int](), frozenset[str]())
-            yield Sockets(life.replica, *heard)
+            found.append(Sockets(life.replica, *heard))
+        return found
 
-    def stacks(
+    async def stacks(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
         *,
         gently: bool,
-        then: Callable[[], object],
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
         """Write down what the acts say of it."""
@@ -191,7 +194,6 @@ class FakeEngine:
         for life in lives:
             if not life.told_end and life.act.stacks:
                 (life.folder / STACKS).write_text(life.act.stacks)
-        self._stage.loop.call_later(0.0, then)
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""

@@ -39,7 +39,7 @@ class KubernetesEngine:
         self._build: BuildHelper | None = None
         self._remarks: tuple[str, ...] = ()
 
-    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica the name that its pod will have, which is the same for everybody who asks."""
         del keep
         from drumline.engine.kubernetes.opinion import remarks  # noqa: PLC0415
@@ -49,7 +49,7 @@ class KubernetesEngine:
         self._remarks = tuple(remarks(plan))
         return place(plan, attempt=attempt)
 
-    def reach(self, plan: Plan) -> Plan:
+    async def reach(self, plan: Plan) -> Plan:
         """See that the project can be carried, an image built, and that the cluster answers and has the namespace.
 
         The plan then says which these are, and what the image is called.
@@ -63,7 +63,7 @@ class KubernetesEngine:
 
             require_builder(plan, os.environ)
         self._remarks = (*self._remarks, *self._code(plan).remarks)
-        return reach(plan)
+        return await reach(plan)
 
     def remarks(self) -> Sequence[str]:
         """Say what is unwise in a cluster, and what of the project is not carried, as far as somebody looked."""
@@ -95,21 +95,21 @@ class KubernetesEngine:
 
             self._build = BuildHelper(run_dir, self._site, loop, tell)
 
-    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start the Job of a helper; what builds the image is a process of this machine."""
         if helper == BUILD and self._build:
             self._build.start(plan, incarnation=incarnation)
         else:
             self._run.prepare(plan, helper, incarnation)
 
-    def start(self, launches: Sequence[Launch]) -> None:
+    async def start(self, launches: Sequence[Launch]) -> None:
         """Create the Jobs of everybody who has none."""
         run = self._run
         for objection in self.objections(launches):
             raise EngineError(objection)
         run.start(self._placed, launches)
 
-    def stop(
+    async def stop(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
@@ -129,13 +129,13 @@ class KubernetesEngine:
     def close(self) -> None:
         """Nothing was claimed."""
 
-    def release(self, *, forced: bool = False) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """Remove everything of the run from the cluster, but for its claims."""
         del forced
         if self._watched:
-            self._watched.release()
+            await self._watched.release()
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """What the cluster's metrics say, or the kubelets; where nobody does, nothing is known."""
         return self._run.usage(watched=watched)
 

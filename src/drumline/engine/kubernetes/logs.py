@@ -105,6 +105,13 @@ class Collector:
             return f"it did not end within {longest_seconds:g} s"
         return "" if source.is_whole else source.trouble or f"nobody answered within {seconds:g} s"
 
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        tasks = [task for _, task in self._sources.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _collect(self, source: _Source) -> None:
         complaints = 0
         ended_at: Cursor | None = None  # where a read came to its end

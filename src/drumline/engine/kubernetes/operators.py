@@ -1,4 +1,4 @@
-"""The one object that an operator makes pods of: a JobSet or a TFJob. Over there, in the courier's thread.
+"""The one object that an operator makes pods of: a JobSet or a TFJob.
 
 An operator cleans up behind a line that has succeeded or failed. A JobSet also starts a line again by itself, as often
 as it was told; that is the next attempt, for which nothing has to be made. Whoever deletes one of its pods by hand

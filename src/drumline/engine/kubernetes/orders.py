@@ -1,4 +1,4 @@
-"""What is done to a run's objects in the cluster. All of it happens over there, in the courier's thread.
+"""What is done to a run's objects in the cluster.
 
 What was done before is not done again: objects are known by their names, and what belongs to the run as a whole is
 made once and marked as whole, so that a supervisor that returns need not have what the first one carried there.

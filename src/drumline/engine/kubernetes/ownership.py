@@ -1,4 +1,4 @@
-"""Which objects of the cluster are this run's. All of it happens in the courier's thread.
+"""Which objects of the cluster are this run's.
 
 An object is the run's if it carries the run's mark; a pod, if an object of the run controls it, it has a name that this
 object would give it, and it is the first that is seen of its life. Whatever else has the run's labels is left alone: it

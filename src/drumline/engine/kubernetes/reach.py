@@ -58,22 +58,19 @@ def rights_of(engine: str, plan: Plan | None) -> tuple[Right, ...]:
     return tuple(found)
 
 
-def reach(plan: Plan) -> Plan:
+async def reach(plan: Plan) -> Plan:
     """See that the cluster answers, has the namespace and grants what a run takes; raise EngineError if not.
 
     The plan then names the context and the namespace, so that whoever takes the run up looks there and nowhere else.
     """
     cluster = cluster_of(plan)
 
-    async def look() -> Plan:
-        async with open_api(cluster.context, cluster.namespace) as api:
-            await api.require_namespace()
-            await require(api, rights_of(plan.engine, plan))
-            where = api.where
-            found = cluster.replace(kubeconfig=_kubeconfig(os.environ), namespace=where.namespace)
-            return with_cluster(plan, found.replace(context=where.context or cluster.context))
-
-    return asyncio.run(look())
+    async with open_api(cluster.context, cluster.namespace) as api:
+        await api.require_namespace()
+        await require(api, rights_of(plan.engine, plan))
+        where = api.where
+        found = cluster.replace(kubeconfig=_kubeconfig(os.environ), namespace=where.namespace)
+        return with_cluster(plan, found.replace(context=where.context or cluster.context))
 
 
 async def require(api: Api, rights: tuple[Right, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -11,7 +12,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.courier import Courier, Errand
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
@@ -26,6 +26,7 @@ from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Tell
+from drumline.engine.tasks import Tasks, Work
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId
 from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
@@ -43,7 +44,7 @@ _STOPPED_EARLY = Exit(message="it was stopped before it started")
 
 
 class ClusterRun:
-    """Starts, stops and watches the replicas of one run; owns the thread that talks to the cluster."""
+    """Starts, stops and watches the replicas of one run; owns the tasks that talk to the cluster."""
 
     def __init__(
         self, plan: Plan, run_dir: Path, pack: Callable[[Plan], Code], loop: AbstractEventLoop, tell: Tell
@@ -55,8 +56,8 @@ class ClusterRun:
         self._loop = loop
         self._tell = tell
         self._there = There(Api(client, where, patience_seconds=inf), plan, run_dir, pack, self._warn)
-        self._courier = Courier(loop, client.aclose, name="cluster")
-        self._there.bring, self._there.deliver = self._courier.bring, self._courier.deliver
+        self._client = client
+        self._tasks = Tasks(loop)
         self._makers = Makers(plan)
         self._lives = Lives(
             run_dir,
@@ -74,8 +75,8 @@ class ClusterRun:
         self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
         self._warnings: set[str] = set()
         self._later: list[Callable[[], None]] = []  # as soon as everything there is has been seen
-        self._courier.send(self._there.watch_pods(self._see))
-        self._courier.send(self._there.watch_events(self._lives.hear))
+        self._tasks.begin(self._there.watch_pods(self._see))
+        self._tasks.begin(self._there.watch_events(self._lives.hear))
 
     def start(self, plan: Plan, launches: Sequence[Launch]) -> None:
         """Start whoever was not started before, and tell of all."""
@@ -89,7 +90,7 @@ class ClusterRun:
         if wanted:
             has_begun = self._somebody_ended()
             errand = self._there.start(plan, wanted, _secrets, self._unwanted, self._carried, has_begun=has_begun)
-            self._courier.send(self._submit(errand, [life_of(each) for each in wanted]))
+            self._tasks.begin(self._submit(errand, [life_of(each) for each in wanted]))
         self._has_begun = False
         self._let_late_go()
 
@@ -100,7 +101,7 @@ class ClusterRun:
             self._launched.add(kept.life)
             kept.makers = self._makers.of(kept.life)
             errand = self._there.prepare(plan, kept.life, _secrets, self._unwanted, self._carried)
-            self._courier.send(self._submit(errand, [kept.life]))
+            self._tasks.begin(self._submit(errand, [kept.life]))
 
     def stop(self, lives: Sequence[Life], grace_seconds: float) -> None:
         """Delete the pods of these; of who has none, whatever would have made one."""
@@ -115,12 +116,21 @@ class ClusterRun:
             for each in left:
                 self._stop(each, grace_seconds)
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Remove everything of the run from the cluster but its claims; hang up."""
-        if self._courier.is_open:
-            if not self._courier.wait(self._there.remove(self._remains), _REMOVE_SECONDS):
+        if self._tasks.is_open:
+            try:
+                async with asyncio.timeout(_REMOVE_SECONDS):
+                    await self._there.remove(self._remains)
+            except TimeoutError:
                 self._remains()
-            self._courier.close()
+            await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """End everything that goes on here, and close every connection; pods are left alone."""
+        await self._there.close()
+        await self._tasks.close()
+        await self._client.aclose()
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
@@ -129,28 +139,25 @@ class ClusterRun:
                 each.looked_at = each.told_end
                 yield each.folder
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
+    def usage(self, *, watched: bool) -> list[Usage]:
         """What lives have used by the last that the cluster said of them."""
         lives = [each for each in self._lives if each.told_start and not each.measured and each.pod]
         pods = {each.pod_name: each.node for each in lives if not each.told_end}
         if pods and self._tally.is_due(watched=watched):
-            self._courier.send(self._there.measure(pods, self._tally.take))
+            self._tasks.begin(self._there.measure(pods, self._tally.take))
         for each in lives:
             each.measured = each.told_end
-        return self._tally.measure(
+        measured = (
             Measured(each.life, each.folder, each.pod_name, each.started_at, each.end.at_seconds if each.end else None)
             for each in lives
         )
-
-    def call_soon(self, call: Callable[[], object]) -> None:
-        """Have this called by the supervisor's loop."""
-        self._loop.call_later(0.0, call)
+        return [*self._tally.measure(measured)]
 
     def _let_late_go(self) -> None:
         """Let nobody wait for the name of somebody who has ended: all names were known, or that one had not begun."""
         if awaits_names(self._plan) and not self._has_begun and self._somebody_waits() and self._somebody_ended():
             self._has_begun = True
-            self._courier.send(self._there.let_go())
+            self._tasks.begin(self._there.let_go())
 
     def _somebody_waits(self) -> bool:
         """Whether somebody of this attempt may still look for names: in a TFJob, that looks as if it ran."""
@@ -169,7 +176,7 @@ class ClusterRun:
             self._later.append(partial(self._stop, kept, grace_seconds))
         elif kept.end is None and kept.pod is None:
             errand = partial(self._there.stop_early, kept.life, self._useless_maker(kept.life), self._ended_early)
-            self._courier.send(self._there.insist(errand))
+            self._tasks.begin(self._there.insist(errand))
         elif kept.end is None:
             self._end(kept, grace_seconds)
 
@@ -199,7 +206,7 @@ class ClusterRun:
             delete=partial(self._delete_all, grace_seconds),
             then=self._ended_early,
         )
-        self._courier.send(self._there.insist(stop))
+        self._tasks.begin(self._there.insist(stop))
 
     def _delete_all(self, grace_seconds: float, lives: Sequence[Life]) -> None:
         for kept in map(self._lives.keep, lives):
@@ -214,7 +221,7 @@ class ClusterRun:
         kept.grace_seconds = grace_seconds
         self._delete(kept)
         if is_late:
-            self._courier.send(self._there.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
+            self._tasks.begin(self._there.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
 
     def _delete(self, kept: Kept) -> None:
         """Delete a pod, as gently as it was asked for; of who was not, its Job is over and it should not be."""
@@ -223,13 +230,13 @@ class ClusterRun:
             metadata = kept.pod["metadata"]
             kept.patient_until = max(kept.patient_until, time.time() + grace + CONFIRM_SECONDS)
             delete = partial(self._there.delete_pod, metadata["name"], metadata["uid"], grace)
-            self._courier.send(self._there.insist(delete))
+            self._tasks.begin(self._there.insist(delete))
 
     def _ended_early(self, life: Life, was_there: bool) -> None:
         self._lives.end_unseen(life, _STOPPED_EARLY if was_there else NEVER_STARTED)
 
     def _follow(self, kept: Kept, container: str) -> None:
-        self._courier.send(self._there.follow(kept.pod_name, container, kept.folder / LOG))
+        self._tasks.begin(self._there.follow(kept.pod_name, container, kept.folder / LOG))
 
     def _drain(self, kept: Kept, container: str, then: Callable[[], None]) -> None:
         def drained(missing: str) -> None:
@@ -239,7 +246,7 @@ class ClusterRun:
             then()
 
         drain = self._there.drain(kept.pod_name, container, kept.folder / LOG, drained, is_stopped=kept.is_stopped)
-        self._courier.send(drain)
+        self._tasks.begin(drain)
 
     def _see(self, change: Change) -> None:
         self._lives.see(change)
@@ -270,11 +277,11 @@ class ClusterRun:
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
         print(f"something of the run is left in the cluster; `{shows}` shows it", file=sys.stderr)  # noqa: T201
 
-    async def _submit(self, errand: Errand, lives: Sequence[Life]) -> None:
+    async def _submit(self, errand: Work, lives: Sequence[Life]) -> None:
         try:
             await errand
         except DrumlineError as error:
-            self._courier.bring(self._failed, lives, error.message)
+            self._failed(lives, error.message)
 
     def _failed(self, lives: Sequence[Life], message: str) -> None:
         self._launched.difference_update(lives)

@@ -1,4 +1,4 @@
-"""What the courier's thread does for one run: it watches, submits, deletes and fetches, and brings back news."""
+"""What is done in the cluster for one run: watching, submitting, deleting and fetching."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from drumline.engine.kubernetes.waits import slim_event
 from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
 
-Bring = Callable[..., None]
-Deliver = Callable[..., Awaitable[None]]
 _DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
 _STOPPED_DRAIN_SECONDS = 60.0  # for all of it, of a replica that was stopped
 _KILL = ("/bin/sh", "-c", "kill -KILL -1")  # all that is in the pod, but for whoever asks
@@ -36,14 +34,12 @@ _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
 
 
 class There:
-    """Errands of one run; each is a coroutine, and whoever is to hear of it is called through `bring`."""
+    """What is done for one run; each method is a coroutine, and calls what is to be told of it."""
 
     def __init__(
         self, api: Api, plan: Plan, folder: Path, pack: Callable[[Plan], Code], warn: Callable[[str], None]
     ) -> None:
         self.where = api.where
-        self.bring: Bring  # set by whoever has the courier
-        self.deliver: Deliver
         self._api = api
         self._plan = plan
         self._pack = pack
@@ -60,17 +56,17 @@ class There:
         while True:
             try:
                 async for change in self._api.watch("Pod", names.selector(self._plan), accept=self._accept_pod):
-                    await self.deliver(see, change)
+                    see(change)
             except DrumlineError as error:
                 # A token that has run out, or a right that was taken away: the pods know nothing of it.
-                self.bring(self._warn, error.message)
+                self._warn(error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
 
     async def watch_events(self, hear: Callable[[Change], None]) -> None:
         """Bring what the cluster's events say; without the right to read them, a little less is known."""
         with suppress(DrumlineError):
             async for change in self._api.watch("Event", accept=_accept_event):
-                await self.deliver(hear, change)
+                hear(change)
 
     async def _accept_pod(self, pod: Object) -> Object | None:
         return pod if await self.ownership.recognize(pod) else None
@@ -134,7 +130,7 @@ class There:
             try:
                 await errand()
             except DrumlineError as error:
-                self.bring(self._warn, error.message)
+                self._warn(error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
             else:
                 return
@@ -163,7 +159,7 @@ class There:
         """Delete what would have made the pod of a life that has none; say whether there was such a thing."""
         was_there = await self.ownership.delete("Job", maker) if maker else False
         if not await self._has_pods([life]):  # one that came in between the watch tells of
-            self.bring(then, life, was_there)
+            then(life, was_there)
 
     async def stop_all(
         self,
@@ -176,21 +172,25 @@ class There:
         """End an operator's object, perhaps by waiting for the operator; then all pods but those that it deletes."""
         assert self._operator
         if await self._operator.stop(lives[0].attempt, may_wait=may_wait):
-            self.bring(delete, lives)
+            delete(lives)
         there = await self._has_pods(lives)
         for life in lives:
             if life not in there:
-                self.bring(then, life, False)
+                then(life, False)
 
     async def remove(self, then: Callable[[], None]) -> None:
         """Remove everything of the run; call if something does not go."""
         try:
             is_gone = await self._orders.remove()
         except DrumlineError as error:
-            self.bring(self._warn, error.message)
+            self._warn(error.message)
             is_gone = False
         if not is_gone:
             then()
+
+    async def close(self) -> None:
+        """End what goes on by itself."""
+        await self._collector.close()
 
     async def follow(self, pod: str, container: str, path: Path) -> None:
         """Bring a log here as it grows."""
@@ -202,11 +202,11 @@ class There:
         """Bring the end of a log here; say why that is not all, if so."""
         longest = _STOPPED_DRAIN_SECONDS if is_stopped else LONGEST_FINISH_SECONDS
         missing = await self._collector.finish(pod, container, path, _DRAIN_SECONDS, longest_seconds=longest)
-        self.bring(then, missing)
+        then(missing)
 
     async def measure(self, pods: Mapping[str, str], take: Callable[[Iterable[Reading]], None]) -> None:
         """Bring what these pods use, which are on these nodes."""
-        self.bring(take, await self._source.read(pods))
+        take(await self._source.read(pods))
 
     async def _share(
         self, plan: Plan, secrets: Callable[[Plan], Mapping[str, str]], carried: Callable[[Code], None]
@@ -214,7 +214,7 @@ class There:
         parts = await self._orders.share(partial(self._shared, plan, secrets))
         code, self._packed = self._packed, None
         if code:
-            self.bring(carried, code)
+            carried(code)
         return parts
 
     def _shared(self, plan: Plan, secrets: Callable[[Plan], Mapping[str, str]]) -> Shared:

@@ -68,7 +68,7 @@ class LocalEngine:
         self._room = Room(site, environ, boot=_boot)
         self._remarks: tuple[str, ...] = ()
 
-    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a port of its own: free, unless the spec or an earlier placement names it; and its GPUs.
 
         Whoever watches is going to start them, so for him the free ones are claimed too, and all that is asked for. In
@@ -154,7 +154,7 @@ class LocalEngine:
         )
         self._room.watch(loop, tell)
 
-    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start the helper; what builds, or watches over a preparation, needs nothing but drumline's own Python."""
         place = place_helper(plan, self._site)
         python = self._python_of(plan)
@@ -177,7 +177,7 @@ class LocalEngine:
         held = {helper: python.descriptors} if python else {}
         self._running.start([launch], partial(complete, environ=self._environ), held)
 
-    def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
+    async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard on loopback, or take up the one that is there."""
         from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few have it, and nobody at the start
 
@@ -188,7 +188,7 @@ class LocalEngine:
         cache = self._site.cache or self._site.home / "cache"
         server.start(plan, place, cache / "environments", self._environ)
 
-    def start(self, launches: Sequence[Launch]) -> None:
+    async def start(self, launches: Sequence[Launch]) -> None:
         """Start whoever has not been started before."""
         network = None
         try:
@@ -209,7 +209,7 @@ class LocalEngine:
                 network.close()
             self.close()
 
-    def stop(
+    async def stop(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
@@ -225,49 +225,49 @@ class LocalEngine:
         """Let go of the claimed ports; whoever was started keeps its own."""
         self._ports.close()
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Measure everybody with all that it started; what has ended is in its trace."""
-        from drumline.engine.local.ended import ended_usage  # noqa: PLC0415 - nobody is measured before it runs
+        from drumline.engine.local.ended import ended_usage  # noqa: PLC0415 - nothing is measured before it runs
 
-        keepers = {}
+        keepers, found = {}, []
         for life, known in self._running.measured():
             if isinstance(known, int):
                 keepers[life] = known
             elif usage := ended_usage(life, known):
-                yield usage
+                found.append(usage)
         if keepers:
-            yield from self._open_meter().measure(keepers, watched=watched)
+            found += self._open_meter().measure(keepers, watched=watched)
+        return found
 
-    def pulses(self) -> Iterator[Pulse]:
+    async def pulses(self) -> Sequence[Pulse]:
         """Count what everybody has done, with all that it started."""
         from drumline.engine.local.pulse import read_pulses  # noqa: PLC0415 - when a line has been up for a while
 
-        return read_pulses(self._running.living(), self._meter.gpu_shares if self._meter else {})
+        return [*read_pulses(self._running.living(), self._meter.gpu_shares if self._meter else {})]
 
-    def sockets(self) -> Iterator[Sockets]:
+    async def sockets(self) -> Sequence[Sockets]:
         """Look at everybody's sockets, each in its own network."""
         from drumline.engine.local.sockets import read_sockets  # noqa: PLC0415 - only where a line does not form
 
-        return read_sockets(self._running.living())
+        return [*read_sockets(self._running.living())]
 
-    def stacks(
+    async def stacks(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
         *,
         gently: bool,
-        then: Callable[[], object],
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
         """Have a child ask py-spy, or Python itself."""
-        from drumline.engine.local.stacks import begin_to_save, find_targets  # noqa: PLC0415 - only where a line hangs
+        from drumline.engine.local.stacks import find_targets, save_in_child  # noqa: PLC0415 - only where a line hangs
 
         lives = [Life(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
         self._running.take_up(lives)
         targets = find_targets(self._run_dir, self._running.living(), lives)
-        begin_to_save(targets, gently=gently, loop=self._loop, then=then)
+        await save_in_child(targets, gently=gently)
 
-    def release(self, *, forced: bool = False) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """Give back what the run claimed of this machine, or its place in line."""
         del forced
         self._ports.release()

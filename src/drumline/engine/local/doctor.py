@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -92,7 +93,7 @@ def _room(patient: Patient) -> Health:
     engine = make_engine(patient.site)
     try:
         short = "; ".join(engine.shortages(plan))
-        engine.place(plan)
+        asyncio.run(engine.place(plan))
     except DrumlineError as error:
         return Health("room", MISSING, error.message, error.hint)
     finally:

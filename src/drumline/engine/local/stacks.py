@@ -6,17 +6,16 @@ prints the stacks of all its threads when it is aborted, and ends by that.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from drumline.engine.local.life import Life
 from drumline.engine.local.proc import PROC, read_stats
@@ -25,9 +24,6 @@ from drumline.record import Record
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
 from drumline.runtime.private import open_regular, write_file
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
 
 _STACKS_SECONDS = 20.0
 _SHELLS = (b"sh", b"dash", b"bash")
@@ -62,14 +58,11 @@ def _is_shell(pid: int) -> bool:
     return False
 
 
-def begin_to_save(
-    targets: Sequence[Target], *, gently: bool, loop: AbstractEventLoop, then: Callable[[], object]
-) -> None:
-    """Have a child save these, and call `then` when it is done, its time is over, or no child can be had."""
+async def save_in_child(targets: Sequence[Target], *, gently: bool) -> None:
+    """Have a child save these; return when it is done, its time is over, or no child can be had."""
     try:
         pid = os.fork()
-    except OSError:  # somebody has all the processes that this user may have: nobody can be looked at
-        loop.call_later(0.0, then)
+    except OSError:  # this user has all the processes that it may have
         return
     if pid == 0:
         try:
@@ -80,25 +73,27 @@ def begin_to_save(
             save_stacks(targets, find_spy(), gently=gently, seconds=_STACKS_SECONDS)
         finally:
             os._exit(0)
-    done = os.pidfd_open(pid)
-
-    def conclude() -> None:
-        loop.remove_reader(done)
-        os.close(done)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-        ended.append(pid)
-        then()
-
-    ended: list[int] = []
-    loop.add_reader(done, conclude)
-    loop.call_later(_STACKS_SECONDS + _LONGER_SECONDS, partial(_end, pid, ended))
-
-
-def _end(pid: int, ended: Sequence[int]) -> None:
-    if not ended:
+    try:
+        async with asyncio.timeout(_STACKS_SECONDS + _LONGER_SECONDS):
+            await _ended(pid)
+    except TimeoutError:
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+    finally:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+async def _ended(pid: int) -> None:
+    """Return when this child has ended."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, seconds: float) -> None:

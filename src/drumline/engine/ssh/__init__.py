@@ -5,7 +5,7 @@ Nothing is installed on a host: drumline's own package is carried there once, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ class SshEngine:
         self._watched: SshRun | None = None
         self._remarks: tuple[str, ...] = ()
 
-    def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Spread the line over the hosts; whoever watches has them claim ports and all that is asked for.
 
         Where an attempt is that is under way was written down when it was placed, so nobody is asked for that.
@@ -51,11 +51,11 @@ class SshEngine:
         elif keep and (placed := run.placed(attempt)):
             placement, remarks = placed.places, ()
         else:
-            placement, remarks = run.place(plan, attempt)
+            placement, remarks = await run.place(plan, attempt)
         self._remarks = tuple(remarks)
         return placement
 
-    def reach(self, plan: Plan) -> Plan:
+    async def reach(self, plan: Plan) -> Plan:
         """See that every host answers, knows us and has a Python; the plan then says what they have."""
         from drumline.engine.ssh.luggage import refuse_output_among_code, remarks  # noqa: PLC0415
 
@@ -64,7 +64,7 @@ class SshEngine:
 
         refuse_output_among_code(plan)
         self._remarks = (*self._remarks, *remarks(plan, self._site))
-        return reach(plan)
+        return await reach(plan)
 
     def remarks(self) -> Sequence[str]:
         """Say which hosts the line goes without, and how they divide their GPUs."""
@@ -94,21 +94,21 @@ class SshEngine:
         plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
         self._watched = SshRun(plan, run_dir, self._site, loop, tell)
 
-    def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Have every host that answers build or make it."""
         run = self._run
         from drumline.engine.local.life import Life  # noqa: PLC0415
 
         run.prepare(plan, Life(helper, 0, incarnation))
 
-    def start(self, launches: Sequence[Launch]) -> None:
+    async def start(self, launches: Sequence[Launch]) -> None:
         """Have every host start its replicas that have not been."""
         run = self._run
         for objection in self.objections(launches):
             raise EngineError(objection)
         run.start(launches)
 
-    def stop(
+    async def stop(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
@@ -127,39 +127,37 @@ class SshEngine:
         if self._watched:
             self._watched.close()
 
-    def release(self, *, forced: bool = False) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """See that nothing of the run is left on any host, and hang up."""
         if self._watched:
-            self._watched.release(forced=forced)
+            await self._watched.release(forced=forced)
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """What hosts measure that answer at once."""
-        return self._run.survey.usage(watched=watched)
+        return await self._run.survey.usage(watched=watched)
 
-    def pulses(self) -> Iterator[Pulse]:
+    async def pulses(self) -> Sequence[Pulse]:
         """What everybody has done, on hosts that answer at once."""
-        return self._run.survey.pulses()
+        return await self._run.survey.pulses()
 
-    def sockets(self) -> Iterator[Sockets]:
+    async def sockets(self) -> Sequence[Sockets]:
         """On which ports everybody listens, on hosts that answer at once."""
-        return self._run.survey.sockets()
+        return await self._run.survey.sockets()
 
-    def stacks(
+    async def stacks(
         self,
         replicas: Sequence[ReplicaId],
         attempt: int,
         *,
         gently: bool,
-        then: Callable[[], object],
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
         """Have the hosts save stacks, and bring them here."""
         run = self._run
         from drumline.engine.local.life import Life  # noqa: PLC0415
 
-        run.survey.stacks(
-            [Life(each, attempt, incarnations.get(each, 0)) for each in replicas], gently=gently, then=then
-        )
+        lives = [Life(each, attempt, incarnations.get(each, 0)) for each in replicas]
+        await run.survey.stacks(lives, gently=gently)
 
     def saboteur(self) -> Saboteur:
         """Who has a hand on the host do it."""

@@ -1,4 +1,4 @@
-"""What the courier's thread does for a run: it brings hosts what they need, tells them what is wanted, and asks."""
+"""What is done for a run beside everything else: hosts get what they need, are told what is wanted, and are asked."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ _STALLED_SECONDS = 30.0
 _STALLED_BYTES = 1 << 16
 _HINDERED_SECONDS = 1.0  # that others wait for a host that cannot be reached
 
-Bring = Callable[..., None]  # has something called by the supervisor's loop
-
 
 class Errands:
     """The errands of one run."""
 
-    def __init__(self, links: Mapping[str, Link], luggage: Luggage, bring: Bring) -> None:
+    def __init__(self, links: Mapping[str, Link], luggage: Luggage) -> None:
         self._links = links
         self._luggage = luggage
-        self._bring = bring
 
     async def supply(
         self,
@@ -54,9 +51,9 @@ class Errands:
                 if isinstance(error, AwayError) or not link.is_up:
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
-                self._bring(refused, error.message)
+                refused(error.message)
             else:
-                self._bring(done)
+                done()
             return
 
     async def assemble(self, seconds: float, found: Callable[[list[str]], None], failed: Callable[[str], None]) -> None:
@@ -72,10 +69,10 @@ class Errands:
         for each in waiting:
             each.cancel()
         if up := [link.host.name for link in links if link.is_up]:
-            self._bring(found, up)
+            found(up)
         else:
             trouble = links[0].trouble
-            self._bring(failed, trouble.message if trouble else f"{links[0].host.name} does not answer")
+            failed(trouble.message if trouble else f"{links[0].host.name} does not answer")
 
     async def tell(
         self,
@@ -91,16 +88,16 @@ class Errands:
             except (AwayError, MalformedError):
                 return
             except DrumlineError as error:
-                self._bring(refused, message["attempt"], error.message)
-        self._bring(done, host)
+                refused(message["attempt"], error.message)
+        done(host)
 
     async def collect(self, warn: Callable[[str], None], then: Callable[[], None]) -> None:
         """Fetch what the chief has written, then go on; that it cannot be fetched changes no end."""
         try:
             await self._collect()
         except DrumlineError as error:
-            self._bring(warn, f"the output is not here: {error.message}")
-        self._bring(then)
+            warn(f"the output is not here: {error.message}")
+        then()
 
     async def _collect(self) -> None:
         """Fetch what the chief has written; raise EngineError if its host sends next to nothing for a while."""

@@ -68,16 +68,13 @@ class Hearing:
 
     def hear(self, host: str, news: News) -> None:
         """Deal with what a host says."""
-        try:
-            match news:
-                case LogPiece() | SmallFile():
-                    self._write(host, news)
-                case Happened():
-                    self._happen(host, news)
-                case _:
-                    assert_never(news)
-        finally:
-            self._links[host].handled(news)
+        match news:
+            case LogPiece() | SmallFile():
+                self._write(host, news)
+            case Happened():
+                self._happen(host, news)
+            case _:
+                assert_never(news)
 
     def foreign(self, host: str, life: Life) -> None:
         """Warn once that a host speaks of a replica that it was not given; one of an earlier supervisor is not told."""

@@ -1,7 +1,4 @@
-"""The way to one host, kept open: connects, has a hand there, and connects again for as long as it is wanted.
-
-All of it happens in the courier's thread.
-"""
+"""The way to one host, kept open: connects, has a hand there, and connects again for as long as it is wanted."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError
 from drumline.engine.agent.frames import Frame, read_frame
 from drumline.engine.agent.package import package_name
 from drumline.engine.ssh.agents import Facts, agent_folder, open_agent, packages_folder, read_facts, runs_folder
-from drumline.engine.ssh.news import News, cost_bytes, read_news
+from drumline.engine.ssh.news import News, read_news
 from drumline.engine.ssh.planned import Host, Hosts
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.engine.untrusted import last_line
@@ -32,8 +29,6 @@ _CLOCK_LOOKS = 3
 _QUIET_SECONDS = 15.0  # without an answer, and another connection is tried
 _PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _MOST_MALFORMED = 3  # connections on which a host may break the protocol before it is not tried again
-_UNHANDLED_BYTES = 4 << 20  # that may wait for the supervisor; the host is not read meanwhile
-_ROOM_SECONDS = 0.01
 
 
 class Link:
@@ -44,8 +39,8 @@ class Link:
         host: Host,
         hosts: Hosts,
         *,
-        hear: Callable[[News], None],
-        rises: Callable[[], None],
+        hear: Callable[[News], object],
+        rises: Callable[[], object],
     ) -> None:
         self.host = host
         self._hosts = hosts
@@ -55,9 +50,6 @@ class Link:
         self._numbers = count()
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._malformed = 0  # connections that were closed since the host broke the protocol
-        # Each of both is written by one thread alone: what was passed on, and what of it has been dealt with.
-        self._passed_bytes = self._handled_bytes = 0
-        self._is_waiting = False
         self._channel: Channel | None = None
         self.shell: Shell | None = None
         self.facts: Facts | None = None
@@ -210,8 +202,7 @@ class Link:
             for each in done:
                 await each
                 return
-            if not self._is_waiting:  # else its answer would not be read
-                await self._within(self.ask({"do": "clock"}, ClockAnswer), self._quiet_seconds)
+            await self._within(self.ask({"do": "clock"}, ClockAnswer), self._quiet_seconds)
 
     async def _within(self, asked: Awaitable[T], seconds: float) -> T:
         try:
@@ -230,28 +221,14 @@ class Link:
                     if waiting and not waiting.done():
                         waiting.set_result(frame.message)
                 else:
-                    news = read_news(frame)
-                    await self._wait_for_room(cost_bytes(news))
-                    self._hear(news)
+                    self._hear(read_news(frame))
+                    await asyncio.sleep(0)  # others have their turn, however much a host says
         except ValueError as error:
             raise MalformedError(self.host.name, error) from None
         finally:  # nobody answers any more
             self._fail(AwayError(f"the connection to {self.host.name} broke"))
         words = await channel.said_last()
         raise AwayError(f"the connection to {self.host.name} broke{f': {last_line(words)}' if words else ''}")
-
-    def handled(self, news: News) -> None:
-        """From the supervisor's thread: this has been dealt with."""
-        self._handled_bytes += cost_bytes(news)
-
-    async def _wait_for_room(self, cost: int) -> None:
-        """Wait until the supervisor has dealt with most of what it was passed: nothing may pile up in between."""
-        self._passed_bytes += cost
-        while self._passed_bytes - self._handled_bytes > _UNHANDLED_BYTES:
-            self._is_waiting = True
-            await asyncio.sleep(_ROOM_SECONDS)
-            self.heard_at = now()
-        self._is_waiting = False
 
     def _why_refused(self) -> MalformedError | None:
         """Return how the host broke the protocol, if it did: an error of a waiting question only says that it ended."""

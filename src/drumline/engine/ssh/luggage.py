@@ -65,7 +65,7 @@ class Stage(Record):
 
 
 class Luggage:
-    """What one run takes along and brings back; lives in the courier's thread.
+    """What one run takes along and brings back.
 
     `way` is how hosts are reached that answer just now; `warn` tells the user what is not fetched.
     """

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.errands import Errands
@@ -16,6 +15,7 @@ from drumline.engine.ssh.lives import HOST_LOST
 from drumline.engine.ssh.luggage import Luggage
 from drumline.engine.ssh.place import part
 from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.tasks import Tasks
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
@@ -42,14 +42,14 @@ class Muster:
         links: Mapping[str, Link],
         helpers: Helpers,
         goods: tuple[Luggage, Errands],
-        courier: Courier,
+        tasks: Tasks,
         calls: Calls,
     ) -> None:
         self._plan = plan
         self._links = links
         self._helpers = helpers
         self._luggage, self._errands = goods
-        self._courier = courier
+        self._tasks = tasks
         self._calls = calls
         self._calling: set[Life] = set()  # helpers for which it is not known yet who answers
         helpers.joined = self._joined
@@ -62,7 +62,7 @@ class Muster:
         elif life not in self._calling:
             self._calling.add(life)
             found, failed = partial(self._answered, plan, life), partial(self._failed, life)
-            self._courier.send(self._errands.assemble(hosts_of(plan).lost_seconds, found, failed))
+            self._tasks.begin(self._errands.assemble(hosts_of(plan).lost_seconds, found, failed))
 
     def stop(self, life: Life, grace_seconds: float) -> None:
         """Stop a helper wherever it is, or was about to be."""
@@ -103,7 +103,7 @@ class Muster:
             refused=partial(self._helpers.refuse, life, host),
             done=partial(self._go, plan, life, host),
         )
-        self._courier.send(errand)
+        self._tasks.begin(errand)
         self._calls.look()
 
     def _go(self, plan: Plan, life: Life, host: str) -> None:

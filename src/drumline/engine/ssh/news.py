@@ -57,11 +57,6 @@ class Happened(Record):
 News = LogPiece | SmallFile | Happened
 
 
-def cost_bytes(news: News) -> int:
-    """Return about how much memory this takes while it waits to be dealt with."""
-    return _MESSAGE_BYTES + (0 if isinstance(news, Happened) else len(news.data))
-
-
 def read_news(frame: Frame) -> News:
     """Return what a frame says; raise ValueError for what no agent says."""
     match frame.message:

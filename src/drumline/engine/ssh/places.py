@@ -1,20 +1,19 @@
-"""Where the attempts of a run are: asked of its hosts without keeping a supervisor waiting, and kept on disk."""
+"""Where the attempts of a run are: asked of its hosts, and kept on disk."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from drumline.engine.courier import Courier
 from drumline.engine.protocol import MustWait, Tell
 from drumline.engine.ssh.place import Placed, read_placed, write_placed
 from drumline.engine.ssh.placing import Placing
 from drumline.run.event import RoomFound
 from drumline.runtime.keeper import now
 
-PATIENCE_SECONDS = 10.0  # with hosts that do not answer; whoever wants to end the run waits as long
+PATIENCE_SECONDS = 10.0  # with hosts that do not answer, before the run is said to wait for them
 _SLOW = 3  # times as much with those that have let us in, and are about to answer
 _HINDERED_SECONDS = 1.0  # with those that are known to be away, and are tried again
 _MOMENT_SECONDS = 0.1
@@ -25,16 +24,15 @@ Answer = tuple[Placed, Sequence[str]]
 class Places:
     """Asks for places, and remembers those of each attempt, also those that an earlier supervisor asked for."""
 
-    def __init__(self, run_dir: Path, courier: Courier, tell: Tell, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, run_dir: Path, tell: Tell, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._run_dir = run_dir
-        self._courier = courier
         self._tell = tell
         self.patience_seconds = patience_seconds
-        self._asked: dict[int, Future[Answer]] = {}
+        self._asked: dict[int, asyncio.Task[Answer]] = {}
         self._known: dict[int, Placed] = {}
         self.last: Placed | None = None
 
-    def ask(self, attempt: int, placing: Placing) -> Answer:
+    async def ask(self, attempt: int, placing: Placing) -> Answer:
         """Where everybody of an attempt goes, and remarks; raise MustWait if hosts take long, and tell when they have.
 
         What was asked is not asked again: whoever comes back gets the answer to the first question.
@@ -42,26 +40,36 @@ class Places:
         asked = self._asked.get(attempt)
         is_new = asked is None
         if asked is None:
-            asked = self._asked[attempt] = self._courier.begin(placing.place(attempt))
-        if not self._wait(asked, placing):
+            asked = self._asked[attempt] = asyncio.create_task(placing.place(attempt))
+        if not await self._wait(asked, placing):
             if is_new:
-                asked.add_done_callback(lambda _: self._courier.bring(self._tell, RoomFound(attempt)))
+                asked.add_done_callback(partial(self._answered, attempt))
             raise MustWait(placing.waits_for)
         del self._asked[attempt]
         placed, remarks = asked.result()
         self.keep(attempt, placed)
         return placed, remarks
 
-    def _wait(self, asked: Future[Answer], placing: Placing) -> bool:
+    async def _wait(self, asked: asyncio.Task[Answer], placing: Placing) -> bool:
         """Wait for an answer while it may come soon."""
         began = now()
         while not asked.done():
             patience = self.patience_seconds * (_SLOW if placing.is_slow else 1)
             if now() - began >= (min(_HINDERED_SECONDS, patience) if placing.is_hindered else patience):
                 return False
-            with suppress(TimeoutError):
-                asked.exception(_MOMENT_SECONDS)
+            await asyncio.wait({asked}, timeout=_MOMENT_SECONDS)
         return True
+
+    def _answered(self, attempt: int, asked: asyncio.Task[Answer]) -> None:
+        """Have the attempt placed that waits for this answer."""
+        if not asked.cancelled():
+            asked.exception()  # it is raised where the attempt is placed, unless that is given up
+            self._tell(RoomFound(attempt))
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        for asked in self._asked.values():
+            asked.cancel()
 
     def keep(self, attempt: int, placed: Placed) -> None:
         """Remember where an attempt is, whoever takes the run up."""

@@ -19,10 +19,10 @@ from drumline.errors import DrumlineError, InputError, SeveralError
 from drumline.plan.types import Plan
 
 
-def reach(plan: Plan) -> Plan:
+async def reach(plan: Plan) -> Plan:
     """The same plan, with what its hosts have; raise all that is wrong with them, each with its hint."""
     hosts = hosts_of(plan)
-    known, errors = asyncio.run(_reach_all(plan, [_Visit(host, hosts) for host in hosts.all]))
+    known, errors = await _reach_all(plan, [_Visit(host, hosts) for host in hosts.all])
     wrong = list({error.message: error for error in errors}.values())  # what is wrong with all of them is told once
     if wrong:
         raise SeveralError(wrong) if len(wrong) > 1 else wrong[0]

@@ -6,10 +6,10 @@ them once more, which changes nothing where they were carried out.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
 from drumline.engine.notes import read_notes
 from drumline.engine.protocol import Site, Tell
@@ -37,6 +36,7 @@ from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
 from drumline.engine.ssh.planned import Host, hosts_of
 from drumline.engine.ssh.survey import Survey
+from drumline.engine.tasks import Tasks
 from drumline.plan.types import Launch, Placement, Plan
 from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFound
 from drumline.run.usage import Usage
@@ -51,7 +51,7 @@ _RELEASE_SECONDS = 60.0  # that hosts may take to say that nothing is left
 
 
 class SshRun:
-    """Starts, stops and watches the replicas of one run; owns the thread that talks to its hosts."""
+    """Starts, stops and watches the replicas of one run; owns the tasks that talk to its hosts."""
 
     def __init__(self, plan: Plan, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: Tell) -> None:
         self._plan = plan
@@ -62,13 +62,13 @@ class SshRun:
         self._lives = Lives(run_dir, loop, tell)
         self._ends = Ends(loop, self._end, lambda host: self._links[host].shell is not None)
         self._helpers = Helpers(run_dir, self._order, loop, tell, plan.helpers)
-        self._courier = Courier(loop, self._hang_up, name="hosts")
+        self._tasks = Tasks(loop)
         self._links = {host.name: self._link(host) for host in self._hosts.all}
         self._lookout = Lookout(run_dir, self._hosts, self._links, (self._lives, self._helpers), loop, self._warn)
-        self._luggage = Luggage(plan, site, run_dir, self._way, partial(self._courier.bring, self._warn))
-        self._errands = Errands(self._links, self._luggage, self._courier.bring)
+        self._luggage = Luggage(plan, site, run_dir, self._way, self._warn)
+        self._errands = Errands(self._links, self._luggage)
         goods, calls = (self._luggage, self._errands), Calls(tell, self._warn, self._wake, self._lookout.look)
-        self._muster = Muster(plan, self._links, self._helpers, goods, self._courier, calls)
+        self._muster = Muster(plan, self._links, self._helpers, goods, self._tasks, calls)
         self._hearing = Hearing(
             self._links,
             (self._lives, self._helpers, self._ends),
@@ -79,43 +79,46 @@ class SshRun:
             room=self._room_found,
             warn=self._warn,
         )
-        self.survey = Survey(self._courier, self._links, self._lives, self._hearing.foreign)
-        self.places = Places(run_dir, self._courier, tell)
+        self.survey = Survey(self._links, self._lives, self._hearing.foreign)
+        self.places = Places(run_dir, tell)
         self._waits_at: tuple[str, int] | None = None  # for room, and in which attempt
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
-        self._fetching: Future[None] | None = None
-        self._collecting: dict[Life, tuple[Future[None], Callable[[], None]]] = {}  # with what comes after it
+        self._fetching: asyncio.Task[None] | None = None
+        self._collecting: dict[Life, tuple[asyncio.Task[None], Callable[[], None]]] = {}  # with what comes after it
         for link in self._links.values():
-            self._courier.send(link.keep())
+            self._tasks.begin(link.keep())
 
     @property
     def _attempt(self) -> int:
         return self._hearing.attempt
 
     def _link(self, host: Host) -> Link:
-        bring, name = self._courier.bring, host.name
-        hear, rises = partial(bring, self._hear, name), partial(bring, self._rise, name)
-        return Link(host, self._hosts, hear=hear, rises=rises)
+        call, name = self._loop.call_soon, host.name  # an error there is not one of the host
+        return Link(
+            host,
+            self._hosts,
+            hear=lambda news: call(self._hear, name, news),
+            rises=lambda: call(self._rise, name),
+        )
 
     def _way(self, host: str) -> Way | None:
         """How a host is reached that answers."""
         link = self._links[host]
         return Way(link.shell, link.facts.base) if link.is_up and link.shell and link.facts else None
 
-    async def _hang_up(self) -> None:
-        await self._errands.hang_up()
-
     def _warn(self, message: str) -> None:
         self._tell(EngineWarned(self._attempt, message))
 
-    def place(self, plan: Plan, attempt: int) -> tuple[Placement, Sequence[str]]:
+    async def place(self, plan: Plan, attempt: int) -> tuple[Placement, Sequence[str]]:
         """Ask the hosts that answer for a place for everybody; raise MustWait if one has no room yet."""
         self._hearing.attempt = attempt
         unready = {name: why for name in self._links if (why := self._helpers.unready(name))}
         failed = frozenset(filter(self._helpers.has_failed, unready))
         lost, patience = frozenset(self._lookout.lost), self._hosts.lost_seconds
         try:
-            placed, remarks = self.places.ask(attempt, Placing(plan, self._links, lost, patience, unready, failed))
+            placed, remarks = await self.places.ask(
+                attempt, Placing(plan, self._links, lost, patience, unready, failed)
+            )
         except HostMustWait as wait:
             self._waits_at = wait.host, attempt
             if wait.comes and not self._helpers.living(wait.host):  # it is only about to begin, or is done by now
@@ -150,7 +153,7 @@ class SshRun:
             else:
                 self._supply(host, placed, theirs)
         if self._fetching is None:
-            self._fetching = self._courier.send(self._luggage.follow())
+            self._fetching = self._tasks.begin(self._luggage.follow())
         self._lookout.look()
 
     def _supply(self, host: str, placed: Placed, lives: Sequence[Kept]) -> None:
@@ -164,7 +167,7 @@ class SshRun:
             refused=partial(self._refused, lives),
             done=partial(self._is_supplied, host, lives),
         )
-        self._courier.send(errand)
+        self._tasks.begin(errand)
 
     def _is_supplied(self, host: str, lives: Sequence[Kept]) -> None:
         attempt = lives[0].life.attempt
@@ -225,7 +228,7 @@ class SshRun:
         if self._links[host].is_up:
             messages = [*self._helpers.orders(host), *orders(self._lives, host, os.environ, self._loop.time())]
             done = partial(self._ends.done, number=number)
-            self._courier.send(self._errands.tell(host, messages, self._failed, done))
+            self._tasks.begin(self._errands.tell(host, messages, self._failed, done))
 
     def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
         """Tell an end; that the chief is done only when all that it wrote is here. What failed is told at once."""
@@ -235,7 +238,7 @@ class SshRun:
         then = partial(self._lives.ended, known, event, usage)
         if event.replica == self._plan.chief and event.exit.ok:
             if known.life not in self._collecting:
-                self._collecting[known.life] = self._courier.send(self._errands.collect(self._warn, then)), then
+                self._collecting[known.life] = self._tasks.begin(self._errands.collect(self._warn, then)), then
         else:
             then()
 
@@ -252,7 +255,7 @@ class SshRun:
         if host in self._lookout.doubtful:
             lives = (*(each.life for each in self._lives.of(host)), *self._helpers.living(host))
             clear = {"do": "clear", "attempt": self._attempt, "keep": [life_to_data(life) for life in lives]}
-            self._courier.send(self._errands.tell(host, [clear], self._failed, self._lookout.is_clear))
+            self._tasks.begin(self._errands.tell(host, [clear], self._failed, self._lookout.is_clear))
         self._muster.join(host)
         self._wake(host)
 
@@ -287,18 +290,25 @@ class SshRun:
         """Have every host give back what was claimed and not started."""
         for host, link in self._links.items():
             if link.is_up:
-                self._courier.send(self._errands.let_go(host))
+                self._tasks.begin(self._errands.let_go(host))
 
-    def release(self, *, forced: bool) -> None:
+    async def release(self, *, forced: bool) -> None:
         """See that nothing of the run is left on any host that was ever used, and hang up."""
-        if not self._courier.is_open:
+        if not self._tasks.is_open:
             return
         if self._fetching:
             self._fetching.cancel()
         used = {each.host for each in self._lives if each.host} | self._helpers.hosts() | self._lookout.doubtful
         with suppress(TimeoutError):
             seconds = _COLLECT_GRACE_SECONDS if forced else _COLLECT_SECONDS
-            for host in self._courier.ask(self._errands.release(used, seconds), seconds + _RELEASE_SECONDS):
-                self._lookout.is_clear(host)
-        self._courier.close()
+            async with asyncio.timeout(seconds + _RELEASE_SECONDS):
+                for host in await self._errands.release(used, seconds):
+                    self._lookout.is_clear(host)
+        await self.hang_up()
         self._lookout.leave(time.time())
+
+    async def hang_up(self) -> None:
+        """End everything that goes on here, and close every connection; replicas are left alone."""
+        self.places.close()
+        await self._tasks.close()
+        await self._errands.hang_up()

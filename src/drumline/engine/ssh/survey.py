@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from drumline.engine.agent.answers import Done, PulsesAnswer, SocketsAnswer, UsageAnswer
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.courier import Courier
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.lives import Kept, Lives, by_our_clock
@@ -23,7 +22,7 @@ from drumline.runtime.keeper import now
 T = TypeVar("T")
 M = TypeVar("M", Usage, Pulse)
 
-_ANSWER_SECONDS = 1.0  # that a supervisor may be kept waiting
+_ANSWER_SECONDS = 1.0  # that a host may take
 _SILENT_SECONDS = 8.0  # a host that has nothing to say is asked every five
 _STACKS_SECONDS = 30.0
 
@@ -33,36 +32,38 @@ class Survey:
 
     patience_seconds = _ANSWER_SECONDS
 
-    def __init__(
-        self, courier: Courier, links: Mapping[str, Link], lives: Lives, foreign: Callable[[str, Life], None]
-    ) -> None:
-        self._courier = courier
+    def __init__(self, links: Mapping[str, Link], lives: Lives, foreign: Callable[[str, Life], None]) -> None:
         self._links = links
         self._lives = lives
         self._foreign = foreign
 
-    def usage(self, *, watched: bool) -> Iterator[Usage]:
+    async def usage(self, *, watched: bool) -> list[Usage]:
         """What everybody uses, and what the ended have used."""
-        for link, answer in self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
+        found = []
+        for link, answer in await self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
             for life, each in _by_life(answer.usage).items():
                 if self._is_given(link, life):
-                    yield by_our_clock(each, link.skew_seconds)
-        yield from self._lives.used()
+                    found.append(by_our_clock(each, link.skew_seconds))
+        return [*found, *self._lives.used()]
 
-    def pulses(self) -> Iterator[Pulse]:
+    async def pulses(self) -> list[Pulse]:
         """Return what all replicas have done so far."""
-        for link, answer in self._ask_all({"do": "pulses"}, PulsesAnswer):
-            for life, each in _by_life(answer.pulses).items():
-                if self._is_given(link, life):
-                    yield each
+        answers = await self._ask_all({"do": "pulses"}, PulsesAnswer)
+        return [
+            each
+            for link, answer in answers
+            for life, each in _by_life(answer.pulses).items()
+            if self._is_given(link, life)
+        ]
 
-    def sockets(self) -> Iterator[Sockets]:
+    async def sockets(self) -> list[Sockets]:
         """Return on which ports replicas listen, and where they are connected."""
-        for link, answer in self._ask_all({"do": "sockets"}, SocketsAnswer):
+        found: list[Sockets] = []
+        for link, answer in await self._ask_all({"do": "sockets"}, SocketsAnswer):
             living = {each.life.replica for each in self._lives.of(link.host.name)}
-            for each in {each.replica: each for each in answer.sockets}.values():
-                if each.replica in living:
-                    yield Sockets(each.replica, frozenset(each.listening), frozenset(each.connected))
+            last = {each.replica: each for each in answer.sockets if each.replica in living}.values()
+            found += [Sockets(each.replica, frozenset(each.listening), frozenset(each.connected)) for each in last]
+        return found
 
     def _is_given(self, link: Link, life: Life) -> bool:
         """Whether a host was given this life; of others it has nothing to say, and the user is told."""
@@ -71,7 +72,7 @@ class Survey:
         self._foreign(link.host.name, life)
         return False
 
-    def _ask_all(self, message: dict[str, Any], kind: type[T]) -> list[tuple[Link, T]]:
+    async def _ask_all(self, message: dict[str, Any], kind: type[T]) -> list[tuple[Link, T]]:
         hosts = {each.host for each in self._lives if each.end is None and each.host}
         links = [self._links[name] for name in sorted(hosts)]
         links = [link for link in links if link.is_up and now() - link.heard_at < _SILENT_SECONDS]
@@ -82,15 +83,10 @@ class Survey:
             except (TimeoutError, DrumlineError):
                 return None
 
-        async def ask_all() -> list[tuple[Link, T]]:
-            return [each for each in await asyncio.gather(*map(ask, links)) if each]
+        return [each for each in await asyncio.gather(*map(ask, links)) if each]
 
-        with suppress(TimeoutError):  # the courier has its hands full: nobody answers at once
-            return self._courier.ask(ask_all(), 2 * self.patience_seconds) if links and self._courier.is_open else []
-        return []
-
-    def stacks(self, lives: Sequence[Life], *, gently: bool, then: Callable[[], object]) -> None:
-        """Have the stacks of these saved, and brought here; nobody waits for that."""
+    async def stacks(self, lives: Sequence[Life], *, gently: bool) -> None:
+        """Have the stacks of these saved; return when they are here, as far as their hosts answer."""
         known = [kept for life in lives if (kept := self._lives.get(life)) and kept.end is None]
 
         async def ask(host: str, theirs: Sequence[Kept]) -> None:
@@ -99,11 +95,7 @@ class Survey:
             with suppress(TimeoutError, DrumlineError):  # who cannot be looked at has none
                 await asyncio.wait_for(self._links[host].ask(message, Done), _STACKS_SECONDS)
 
-        async def ask_all() -> None:
-            await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))
-            self._courier.bring(then)
-
-        self._courier.send(ask_all())
+        await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))
 
 
 def _by_life(measured: Iterable[M]) -> dict[Life, M]:

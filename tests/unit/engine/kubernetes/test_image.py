@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def test_what_is_rendered_names_the_image_that_would_be_built(tmp_path: Path) ->
     recipe = project(tmp_path / "one")
     plan = plan_spec(read_spec(SPEC.encode(), "drumline.yml", known_spec_type()).spec, run="4")
     engine = open_engine("kubernetes", Site(tmp_path / "one", tmp_path / "home", cores=2))
-    text = engine.render(plan, bind(plan, engine.place(plan)), "json")
+    text = engine.render(plan, bind(plan, asyncio.run(engine.place(plan))), "json")
     assert f"registry.example/team/digits:{recipe.digest()}" in text
     assert plan.helpers == (BUILD,)
 

@@ -32,7 +32,7 @@ def collect(monkeypatch: pytest.MonkeyPatch, *, rate_bytes: int, looks: int) -> 
     links = cast("Any", {"h1": SimpleNamespace(shell=shell)})
     told: list[object] = []
     luggage = cast("Any", Luggage(shell, rate_bytes=rate_bytes, looks=looks))
-    sent = Errands(links, luggage, lambda call, *news: call(*news))
+    sent = Errands(links, luggage)
     asyncio.run(asyncio.wait_for(sent.collect(told.append, lambda: told.append("ended")), 10))
     return told
 
@@ -65,6 +65,6 @@ def test_hosts_are_released_in_time_while_one_sends_its_output_without_an_end(mo
 
     links = {"h1": Host(), "h2": Host()}
     luggage = cast("Any", Luggage(Host.shell, rate_bytes=1 << 20, looks=1_000_000))
-    sent = Errands(cast("Any", links), luggage, lambda call, *news: call(*news))
+    sent = Errands(cast("Any", links), luggage)
     assert asyncio.run(asyncio.wait_for(sent.release(links, 0.3), 30)) == ["h1", "h2"]
     assert asked == ["release", "release"]

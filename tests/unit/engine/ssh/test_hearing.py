@@ -43,12 +43,11 @@ class Story:
         self.clock = Clockwork(NOW)
         self.told: list[Event] = []
         self.warnings: list[str] = []
-        self.handled: list[News] = []
         loop = self.clock
         self.lives = Lives(folder, loop, self.told.append)
         helpers = Helpers(folder, lambda _: None, loop, self.told.append)
         ends = Ends(loop, self._end)
-        link = SimpleNamespace(skew_seconds=0.0, handled=self.handled.append)
+        link = SimpleNamespace(skew_seconds=0.0)
         self.hearing = Hearing(
             cast("Any", dict.fromkeys(("h1", "h2", "h3"), link)),
             (self.lives, helpers, ends),
@@ -174,9 +173,3 @@ def test_a_piece_behind_the_end_of_a_log_is_dropped(story: Story, at: int) -> No
     story.hear("h1", LogPiece(OURS, at, b"x"))
     story.hear("h2", LogPiece(HELPER, at, b"x"))
     assert not [name for name in story.files() if "log" in name and (story.folder / name).stat().st_size]
-
-
-def test_everything_heard_is_reported_as_handled_also_what_is_dropped(story: Story) -> None:
-    story.hear("h1", LogPiece(THEIRS, 0, b"x"))
-    story.happen("h1", EngineFailed(9, "x"))
-    assert len(story.handled) == 2

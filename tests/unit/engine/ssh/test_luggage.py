@@ -40,7 +40,7 @@ class Trip:
         self.reached = set(NAMES)
         self.warnings: list[str] = []
         self.luggage = Luggage(self.plan, self.site, self.run_dir, self.way, self.warnings.append)
-        self.runner = asyncio.Runner()  # one loop for all, as the courier has
+        self.runner = asyncio.Runner()  # one loop for all
         self._attempt = -1
 
     def output(self, host: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -126,5 +127,5 @@ def test_a_line_that_nobody_named_a_host_for_is_refused(spec: Path) -> None:
     assert hosts_of(plan).all == ()
     engine = open_engine("ssh", Site(spec.parent, spec.parent / "home", cores=2))
     with pytest.raises(InputError, match=r"^no hosts are named") as caught:
-        engine.place(plan)
+        asyncio.run(engine.place(plan))
     assert "--hosts a,b" in caught.value.hint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,6 @@ import pytest
 
 from clockwork import TurnedLoop
 from drumline.engine.agent.errors import AwayError
-from drumline.engine.courier import Courier
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agents import Facts
 from drumline.engine.ssh.link import Link
@@ -56,21 +55,20 @@ class Story:
     def __init__(self, folder: Path, patience_seconds: float) -> None:
         self.told: list[Event] = []
         self.loop = TurnedLoop()
-        self.courier = Courier(self.loop, self._nothing, name="hosts")
-        self.places = Places(folder, self.courier, self.told.append, patience_seconds)
+        self.places = Places(folder, self.told.append, patience_seconds)
         hosts = Hosts((Host("a"),))
         self.link = Link(hosts.all[0], hosts, hear=lambda _: None, rises=lambda: None)
         self.placing = Slow(plan_of("roles: {worker: 1}\nengine: {ssh: [a]}"), {"a": self.link}, (), 60.0)
         Slow.may, Slow.error = asyncio.Event(), None
 
-    async def _nothing(self) -> None:
-        pass
+    def ask(self, attempt: int) -> tuple[Placed, Sequence[str]]:
+        return self.loop.wait(self.places.ask(attempt, self.placing))
 
-    async def answer(self) -> None:
+    def answer(self) -> None:
         self.placing.may.set()
 
     def until_told(self) -> None:
-        self.courier.send(self.answer())
+        self.answer()
         while not self.told:
             self.loop.turn()
 
@@ -79,46 +77,46 @@ class Story:
 def story(tmp_path: Path) -> Iterator[Story]:
     story = Story(tmp_path, patience_seconds=0.01)
     yield story
-    story.courier.close()
+    story.places.close()
+    story.loop.turn()
 
 
 def test_an_answer_that_comes_soon_is_waited_for(tmp_path: Path) -> None:
     story = Story(tmp_path, patience_seconds=60.0)
-    story.courier.send(story.answer())
-    assert story.places.ask(0, story.placing) == (PLACED, ["attempt 0"])
+    story.answer()
+    assert story.ask(0) == (PLACED, ["attempt 0"])
     assert story.places.get(0) == PLACED
     assert story.told == []
-    story.courier.close()
 
 
 def test_one_that_takes_long_is_told_when_it_is_there_and_not_asked_for_again(story: Story, tmp_path: Path) -> None:
     with pytest.raises(MustWait, match="waits for a to answer"):
-        story.places.ask(2, story.placing)
+        story.ask(2)
     with pytest.raises(MustWait):
-        story.places.ask(2, story.placing)
+        story.ask(2)
     assert story.places.get(2) is None
     story.until_told()
     assert story.told == [RoomFound(2)]
-    assert story.places.ask(2, story.placing) == (PLACED, ["attempt 2"])
-    assert Places(tmp_path, story.courier, story.told.append).get(2) == PLACED
+    assert story.ask(2) == (PLACED, ["attempt 2"])
+    assert Places(tmp_path, story.told.append).get(2) == PLACED
 
 
 def test_what_goes_wrong_is_raised_to_whoever_asks_then_and_the_next_question_is_a_new_one(story: Story) -> None:
     Slow.error = HostMustWait("a", "a has no room")
     with pytest.raises(MustWait, match="to answer"):
-        story.places.ask(0, story.placing)
+        story.ask(0)
     story.until_told()
     with pytest.raises(HostMustWait, match="a has no room"):
-        story.places.ask(0, story.placing)
+        story.ask(0)
     Slow.error = EngineError("the disk of a is full")
     with pytest.raises(EngineError, match="the disk of a is full"):
-        story.places.ask(0, story.placing)
+        story.ask(0)
 
 
 def test_a_host_that_is_known_to_be_away_is_named_with_the_reason(story: Story) -> None:
     story.link.trouble = AwayError("a cannot be reached: connection refused")
     with pytest.raises(MustWait, match=r"waits for a to answer \(a cannot be reached: connection refused\)"):
-        story.places.ask(0, story.placing)
+        story.ask(0)
 
 
 def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_without() -> None:

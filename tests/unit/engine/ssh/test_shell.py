@@ -17,7 +17,7 @@ def test_who_is_given_up_at_once_leaves_nothing_unbegun(tmp_path: Path) -> None:
 
     def given_up(loop: asyncio.AbstractEventLoop, work: Any, /, **how: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(work, loop=loop, **how)
-        task.cancel()  # as the courier may when it leaves, before any of it was done
+        task.cancel()  # as the supervisor may when it leaves, before any of it was done
         return task
 
     async def give_up() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -40,16 +39,6 @@ ANSWERS: dict[str, object] = {
 }
 
 
-class Courier:
-    """Runs what it is asked at once."""
-
-    is_open = True
-
-    def ask(self, question: Coroutine[Any, Any, Any], seconds: float) -> object:
-        del seconds
-        return asyncio.run(question)
-
-
 class Link:
     """A host that answers with a thousand of what should be one."""
 
@@ -70,11 +59,13 @@ def survey(tmp_path: Path) -> Survey:
     lives = Lives(tmp_path, cast("Any", None), lambda _: None)
     for kept in lives.ask_for([(OURS, "h1")]):
         kept.is_ordered = True
-    return Survey(cast("Any", Courier()), cast("Any", {"h1": Link("h1")}), lives, lambda *_: None)
+    return Survey(cast("Any", {"h1": Link("h1")}), lives, lambda *_: None)
 
 
 def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(survey: Survey) -> None:
-    assert list(survey.usage(watched=False)) == [Usage(OURS.replica, OURS.attempt, OURS.incarnation, 999.0, 0.0, 1.0)]
-    assert list(survey.pulses()) == [Pulse(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
-    (sockets,) = survey.sockets()
+    assert asyncio.run(survey.usage(watched=False)) == [
+        Usage(OURS.replica, OURS.attempt, OURS.incarnation, 999.0, 0.0, 1.0)
+    ]
+    assert asyncio.run(survey.pulses()) == [Pulse(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
+    (sockets,) = asyncio.run(survey.sockets())
     assert sockets.listening == {1000}

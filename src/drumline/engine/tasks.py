@@ -1,0 +1,50 @@
+"""Tasks of the supervisor's loop that nothing waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Collection, Coroutine
+from typing import Any
+
+Work = Coroutine[Any, Any, None]
+_LEAVING_SECONDS = 5.0
+
+
+class Tasks:
+    """Begins tasks and ends them together; an unexpected error of one is printed into the supervisor's log."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_open = True
+
+    def begin(self, work: Work) -> asyncio.Task[None]:
+        """Have this done beside everything else; cancel the task that is returned to end it."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            traceback.print_exception(error)
+
+    async def close(self) -> None:
+        """Cancel all tasks; return when they have ended, and the generators that they left open are closed."""
+        self.is_open = False
+        ours = self._tasks - {asyncio.current_task()}
+        others = asyncio.all_tasks() - ours
+        for task in ours:
+            task.cancel()
+        await _wait(ours)
+        for _ in range(2):
+            await asyncio.sleep(0)  # an open generator is closed by a task of its own, which begins now
+        await _wait(asyncio.all_tasks() - others)
+
+
+async def _wait(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for these to end; not for long, since one may be stuck."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=_LEAVING_SECONDS)

@@ -1,0 +1,98 @@
+"""Actions are performed in order, and only a stop overtakes what waits."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from drumline.plan.types import ReplicaId
+from drumline.run.action import Prepare, Start, Stop
+from drumline.supervise.perform import Ordered, Performer
+
+FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
+
+
+class Slow:
+    """An engine whose starts wait until they may go on, and everything that became of what was ordered."""
+
+    def __init__(self) -> None:
+        self.may_start = asyncio.Event()
+        self.done: list[Ordered | str] = []
+        self.performer = Performer(self.perform)
+        self.running = asyncio.ensure_future(self.performer.run())
+
+    async def perform(self, action: Ordered) -> None:
+        if not isinstance(action, Stop):
+            try:
+                await self.may_start.wait()
+            except asyncio.CancelledError:
+                self.done.append("cancelled")
+                raise
+        self.done.append(action)
+
+    async def until_done(self, number: int) -> None:
+        while len(self.done) < number:
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        self.running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.running
+
+
+def test_what_waits_for_nothing_is_done_in_the_order_of_the_orders() -> None:
+    async def go() -> None:
+        slow = Slow()
+        slow.may_start.set()
+        orders: list[Ordered] = [
+            Prepare(FIRST),
+            Start(0),
+            Stop((FIRST,), 0, 0.0),
+            Start(1),
+            Stop((FIRST, SECOND), 1, 5.0),
+        ]
+        for order in orders:
+            slow.performer.order(order)
+        await slow.until_done(5)
+        assert slow.done == orders
+        await slow.close()
+
+    asyncio.run(go())
+
+
+def test_a_stop_overtakes_a_start_that_waits_and_the_start_is_given_again() -> None:
+    async def go() -> None:
+        slow = Slow()
+        start, first, second = Start(0), Stop((FIRST,), 0, 5.0), Stop((FIRST,), 0, 0.0)
+        slow.performer.order(start)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        slow.performer.order(first)
+        slow.performer.order(second)
+        await slow.until_done(3)
+        assert slow.done == ["cancelled", first, second]
+        assert slow.performer.is_stopped(FIRST, 0, 0)
+        assert not slow.performer.is_stopped(SECOND, 0, 0)
+        assert not slow.performer.is_stopped(FIRST, 0, 1)
+        slow.may_start.set()
+        await slow.until_done(4)
+        assert slow.done[3] == start
+        await slow.close()
+
+    asyncio.run(go())
+
+
+def test_of_a_run_that_is_over_only_stops_are_performed() -> None:
+    async def go() -> None:
+        slow = Slow()
+        slow.performer.order(Start(0))
+        await asyncio.sleep(0)
+        await slow.close()
+        stop = Stop((FIRST,), 0, 0.0)
+        slow.performer.order(Start(1))
+        slow.performer.order(stop)
+        await slow.performer.finish()
+        assert slow.done[-1] == stop
+        assert Start(1) not in slow.done
+
+    asyncio.run(go())
