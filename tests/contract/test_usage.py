@@ -30,7 +30,7 @@ def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(site: Site, 
     site.open(2)
     watcher.until_ended()
     assert worker(1) in [each.replica for each in usage(watcher, watched=False)]
-    assert (usage(watcher, watched=False)) == []
+    assert usage(watcher, watched=False) == []
 
 
 def test_what_is_measured_grows_and_fits_into_the_life(site: Site, tmp_path: Path) -> None:
