@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.run.event import ReplicaStarted
+from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
 from hosts.host import Process
 from hosts.world import HOME, SHARED, World
@@ -47,7 +47,6 @@ def notes(run: Run) -> list[str]:
 
 
 def spec(more: str = "") -> str:
-
     return f"run: python train.py\nroles: {{worker: 4}}\n{WARM}engine: {{ssh: {{hosts: [h1, h2]{more}}}}}\n"
 
 
@@ -72,3 +71,13 @@ def test_hosts_that_share_a_folder_have_a_warm_process_each_and_none_has_a_secre
     assert len(found) == 2
     for process in found:
         assert b"sesame" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+
+
+def test_a_warm_replica_of_an_interpreter_that_does_not_find_drumline_ends_with_its_own_exit_code(
+    house: House, hosts: World
+) -> None:
+    house.write("train.py", "raise SystemExit(7)\n")
+    run = house.train(spec() + "env: {PYTHONPATH: /usr/none}\n")
+    run.wait_for(Phase.FAILED)
+    assert notes(run) == NOTES
+    assert 7 in {event.exit.code for event in run.events if isinstance(event, ReplicaExited)}

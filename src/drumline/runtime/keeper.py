@@ -29,7 +29,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
-    from drumline.runtime.order import Descriptors, Order
+    from drumline.runtime.order import Descriptors, Lease, Order
 
 LEFTOVER_GRACE_SECONDS = 1.0
 
@@ -38,7 +38,6 @@ SUPERVISOR_LOCK = "supervisor.lock"
 SUPERVISOR_LOG = "supervisor.log"
 SUPERVISOR_RETURNS = "supervisor.returns"
 MOST_RETURNS = 5  # in the life of a run
-_LOOK_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0  # before the second return, twice as long before the third
 
 _PR_SET_PDEATHSIG = 1
@@ -128,7 +127,9 @@ def keep(order: Order, descriptors: Descriptors, become: Become | None = None) -
         for descriptor in descriptors.all.difference(descriptors.held, (trace,)):
             os.close(descriptor)
         watch = SupervisorWatch(*order.next_supervisor) if order.next_supervisor else None
-        status, cpu_seconds, outlived = _wait_leased(pid, order) if order.lease else (*_wait_for(pid, watch), {})
+        lease = order.begin_lease(pid, now)
+        status, cpu_seconds = _wait_for(pid, lease or watch)
+        outlived = {"lease": lease.seconds} if lease and lease.is_over else {}
         end = {"code": _code(status), "signal": _signal(status), "at": now(), "cpu": round(cpu_seconds, 3)}
         _write_line(trace, {**end, **outlived, **(out_of_memory(order.group) if order.group else {})})
         _end_leftovers(gently=_signal(status) != signal.SIGKILL)
@@ -266,36 +267,38 @@ def _stat(pid: int | str) -> list[bytes]:
         return []
 
 
-def _wait_for(pid: int, watch: SupervisorWatch | None) -> tuple[int, float]:
+def _wait_for(pid: int, watch: SupervisorWatch | Lease | None) -> tuple[int, float]:
     """Reap whatever ends until it is this process; return its wait status, and what all of them computed in seconds.
 
-    Meanwhile a supervisor that has died is replaced.
+    Meanwhile a supervisor that has died is replaced, and a replica whose lease is over is ended.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that no end is missed between a look and the wait
     cpu_seconds = 0.0
     while True:
-        may_return = watch is not None and watch.may_return
-        ended, status, used = os.wait3(os.WNOHANG if may_return else 0)
+        looks = watch is not None and watch.is_needed
+        ended, status, used = os.wait3(os.WNOHANG if looks else 0)
         cpu_seconds += used.ru_utime + used.ru_stime if ended else 0.0
         if ended == pid:
             return status, cpu_seconds
         if watch and not ended:
-            signal.sigtimedwait({signal.SIGCHLD}, _LOOK_SECONDS)
+            signal.sigtimedwait({signal.SIGCHLD}, watch.pause_seconds)
             watch.look()
 
 
 class SupervisorWatch:
     """Starts the next supervisor of a run when the last one has died, at most `MOST_RETURNS` times in the run's life.
 
-    that counts the returns, as does the process that it starts, until there is a supervisor or none can be started.
-    that counts the returns, and so does the process it starts, until there is a supervisor or none can be started.
+    Of several keepers one starts it: that keeper locks the file that counts the returns, and the process that it starts
+    holds the lock until there is a supervisor or none can be started.
     """
+
+    pause_seconds = 2.0  # between two looks
 
     def __init__(self, folder: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self._folder, self._argv, self._env = folder, argv, env
         self._died_at: float | None = None
-        self._pause_seconds = 0.0  # for which it is too soon
-        self.may_return = True  # until none is left
+        self._early_seconds = 0.0  # for so long it is too soon
+        self.is_needed = True  # until no return is left
 
     def look(self) -> None:
         """Start a supervisor if the last one has died, unless it is too soon, or another keeper is starting one."""
@@ -303,15 +306,15 @@ class SupervisorWatch:
             self._died_at = None
             return
         self._died_at = self._died_at or now()
-        self._pause_seconds = 0.0
+        self._early_seconds = 0.0
         with suppress(OSError, ValueError):  # whatever happens, the replica is kept
             self._start_next()
 
     def leave(self) -> None:
         """Look once more, and wait if it is too soon: this keeper may be the last one."""
         self.look()
-        if self._pause_seconds > 0:
-            time.sleep(self._pause_seconds)
+        if self._early_seconds > 0:
+            time.sleep(self._early_seconds)
             self.look()
 
     def _has_died(self) -> bool:
@@ -332,11 +335,11 @@ class SupervisorWatch:
         try:
             fcntl.flock(returns, fcntl.LOCK_EX | fcntl.LOCK_NB)
             number = int(os.pread(returns, 8, 0) or b"0") + 1
-            self.may_return = number <= MOST_RETURNS
-            if not self.may_return or not self._has_died():
+            self.is_needed = number <= MOST_RETURNS
+            if not self.is_needed or not self._has_died():
                 return
-            self._pause_seconds = (self._died_at or 0.0) + (number - 1) * _PAUSE_SECONDS - now()
-            if self._pause_seconds > 0:
+            self._early_seconds = (self._died_at or 0.0) + (number - 1) * _PAUSE_SECONDS - now()
+            if self._early_seconds > 0:
                 return
             os.pwrite(returns, str(number).encode(), 0)
             if fork_beside() == 0:
@@ -381,14 +384,6 @@ def fork_beside() -> int:
     if pid < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return pid
-
-
-def _wait_leased(pid: int, order: Order) -> tuple[int, float, dict[str, float]]:
-    from drumline.runtime import lease  # noqa: PLC0415 - only where somebody else's machine is used
-
-    held = lease.Lease(order.lease, order.lease_seconds, now)
-    status, cpu_seconds = lease.wait_for(pid, held)
-    return status, cpu_seconds, {"lease": order.lease_seconds} if held.is_over else {}
 
 
 def _end_leftovers(*, gently: bool) -> None:

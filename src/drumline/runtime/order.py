@@ -8,13 +8,19 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
 # What a request that is not understood may raise.
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+
+LEASE_GRACE_SECONDS = 10.0
+_LEASE_LOOKS = 8  # while it lasts
+_LEASE_PAUSE_SECONDS = 5.0
 
 
 class NextSupervisor(NamedTuple):
@@ -49,6 +55,54 @@ class Order(NamedTuple):
     lease: str = ""
     lease_seconds: float = 0.0
     next_supervisor: NextSupervisor | None = None
+
+    def begin_lease(self, pid: int, now: Callable[[], float]) -> Lease | None:
+        """Return the lease of the replica that is this process, if it has one."""
+        return Lease(self.lease, self.lease_seconds, pid, now) if self.lease else None
+
+
+class Lease:
+    """Ends a replica that is not wanted any more: one whose file was not touched for so many seconds.
+
+    So nothing goes on for ever on a machine that the launching one cannot reach, or when that is gone. How long ago the
+    file was touched is measured by `now`, since the clocks of files may be set.
+    """
+
+    is_needed = True  # as long as the replica lives
+
+    def __init__(self, path: str, seconds: float, pid: int, now: Callable[[], float]) -> None:
+        self._path = path
+        self._pid = pid
+        self._now = now
+        self._touched = self._last_touch()
+        self._until = now() + seconds
+        self._kill_at: float | None = None
+        self.seconds = seconds
+        self.pause_seconds = min(seconds / _LEASE_LOOKS, _LEASE_PAUSE_SECONDS)
+        self.is_over = False  # once it is, it stays so
+
+    def look(self) -> None:
+        """If the lease is over, ask the replica and its group to end, and kill them when the grace is over."""
+        touched, at = self._last_touch(), self._now()
+        if touched != self._touched:
+            self._touched, self._until = touched, at + self.seconds
+        self.is_over |= at >= self._until
+        if self.is_over and (self._kill_at is None or at >= self._kill_at):
+            for number in (signal.SIGTERM if self._kill_at is None else signal.SIGKILL, signal.SIGCONT):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._pid, number)
+            self._kill_at = self._kill_at or at + LEASE_GRACE_SECONDS
+
+    def _last_touch(self) -> int:
+        with suppress(OSError):
+            return os.stat(self._path).st_mtime_ns  # noqa: PTH116
+        return 0
+
+
+def lease_ends_within(seconds: float) -> float:
+    """Return how long after the last touch a replica with such a lease is gone; its leftovers get a grace more."""
+    looks = 2 * _LEASE_PAUSE_SECONDS  # one that finds the lease over, and one that finds the grace over
+    return seconds + looks + LEASE_GRACE_SECONDS
 
 
 class Descriptors(NamedTuple):

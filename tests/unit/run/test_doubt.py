@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
-from drumline.runtime.lease import GRACE_SECONDS, gone_within
+from drumline.runtime.order import LEASE_GRACE_SECONDS, lease_ends_within
 
 
 def test_hosts_are_written_a_line_each_with_the_time_if_there_is_one() -> None:
@@ -18,4 +18,4 @@ def test_a_list_without_times_is_one_too() -> None:
 
 
 def test_a_replica_is_gone_some_time_after_its_lease() -> None:
-    assert gone_within(60.0) > 60.0 + GRACE_SECONDS
+    assert lease_ends_within(60.0) > 60.0 + LEASE_GRACE_SECONDS

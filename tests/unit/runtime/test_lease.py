@@ -11,7 +11,7 @@ import pytest
 from drumline.engine.local.trace import read_trace
 from drumline.run.event import Exit
 from drumline.run.failure import failure_class
-from drumline.runtime import keeper
+from drumline.runtime import keeper, order
 from drumline.runtime.order import Descriptors, Order
 from integration.local.runs import lives
 
@@ -25,10 +25,10 @@ def _keep(folder: Path, script: str, lease_seconds: float) -> int:
     lease.touch()
     pid = os.fork()
     if pid == 0:
-        order = Order(
+        ordered = Order(
             "worker.0 0 0", ["sh", "-c", script], dict(os.environ), "/", lease=str(lease), lease_seconds=lease_seconds
         )
-        keeper.keep(order, Descriptors(trace, log, news))
+        keeper.keep(ordered, Descriptors(trace, log, news))
     for descriptor in (trace, log, news):
         os.close(descriptor)
     return pid
@@ -56,9 +56,7 @@ def test_a_replica_whose_lease_is_over_is_asked_to_end_and_its_trace_says_why(tm
 
 
 def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from drumline.runtime import lease  # noqa: PLC0415
-
-    monkeypatch.setattr(lease, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(order, "LEASE_GRACE_SECONDS", 0.1)
     child = f"{tmp_path}/child"
     script = f"trap '' TERM; setsid sleep 1000 & echo $! > {child}.new; mv {child}.new {child}; sleep 1000"
     pid = _keep(tmp_path, script, 1.5)

@@ -18,7 +18,7 @@ from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED
 from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS
-from drumline.runtime.lease import gone_within
+from drumline.runtime.order import lease_ends_within
 from drumline.runtime.private import write_file
 from drumline.words import span
 
@@ -132,7 +132,7 @@ class Lookout:
         """
         lease = self._hosts.lease_seconds
         if lease is not None and self.doubtful:
-            until = wall + self._hosts.lost_seconds + gone_within(lease) + LEFTOVER_GRACE_SECONDS
+            until = wall + self._hosts.lost_seconds + lease_ends_within(lease) + LEFTOVER_GRACE_SECONDS
             write_file(self._file, doubts_to_text(Doubt(host, until) for host in self.doubtful).encode())
 
     def _doubt(self, hosts: set[str]) -> None:
