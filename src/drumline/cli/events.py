@@ -13,35 +13,11 @@ from drumline.cli.text import FORM_OPTION, span, utc
 from drumline.errors import EngineError
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.record import Record
+from drumline.run import event as events
 from drumline.run.codec import event_to_data
-from drumline.run.describe import describe_revival
-from drumline.run.event import (
-    AttemptDelayed,
-    AttemptPlaced,
-    CauseNamed,
-    DelayChosen,
-    EngineFailed,
-    EngineWarned,
-    Event,
-    FirstStepTaken,
-    LineHung,
-    ProjectCarried,
-    RendezvousFailed,
-    ReplicaExited,
-    ReplicaStarted,
-    ReplicaWaits,
-    ResumeRequested,
-    RoomFound,
-    RunAccepted,
-    StacksTaken,
-    StepsResumed,
-    StepsStalled,
-    StopRequested,
-    SummariesFound,
-    SupervisorReturned,
-    TensorBoardServed,
-    TimerFired,
-)
+from drumline.run.decision import RestartChosen
+from drumline.run.describe import describe_restart, describe_revival
+from drumline.run.event import Event
 from drumline.run.failure import describe_exit
 from drumline.run.fold import fold, new_run
 from drumline.run.id import parse_target
@@ -81,7 +57,7 @@ def command(target: str, form: str) -> None:
 
 
 class _Told(Record):
-    """A record, what was decided upon it where that is no event of its own, and whether only some of the line wait."""
+    """An entry, its decisions in words where they are shown, and whether only some of the replicas wait."""
 
     record: Entry
     follows: tuple[str, ...]
@@ -89,86 +65,88 @@ class _Told(Record):
 
 
 def _with_what_follows(plan: Plan, records: Iterable[Entry]) -> Iterator[_Told]:
-    """Every record, with who of the line returns because of it, or does not."""
+    """Yield every entry with the restarts, of the run or of some replicas, that were decided upon it."""
     state = new_run(plan)
     for record in records:
         before = state
         state = fold(before, record.event, *record.decisions)
-        follows = tuple(describe_revival(revival) for revival in state.revivals[len(before.revivals) :])
-        if isinstance(record.event, ReplicaExited | ReplicaWaits | TimerFired):
+        restarts = [each for each in record.decisions if isinstance(each, RestartChosen)]
+        follows = tuple(describe_restart(each, state.verdicts[-1]) for each in restarts if state.verdicts)
+        follows += tuple(describe_revival(revival) for revival in state.revivals[len(before.revivals) :])
+        if isinstance(record.event, events.ReplicaExited | events.ReplicaWaits | events.TimerFired):
             follows += state.warnings[len(before.warnings) :]
         yield _Told(record, follows, before.holding)
 
 
 def _words(event: Event, *, some: bool) -> str:
-    """What happened, as the end of a sentence that begins with the id of whom it happened to."""
+    """Return what happened, as the rest of a sentence that begins with the id of the run or replica."""
     match event:
-        case RunAccepted():
+        case events.RunAccepted():
             return "was accepted"
-        case AttemptPlaced():
+        case events.AttemptPlaced():
             places = (
                 f"{event.addresses[0]} to {event.addresses[-1]}" if len(event.addresses) > 1 else event.addresses[0]
             )
             return f"was placed for attempt {event.attempt}: {count(len(event.addresses), 'replica')} at {places}"
-        case AttemptDelayed():
+        case events.AttemptDelayed():
             return event.message
-        case RoomFound():
+        case events.RoomFound():
             return f"found room for attempt {event.attempt}"
-        case ReplicaStarted():
+        case events.ReplicaStarted():
             started = "started again" if event.incarnation and not event.replica.is_helper else "started"
             started = started if event.pid is None else f"{started} as process {event.pid}"
             return f"{started}, {event.note}" if event.note else started
-        case ReplicaWaits(is_fatal=True):
+        case events.ReplicaWaits(is_fatal=True):
             return f"cannot start: {event.message}"
-        case ReplicaWaits():
+        case events.ReplicaWaits():
             return f"waits: {event.message}" if event.message else "waits for nothing any more but its start"
-        case ReplicaExited():
+        case events.ReplicaExited():
             return f"exited: {describe_exit(event.exit)}"
-        case FirstStepTaken():
+        case events.FirstStepTaken():
             step = "its first step" if event.step is None else f"step {event.step}, the first"
             return f"took {step} of attempt {event.attempt}, says {event.replica}"
-        case StopRequested(preempted=True):
+        case events.StopRequested(preempted=True):
             return "was preempted: its supervisor was asked to go"
-        case LineHung():
+        case events.LineHung():
             return f"hangs: {event.message}"
-        case RendezvousFailed():
+        case events.RendezvousFailed():
             return f"did not find together: {event.message}"
-        case StacksTaken():
+        case events.StacksTaken():
             return f"has its stacks saved: {event.message}" if event.message else "has its stacks saved"
-        case StepsStalled():
+        case events.StepsStalled():
             return f"is stalled: {describe_stall(event)}"
-        case StepsResumed():
+        case events.StepsResumed():
             return "takes steps again" if event.step is None else f"takes steps again: step {event.step}"
-        case CauseNamed(is_correction=True):
+        case events.CauseNamed(is_correction=True):
             return f"fails for another cause than was named before: {event.message}"
-        case CauseNamed():
+        case events.CauseNamed():
             return f"fails for good: {event.message}"
-        case StopRequested():
+        case events.StopRequested():
             return "was asked to stop at once" if event.force else "was asked to stop"
-        case ResumeRequested():
+        case events.ResumeRequested():
             return "was resumed"
-        case TimerFired(timer="old"):
+        case events.TimerFired(timer="old"):
             return f"has run for so long that no failure of attempt {event.attempt} is early"
-        case TimerFired() if event.timer.startswith("hold "):
+        case events.TimerFired() if event.timer.startswith("hold "):
             return "waited long enough: who fell returns"
-        case TimerFired():
+        case events.TimerFired():
             return f"waited long enough: {event.timer} of attempt {event.attempt}"
-        case DelayChosen():
+        case events.DelayChosen():
             return f"waits {span(event.seconds)}" + ("" if some else f" before attempt {event.attempt}")
-        case EngineFailed():
+        case events.EngineFailed():
             return f"could not go on: {event.message}"
-        case EngineWarned():
+        case events.EngineWarned():
             return f"has to know: {event.message}"
-        case ProjectCarried():
+        case events.ProjectCarried():
             where = f"on {count(event.hosts, 'host')}" if event.hosts else "there"
             return f"has its project {where}: {bulk(event.size_bytes)}, {count(event.files, 'file')}"
-        case SummariesFound():
+        case events.SummariesFound():
             return "has written summaries"
-        case TensorBoardServed():
+        case events.TensorBoardServed():
             return f"answers at {event.address}"
-        case SupervisorReturned(number=0):
+        case events.SupervisorReturned(number=0):
             return "has a supervisor again"
-        case SupervisorReturned():
+        case events.SupervisorReturned():
             return f"has a supervisor again, which came back by itself, {event.number} of {event.most}"
         case _:
             assert_never(event)
@@ -189,6 +167,7 @@ def _subject(run: str, event: Event) -> str:
 
 
 def _replica(event: Event) -> ReplicaId | None:
-    if isinstance(event, TensorBoardServed):
+    if isinstance(event, events.TensorBoardServed):
         return TENSORBOARD
-    return event.replica if isinstance(event, ReplicaStarted | ReplicaWaits | ReplicaExited) else None
+    of_replica = events.ReplicaStarted | events.ReplicaWaits | events.ReplicaExited
+    return event.replica if isinstance(event, of_replica) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drumline.plan.types import ReplicaId
+from drumline.run.decision import RestartChosen
 from drumline.run.event import Cause
 from drumline.run.failure import describe_end, describe_exit
 from drumline.run.state import NOT_STARTED, Phase, ReplicaState, Revival, RunState
@@ -15,6 +16,11 @@ def describe_cause(cause: Cause) -> str:
     """`worker.1: killed by signal 9 (KILL)`, `worker.1: exit code 1, ValueError: bad row`."""
     words = describe_end(cause.exit, cause.said)
     return f"{cause.replica}: {words}" if cause.replica else words
+
+
+def describe_restart(restart: RestartChosen, verdict: str) -> str:
+    """`attempt 1 begins (restart 1 of 3): worker.1: exit code 1`."""
+    return f"attempt {restart.attempt} begins (restart {restart.number} of {restart.budget}): {verdict}"
 
 
 def describe_revival(revival: Revival) -> str:

@@ -7,46 +7,10 @@ from typing import assert_never
 
 from drumline.plan.types import TENSORBOARD, Plan
 from drumline.record import Record
-from drumline.run.decision import (
-    AttemptEnded,
-    Decision,
-    GangStarted,
-    GraceEnded,
-    ReplicasJudged,
-    ReplicasRevived,
-    RestartChosen,
-    RevivalChosen,
-    RunEnded,
-    RunWarned,
-    TensorBoardRequested,
-)
-from drumline.run.event import (
-    AttemptDelayed,
-    AttemptPlaced,
-    CauseNamed,
-    DelayChosen,
-    EngineFailed,
-    EngineWarned,
-    Event,
-    FirstStepTaken,
-    LineHung,
-    ProjectCarried,
-    RendezvousFailed,
-    ReplicaExited,
-    ReplicaStarted,
-    ReplicaWaits,
-    ResumeRequested,
-    RoomFound,
-    RunAccepted,
-    StacksTaken,
-    StepsResumed,
-    StepsStalled,
-    StopRequested,
-    SummariesFound,
-    SupervisorReturned,
-    TensorBoardServed,
-    TimerFired,
-)
+from drumline.run import decision as decisions
+from drumline.run import event as events
+from drumline.run.decision import Decision
+from drumline.run.event import Event
 from drumline.run.resume import may_resume, resumed
 from drumline.run.state import NOT_STARTED, Ending, Phase, ReplicaState, Revival, RunState, is_past
 
@@ -63,66 +27,66 @@ def new_run(plan: Plan) -> RunState:
     return RunState(replica_ids=tuple(each.id for each in plan.replicas), helper_ids=plan.helpers)
 
 
-def fold(state: RunState, *events: Event | Decision) -> RunState:
+def fold(state: RunState, *entries: Event | Decision) -> RunState:
     """Return the state after these; an event of a past attempt or incarnation changes nothing."""
-    for event in events:
-        state = _decided(state, event) if isinstance(event, Decision) else _happened(state, event)
+    for entry in entries:
+        state = _decided(state, entry) if isinstance(entry, Decision) else _happened(state, entry)
     return state
 
 
-def fold_entry(state: RunState, event: Event, decisions: Iterable[Decision]) -> Folded:
+def fold_entry(state: RunState, event: Event, recorded: Iterable[Decision]) -> Folded:
     """Return the state after an event and the decisions that were recorded with it."""
     state = fold(state, event)
     before_restart: RunState | None = None
-    for decision in decisions:
-        if isinstance(decision, RestartChosen):
+    for decision in recorded:
+        if isinstance(decision, decisions.RestartChosen):
             before_restart = state
         state = fold(state, decision)
     return Folded(state, before_restart or state)
 
 
 def _happened(state: RunState, event: Event) -> RunState:
-    if isinstance(event, ResumeRequested) and may_resume(state):
+    if isinstance(event, events.ResumeRequested) and may_resume(state):
         return _accepted(resumed(state))
-    if isinstance(event, CauseNamed):  # also of a run that is over: its last end may be what names another cause
+    if isinstance(event, events.CauseNamed):  # also of a run that is over: its last end may be what names another cause
         return state.replace(named=(*state.named, event.cause)) if event.attempt == state.attempt else state
     if state.phase.is_final or is_past(state, event):
         return state
     match event:
-        case RunAccepted() | SupervisorReturned():
+        case events.RunAccepted() | events.SupervisorReturned():
             return _accepted(state) if state.phase is Phase.CREATED else state
-        case AttemptPlaced():
+        case events.AttemptPlaced():
             return _placed(state)
-        case AttemptDelayed():
+        case events.AttemptDelayed():
             return _delayed(state, event)
-        case ReplicaStarted():
+        case events.ReplicaStarted():
             return state.with_standing(event.replica, ReplicaState(Phase.RUNNING, event.incarnation))
-        case ReplicaWaits():
+        case events.ReplicaWaits():
             return _waits(state, event)
-        case ReplicaExited():
+        case events.ReplicaExited():
             return _exited(state, event)
-        case FirstStepTaken():
+        case events.FirstStepTaken():
             return state if state.ending else state.replace(stepped=True)  # what is decided stays so
-        case StacksTaken():
+        case events.StacksTaken():
             return state.replace(stacks_due=False)
-        case StepsStalled():
+        case events.StepsStalled():
             return state if state.ending else state.replace(stalled=event)
-        case StepsResumed():
+        case events.StepsResumed():
             return state.replace(stalled=None)
-        case StopRequested():
+        case events.StopRequested():
             return state.replace(forced=state.forced or event.force, stacks_due=False)
-        case TimerFired():
+        case events.TimerFired():
             return _time_over(state, event)
-        case DelayChosen():
+        case events.DelayChosen():
             waits = state.holding or state.phase is Phase.RESTARTING
             return state if state.ending or not waits or state.delay_seconds is not None else _delay(state, event)
-        case EngineWarned():
+        case events.EngineWarned():
             return state.with_warning(event.message)
-        case TensorBoardServed():
+        case events.TensorBoardServed():
             return state.replace(tensorboard_address=event.address)
-        case RoomFound() | LineHung() | RendezvousFailed() | EngineFailed() | SummariesFound():
+        case events.RoomFound() | events.LineHung() | events.RendezvousFailed() | events.EngineFailed():
             return state  # only what is decided upon it changes the run
-        case ProjectCarried() | ResumeRequested():
+        case events.SummariesFound() | events.ProjectCarried() | events.ResumeRequested():
             return state
         case _:
             assert_never(event)
@@ -130,28 +94,28 @@ def _happened(state: RunState, event: Event) -> RunState:
 
 def _decided(state: RunState, event: Decision) -> RunState:
     match event:
-        case ReplicasJudged():
+        case decisions.ReplicasJudged():
             return _judged(state, event)
-        case GangStarted():
+        case decisions.GangStarted():
             return state.replace(phase=Phase.RUNNING) if state.replicas else state
-        case AttemptEnded():
+        case decisions.AttemptEnded():
             ending = Ending(Phase(event.phase), event.reason, event.cause, event.at_seconds)
             return state.replace(
                 ending=ending, verdict=event.message, stacks_due=event.awaits_stacks, lingering=event.lingers
             )
-        case GraceEnded():
+        case decisions.GraceEnded():
             return state.replace(lingering=False)
-        case RestartChosen():
+        case decisions.RestartChosen():
             return _restarted(state, event)
-        case RevivalChosen():
+        case decisions.RevivalChosen():
             return _reviving(state, event)
-        case ReplicasRevived():
+        case decisions.ReplicasRevived():
             return _revived(state, event)
-        case RunWarned():
+        case decisions.RunWarned():
             return state.with_warning(event.message)
-        case TensorBoardRequested():
+        case decisions.TensorBoardRequested():
             return state.replace(tensorboard=ReplicaState(incarnation=event.incarnation))
-        case RunEnded():
+        case decisions.RunEnded():
             return state.replace(phase=Phase(event.phase)) if state.ending else state
         case _:
             assert_never(event)
@@ -180,14 +144,14 @@ def _placed(state: RunState) -> RunState:
     return state.replace(phase=Phase.STARTING, replicas=replicas, waits="")
 
 
-def _delayed(state: RunState, event: AttemptDelayed) -> RunState:
+def _delayed(state: RunState, event: events.AttemptDelayed) -> RunState:
     """Wait; also after a placement that was not used before its supervisor was killed."""
     if state.ending or state.phase not in (Phase.PENDING, Phase.STARTING):
         return state
     return _all(state.replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
 
 
-def _waits(state: RunState, event: ReplicaWaits) -> RunState:
+def _waits(state: RunState, event: events.ReplicaWaits) -> RunState:
     standing = state.standing(event.replica)
     if standing is None or standing.phase not in NOT_STARTED or event.replica == TENSORBOARD:
         return state
@@ -195,7 +159,7 @@ def _waits(state: RunState, event: ReplicaWaits) -> RunState:
     return state.with_standing(event.replica, standing.replace(reason=reason, waits=event.message))
 
 
-def _exited(state: RunState, event: ReplicaExited) -> RunState:
+def _exited(state: RunState, event: events.ReplicaExited) -> RunState:
     """Return the state with an end that was not judged; the last helper that succeeds lets the first attempt begin."""
     phase = Phase.FINISHED if event.exit.ok else Phase.FAILED
     end = ReplicaState(phase, event.incarnation, event.exit, "", event.at_seconds, event.evidence)
@@ -206,7 +170,7 @@ def _exited(state: RunState, event: ReplicaExited) -> RunState:
     return _begun(state) if prepared else state
 
 
-def _time_over(state: RunState, event: TimerFired) -> RunState:
+def _time_over(state: RunState, event: events.TimerFired) -> RunState:
     match event.timer:
         case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
             return _begun(state)
@@ -219,11 +183,11 @@ def _time_over(state: RunState, event: TimerFired) -> RunState:
     return state
 
 
-def _delay(state: RunState, event: DelayChosen) -> RunState:
+def _delay(state: RunState, event: events.DelayChosen) -> RunState:
     return state.replace(delay_seconds=event.seconds)
 
 
-def _judged(state: RunState, event: ReplicasJudged) -> RunState:
+def _judged(state: RunState, event: decisions.ReplicasJudged) -> RunState:
     if event.verdicts and not state.replicas:  # it was ended before it began
         state = _all(state, ReplicaState())
     judged = {
@@ -239,7 +203,7 @@ def _judged(state: RunState, event: ReplicasJudged) -> RunState:
     return state.replace(forgiven=(*state.forgiven, *event.forgiven))
 
 
-def _restarted(state: RunState, event: RestartChosen) -> RunState:
+def _restarted(state: RunState, event: decisions.RestartChosen) -> RunState:
     cause = state.ending.cause if state.ending else None
     if cause is None or event.attempt != state.attempt + 1:
         return state
@@ -263,7 +227,7 @@ def _restarted(state: RunState, event: RestartChosen) -> RunState:
     return state if event.is_delayed else _begun(state)
 
 
-def _reviving(state: RunState, event: RevivalChosen) -> RunState:
+def _reviving(state: RunState, event: decisions.RevivalChosen) -> RunState:
     revival = Revival(event.replicas, event.cause, event.number, event.budget, event.at_seconds)
     return state.replace(
         reviving=tuple(dict.fromkeys((*state.reviving, *event.replicas))),
@@ -274,7 +238,7 @@ def _reviving(state: RunState, event: RevivalChosen) -> RunState:
     )
 
 
-def _revived(state: RunState, event: ReplicasRevived) -> RunState:
+def _revived(state: RunState, event: decisions.ReplicasRevived) -> RunState:
     begun = {
         name: ReplicaState(Phase.STARTING, each.incarnation + 1) if name in event.replicas else each
         for name, each in state.replicas.items()

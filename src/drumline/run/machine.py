@@ -6,48 +6,13 @@ from typing import assert_never
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.record import Record
+from drumline.run import decision as decisions
+from drumline.run import event as events
 from drumline.run.action import Action, Finish, Serve, Start
 from drumline.run.conclusions import conclude
 from drumline.run.decide import decide, decide_again
-from drumline.run.decision import (
-    Decision,
-    GangStarted,
-    GraceEnded,
-    ReplicasRevived,
-    RestartChosen,
-    RunEnded,
-    RunWarned,
-    TensorBoardRequested,
-)
-from drumline.run.event import (
-    AttemptDelayed,
-    AttemptPlaced,
-    Cause,
-    CauseNamed,
-    DelayChosen,
-    EngineFailed,
-    EngineWarned,
-    Event,
-    Exit,
-    FirstStepTaken,
-    LineHung,
-    ProjectCarried,
-    RendezvousFailed,
-    ReplicaExited,
-    ReplicaStarted,
-    ReplicaWaits,
-    ResumeRequested,
-    RoomFound,
-    RunAccepted,
-    StacksTaken,
-    StepsResumed,
-    StepsStalled,
-    StopRequested,
-    SummariesFound,
-    SupervisorReturned,
-    TensorBoardServed,
-    TimerFired,
-)
+from drumline.run.decision import Decision
+from drumline.run.event import Cause, Event, Exit
 from drumline.run.failure import reason_of
 from drumline.run.fold import fold
 from drumline.run.hang import blame, give_up, take_stacks
@@ -91,9 +56,9 @@ class _Case:
         self.decisions: list[Decision] = []
         self.actions: list[Action] = []
 
-    def decide(self, *decisions: Decision) -> None:
-        self.decisions += decisions
-        self.state = fold(self.state, *decisions)
+    def decide(self, *decided: Decision) -> None:
+        self.decisions += decided
+        self.state = fold(self.state, *decided)
 
     def judge(self, judged: RunState, replica: ReplicaId | None = None) -> None:
         """Decide that this is the state; with `replica`, only that one was judged."""
@@ -105,73 +70,75 @@ class _Case:
 
 def _react(case: _Case, event: Event) -> None:
     plan, before = case.plan, case.before
-    if isinstance(event, SupervisorReturned) and before.phase is not Phase.CREATED:
+    if isinstance(event, events.SupervisorReturned) and before.phase is not Phase.CREATED:
         case.act(*pending(plan, before))
         return
-    if isinstance(event, ResumeRequested) and may_resume(before):
+    if isinstance(event, events.ResumeRequested) and may_resume(before):
         _accept(case)
         return
     if before.phase.is_final or is_past(before, event):
         return
     match event:
-        case RunAccepted() | SupervisorReturned():
+        case events.RunAccepted() | events.SupervisorReturned():
             if before.phase is Phase.CREATED:
                 _accept(case)
-        case AttemptPlaced():
+        case events.AttemptPlaced():
             if before.phase is Phase.PENDING and not before.ending:
                 case.act(expect_start(plan, case.state))
-        case RoomFound():
+        case events.RoomFound():
             if before.phase is Phase.PENDING and not before.ending:
                 case.act(Start(before.attempt))
-        case ReplicaStarted() | ReplicaWaits() | ReplicaExited():
+        case events.ReplicaStarted() | events.ReplicaWaits() | events.ReplicaExited():
             _react_to_replica(case, event)
-        case LineHung() | RendezvousFailed():
+        case events.LineHung() | events.RendezvousFailed():
             if before.ending is None and before.phase in (Phase.STARTING, Phase.RUNNING):
                 case.judge(give_up(before, event))
                 case.act(take_stacks(case.state))
-        case StacksTaken():
+        case events.StacksTaken():
             if before.stacks_due:
                 case.judge(blame(plan, case.state, event))
                 _wind_up(case)
-        case StopRequested():
+        case events.StopRequested():
             reason = PREEMPTED if event.preempted else "Asked"
             _end(case, ending_when_asked(before.ending, event.at_seconds, reason))
-        case TimerFired():
+        case events.TimerFired():
             _time_over(case, event)
-        case DelayChosen():
+        case events.DelayChosen():
             if case.state.delay_seconds != before.delay_seconds:
                 case.act(hold(plan, case.state) if case.state.holding else wait(plan, case.state))
-        case EngineFailed():
+        case events.EngineFailed():
             if before.ending is None:
                 _fail(case, Cause(None, before.attempt, Exit(message=event.message), "engine", "EngineFailed"))
-        case SummariesFound():
+        case events.SummariesFound():
             if plan.tensorboard is None:
                 _show(case)
-        case AttemptDelayed() | CauseNamed() | EngineWarned() | FirstStepTaken() | ProjectCarried():
+        case events.AttemptDelayed() | events.CauseNamed() | events.EngineWarned() | events.FirstStepTaken():
             pass
-        case ResumeRequested() | StepsResumed() | StepsStalled() | TensorBoardServed():
+        case events.ProjectCarried() | events.ResumeRequested() | events.TensorBoardServed():
+            pass
+        case events.StepsResumed() | events.StepsStalled():
             pass
         case _:
             assert_never(event)
 
 
-def _react_to_replica(case: _Case, event: ReplicaStarted | ReplicaWaits | ReplicaExited) -> None:
+def _react_to_replica(case: _Case, event: events.ReplicaStarted | events.ReplicaWaits | events.ReplicaExited) -> None:
     match event:
-        case ReplicaStarted():
+        case events.ReplicaStarted():
             if not event.replica.is_helper:
                 _go_on(case)
-        case ReplicaWaits():
+        case events.ReplicaWaits():
             late, cause = refused(case.before, event)
             if late and cause is None:
-                case.decide(RunWarned(f"{event.replica} cannot start: {event.message}"))
+                case.decide(decisions.RunWarned(f"{event.replica} cannot start: {event.message}"))
             _not_started(case, late, cause)
-        case ReplicaExited() if event.replica == TENSORBOARD:
+        case events.ReplicaExited() if event.replica == TENSORBOARD:
             case.judge(show_no_more(case.plan, case.before, event))
             if case.state.ending and not case.state.anyone_left:
                 _wind_up(case)
-        case ReplicaExited() if event.replica.is_helper:
+        case events.ReplicaExited() if event.replica.is_helper:
             _helper_exited(case, event)
-        case ReplicaExited():
+        case events.ReplicaExited():
             _exited(case, event)
 
 
@@ -179,7 +146,7 @@ def _accept(case: _Case) -> None:
     case.act(*(prepare(case.state) if case.state.helpers else (Start(case.state.attempt),)), *limit(case.plan))
 
 
-def _helper_exited(case: _Case, event: ReplicaExited) -> None:
+def _helper_exited(case: _Case, event: events.ReplicaExited) -> None:
     before = case.before
     if before.ending:
         case.judge(case.state.with_helper(event.replica, judge(before.ending, event)))
@@ -197,7 +164,7 @@ def _go_on(case: _Case) -> None:
     """RUNNING, once no replica is waited for any more."""
     if case.state.ending or case.state.waiting or case.state.phase is Phase.RUNNING:
         return
-    case.decide(GangStarted(case.state.attempt))
+    case.decide(decisions.GangStarted(case.state.attempt))
     old = grow_old(case.plan, case.state)
     if case.plan.tensorboard:
         _show(case)
@@ -206,11 +173,11 @@ def _go_on(case: _Case) -> None:
 
 def _show(case: _Case) -> None:
     if may_show(case.state):
-        case.decide(TensorBoardRequested(case.state.resumes))
+        case.decide(decisions.TensorBoardRequested(case.state.resumes))
         case.act(Serve(case.state.resumes))
 
 
-def _exited(case: _Case, event: ReplicaExited) -> None:
+def _exited(case: _Case, event: events.ReplicaExited) -> None:
     plan, before = case.plan, case.before
     if came_before(event, before):
         case.judge(decide_again(plan, before, event))
@@ -223,7 +190,7 @@ def _exited(case: _Case, event: ReplicaExited) -> None:
         _go_on(case)
         return
     if case.state.lingering and not _anyone_lingers(plan, case.state):
-        case.decide(GraceEnded(case.state.attempt))
+        case.decide(decisions.GraceEnded(case.state.attempt))
     state = case.state
     unchanged = (state.ending, state.lingering, ps_wait(state)) == (before.ending, before.lingering, ps_wait(before))
     if state.anyone_left and unchanged:
@@ -247,11 +214,11 @@ def _carry_on(case: _Case) -> None:
         case.act(*under_way(plan, state))
     if state.holding or any(not state.replicas[name].phase.is_final for name in state.reviving):
         return
-    case.decide(ReplicasRevived(state.attempt, state.reviving))
+    case.decide(decisions.ReplicasRevived(state.attempt, state.reviving))
     case.act(Start(state.attempt, case.state.incarnations), expect_return(plan, case.state))
 
 
-def _time_over(case: _Case, event: TimerFired) -> None:
+def _time_over(case: _Case, event: events.TimerFired) -> None:
     plan, state = case.plan, case.before
     match event.timer:
         case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
@@ -294,7 +261,7 @@ def _wind_up(case: _Case) -> None:
     """Stop the replicas that are left; when none is, the attempt is over, and perhaps the run."""
     plan = case.plan
     if case.state.lingering:
-        case.decide(GraceEnded(case.state.attempt))
+        case.decide(decisions.GraceEnded(case.state.attempt))
     if case.state.anyone_left or case.state.stacks_due:
         if not case.state.stacks_due:
             case.act(stop(plan, case.state))
@@ -309,7 +276,7 @@ def _wind_up(case: _Case) -> None:
     elif state.shows:
         case.act(stop(plan, state))
     else:
-        case.decide(RunEnded(ending.phase.value, ending.reason, state.verdict))
+        case.decide(decisions.RunEnded(ending.phase.value, ending.reason, state.verdict))
         case.act(Finish(ending))
 
 
@@ -317,5 +284,6 @@ def _restart(case: _Case, failure: str) -> None:
     plan, state = case.plan, case.state
     is_delayed = delay_before(plan.restart, sum(state.restarts.values())) > 0
     number = state.restarts.get(failure, 0) + 1
-    case.decide(RestartChosen(state.attempt + 1, failure, number, budget_of(plan.restart, failure), is_delayed))
+    budget = budget_of(plan.restart, failure)
+    case.decide(decisions.RestartChosen(state.attempt + 1, failure, number, budget, is_delayed))
     case.act(wait(plan, case.state) if is_delayed else Start(case.state.attempt))

@@ -8,24 +8,13 @@ from typing import Self
 from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.record import Record
 from drumline.run.event import (
-    AttemptDelayed,
-    AttemptPlaced,
     Cause,
-    DelayChosen,
-    EngineFailed,
-    EngineWarned,
     Event,
     Evidence,
     Exit,
-    FirstStepTaken,
-    LineHung,
-    RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
     ReplicaWaits,
-    RoomFound,
-    StacksTaken,
-    StepsResumed,
     StepsStalled,
     TensorBoardServed,
     TimerFired,
@@ -207,13 +196,9 @@ def is_past(state: RunState, event: Event) -> bool:
             if event.replica.is_helper:  # it knows no attempts, and lives once in each life of the run
                 return event.incarnation > replica.incarnation
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
-        case AttemptPlaced() | AttemptDelayed() | RoomFound() | DelayChosen() | EngineFailed() | EngineWarned():
-            return event.attempt != state.attempt
-        case FirstStepTaken() | LineHung() | RendezvousFailed() | StacksTaken() | StepsStalled() | StepsResumed():
-            return event.attempt != state.attempt
         case TensorBoardServed():
             return not state.shows
-        case TimerFired():
-            return event.attempt != state.attempt and event.timer != "run"
-        case _:
+        case TimerFired(timer="run"):
             return False
+        case _:
+            return getattr(event, "attempt", state.attempt) != state.attempt

@@ -140,3 +140,23 @@ def test_a_wrong_id_says_what_exists(home: Path, capsys: Captured) -> None:
     write_run(home, 4)
     assert run(["events", "9"]) == 4
     assert capsys.readouterr() == ("", "error: there is no run 9\nhint: there is run 4\n")
+
+
+def test_a_restart_says_why_the_attempt_before_it_ended(home: Path, capsys: Captured) -> None:
+    accepted, started, _, ended = moments()
+    write_run(
+        home,
+        4,
+        [
+            (accepted, RunAccepted()),
+            (accepted, AttemptPlaced(0, ("a:1",))),
+            (started, ReplicaStarted(WORKER, 0)),
+            (ended, ReplicaExited(WORKER, 0, 0, Exit(1), ended.since_boot)),
+        ],
+        spec="framework: plain\nrestart: {crash: 2}",
+    )
+    assert run(["events", "4"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "[2024-01-01T12:00:30Z] 4.worker.0 exited: exit code 1",
+        "[2024-01-01T12:00:30Z] 4: attempt 1 begins (restart 1 of 2): worker.0: exit code 1",
+    ]
