@@ -1,6 +1,6 @@
 """The shape of the code: packages, the arrows between them, and the files that the processes of one `train` execute.
 
-Run as `python -m bench.imports [CHECKOUT] [--files]`. CHECKOUT (this one unless given) has been set up with `make setup`:
+Run as `python -m bench.imports [CHECKOUT] [--files]`. CHECKOUT (this one unless given) has been set up by `make setup`:
 an older version can be measured beside this one. Where KUBECONFIG is set, as in
 `scripts/cluster/run .venv/bin/python -m bench.imports`, a run on that cluster is measured too.
 
