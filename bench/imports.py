@@ -105,8 +105,8 @@ def show_graph(graph: Graph) -> None:
     print(f"arrows between packages: {sum(map(len, packages.values()))}")
     print(f"circles of packages: {circles(packages) or 'none'}; of modules: {circles(graph) or 'none'}")
     for package in sorted(sizes, key=lambda each: (each not in LAYERS, LAYERS.index(each) if each in LAYERS else 0)):
-        targets = "  ".join(f"{each} {count}" for each, count in sorted(arrows[package].items()))
-        print(fill(f"  {package} ({sizes[package]}) > {targets or '-'}", 110, subsequent_indent="      "))
+        imports = "  ".join(f"{each} {count}" for each, count in sorted(arrows[package].items()))
+        print(fill(f"  {package} ({sizes[package]}) > {imports or '-'}", 110, subsequent_indent="      "))
 
 
 def circles(graph: Graph) -> list[str]:
