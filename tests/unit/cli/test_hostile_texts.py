@@ -115,7 +115,7 @@ def test_arguments_are_echoed_escaped(home: Path, capsys: Captured, words: Seque
 
 def test_what_a_doctor_finds_is_escaped(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [Health(HOSTILE, MISSING, HOSTILE, HOSTILE)]
-    monkeypatch.setattr("drumline.engine.local.doctor.examine", lambda _: found)
+    monkeypatch.setattr("drumline.engine.local.doctor.examine", lambda *_: found)
     assert run_command(["doctor"]) == 1
     out, err = capsys.readouterr()
     assert is_safe(out + err)

@@ -285,7 +285,7 @@ class LocalEngine:
         """Examine this machine."""
         from drumline.engine.local.doctor import examine  # noqa: PLC0415 - few commands need it
 
-        return examine(patient)
+        return examine(patient, self)
 
     def open_output(self, written: Written) -> Output:
         """Return the run's folder."""

@@ -11,15 +11,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from drumline import __version__
+from drumline.engine.abilities import Limited
 from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, Patient, free_bytes, lacking
-from drumline.engine.local import make_engine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.network import objection
 from drumline.engine.local.planned import local_plan
 from drumline.engine.local.stacks import find_spy
-from drumline.engine.protocol import Site
+from drumline.engine.protocol import Engine, Site
 from drumline.errors import DrumlineError
 from drumline.plan.types import Plan
 from drumline.words import count, size
@@ -40,7 +41,11 @@ print(json.dumps(found))
 """
 
 
-def examine(patient: Patient) -> Iterator[Health]:
+class LimitedEngine(Engine, Limited, Protocol):
+    """An engine that knows what there is."""
+
+
+def examine(patient: Patient, engine: LimitedEngine) -> Iterator[Health]:
     """Look at this machine, and at whether the plan fits on it."""
     site = patient.site
     yield Health("drumline", FINE, f"{__version__}, with Python {sys.version.split()[0]}, {sys.executable}")
@@ -50,7 +55,7 @@ def examine(patient: Patient) -> Iterator[Health]:
     yield Health("machine", FINE, f"{capacity.cpus:g} cores, {size(capacity.memory_bytes)} of memory, {gpus}")
     yield _home(site.home)
     if patient.plan:
-        yield _room(patient)
+        yield _room(patient.plan, engine)
         yield from _framework(patient.plan, site)
     refused = objection()
     needed = bool(patient.plan and local_plan(patient.plan).private_network)
@@ -87,10 +92,7 @@ def _home(home: Path) -> Health:
     return Health("home", FINE, f"{home}" + ("" if left is None else f", {size(left)} free"))
 
 
-def _room(patient: Patient) -> Health:
-    plan = patient.plan
-    assert plan
-    engine = make_engine(patient.site)
+def _room(plan: Plan, engine: LimitedEngine) -> Health:
     try:
         short = "; ".join(engine.shortages(plan))
         asyncio.run(engine.place(plan))
