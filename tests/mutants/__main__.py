@@ -40,10 +40,10 @@ def main() -> int:
     known = read_equivalent()
     mutants = [each for each in all_mutants(given.module) if each.key not in known]
     if given.sample:
-        mutants = random.Random(given.seed).sample(mutants, min(given.sample, len(mutants)))
+        mutants = sorted(random.Random(given.seed).sample(mutants, min(given.sample, len(mutants))))
     tests = Path(__file__).parents[1]
     usual = [*(str(tests / each) for each in TESTS), *(f"--ignore={tests / each}" for each in NOT_FOR_THIS)]
-    tester = Tester(mutants, given.jobs)
+    tester = Tester(mutants, given.jobs, print_result)
     code = pytest.main(["-q", "-p", "no:cacheprovider", "-o", "timeout=0", *(given.tests or usual)], plugins=[tester])
     return int(code) or report(tester.results)
 
@@ -61,20 +61,28 @@ def read_equivalent() -> dict[str, str]:
     return {key.strip(): why for key, _, why in rows}
 
 
+def print_result(result: Result) -> None:
+    """Print a mutant that no test noticed."""
+    if result.outcome != NOTICED:
+        path = result.mutant.path.relative_to(SOURCE.parent)
+        print(f"{path}:{result.mutant.line}: {result.outcome}\n    {result.mutant.key}", flush=True)
+
+
 def report(results: list[Result]) -> int:
-    """Print what no test noticed, and the share that was; return 1 if that is too small."""
-    kinds: Counter[str] = Counter()
-    noticed: Counter[str] = Counter()
-    for mutant, outcome in sorted(results, key=lambda each: (each.mutant.path, each.mutant.line)):
-        kinds[mutant.kind] += 1
-        noticed[mutant.kind] += outcome == NOTICED
-        if outcome != NOTICED:
-            print(f"{mutant.path}:{mutant.line}: {outcome}\n    {mutant.key}")
-    for kind, count in sorted(kinds.items()):
-        print(f"{kind:12} {noticed[kind]:5} of {count:5} noticed ({noticed[kind] / count:.0%})")
-    share = noticed.total() / max(1, kinds.total())
-    print(f"{'all':12} {noticed.total():5} of {kinds.total():5} noticed ({share:.1%})")
-    return 0 if share >= ENOUGH else 1
+    """Print the share of each kind, of each package and of all; return 1 if the last is too small."""
+    print_shares([(each.mutant.kind, each.outcome) for each in results])
+    print()
+    print_shares([(str(each.mutant.path.parent.relative_to(SOURCE)), each.outcome) for each in results])
+    return 0 if print_shares([("all", each.outcome) for each in results]) >= ENOUGH else 1
+
+
+def print_shares(outcomes: list[tuple[str, str]]) -> float:
+    """Print what share of each group was noticed; return the share of all."""
+    tried = Counter(group for group, _ in outcomes)
+    noticed = Counter(group for group, outcome in outcomes if outcome == NOTICED)
+    for group, count in sorted(tried.items()):
+        print(f"{group:16} {noticed[group]:5} of {count:5} noticed ({noticed[group] / count:.1%})")
+    return noticed.total() / max(1, tried.total())
 
 
 if __name__ == "__main__":

@@ -124,10 +124,10 @@ def _outermost(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, Functio
 
 def _expressions(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what is executed in a function, without annotations, assertions, docstrings and patterns."""
+    if isinstance(node, ast.Assert | ast.arguments) or (isinstance(node, ast.keyword) and node.arg == "strict"):
+        return  # `zip(…, strict=True)` is an assertion as well
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "pattern") or isinstance(
-            node, ast.Assert | ast.arguments
-        ):
+        if name in ("annotation", "returns", "decorator_list", "pattern"):
             continue
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, ast.AST):

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,9 +39,10 @@ class Result(NamedTuple):
 class Tester:
     """A plugin of pytest: replaces the run of the tests by that of the mutants."""
 
-    def __init__(self, mutants: Sequence[Mutant], jobs: int) -> None:
+    def __init__(self, mutants: Sequence[Mutant], jobs: int, tell: Callable[[Result], None]) -> None:
         self._mutants = mutants
         self._jobs = jobs
+        self._tell = tell
         self.results: list[Result] = []
 
     def pytest_sessionstart(self) -> None:
@@ -66,7 +67,7 @@ class Tester:
         for number, mutant in enumerate(self._mutants, 1):
             chosen = sorted(executed[str(mutant.path), mutant.line], key=seconds.__getitem__)
             if not chosen:
-                self.results.append(Result(mutant, UNTRIED))
+                self._add(Result(mutant, UNTRIED))
                 continue
             while len(running) >= self._jobs:
                 self._reap(running)
@@ -92,9 +93,13 @@ class Tester:
                     os.killpg(pid, signal.SIGKILL)  # what the tests had started
                 del running[pid]
                 outcomes = {0: SURVIVED, _NOT_APPLIED: UNAPPLIED}
-                self.results.append(Result(mutant, outcomes.get(os.waitstatus_to_exitcode(status), NOTICED)))
+                self._add(Result(mutant, outcomes.get(os.waitstatus_to_exitcode(status), NOTICED)))
                 return
             time.sleep(0.01)
+
+    def _add(self, result: Result) -> None:
+        self.results.append(result)
+        self._tell(result)
 
 
 Lines = dict[tuple[str, int], list[int]]  # the tests, by number, that execute a line of a file

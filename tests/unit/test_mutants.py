@@ -15,7 +15,7 @@ LIMIT = 3
 def chosen(values: list[int] = [1], *, more: bool = True) -> list[int]:
     """Return 1."""
     assert values != [7]
-    return [each for each in values if 0 < each and not (more and each == LIMIT)]
+    return [each for each, _ in zip(values, values, strict=True) if 0 < each and not (more and each == LIMIT)]
 
 
 class Box:

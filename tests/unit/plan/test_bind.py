@@ -234,6 +234,70 @@ def test_replicas_that_share_cores_start_no_more_threads_than_their_share(framew
     assert launch.env.get("TF_NUM_INTRAOP_THREADS") == threads
 
 
+@pytest.mark.parametrize(
+    ("framework", "gpus", "variables"),
+    [
+        ("tensorflow", None, {}),
+        ("tensorflow", (), {"CUDA_VISIBLE_DEVICES": ""}),
+        ("tensorflow", ("2", "5"), {"CUDA_VISIBLE_DEVICES": "2,5"}),
+        ("jax", (), {"CUDA_VISIBLE_DEVICES": ""}),
+        ("jax", ("2", "5"), {"CUDA_VISIBLE_DEVICES": "2,5", "JAX_LOCAL_DEVICE_IDS": "0,1"}),
+    ],
+)
+def test_a_replica_sees_its_gpus_and_no_others_and_jax_counts_them_from_zero(
+    framework: str, gpus: tuple[str, ...] | None, variables: dict[str, str]
+) -> None:
+    plan = plan_of(f"framework: {framework}")
+    (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan).replace(gpus=gpus)})
+    assert {name: value for name, value in launch.env.items() if name not in OURS} == variables
+
+
+@pytest.mark.parametrize(
+    ("framework", "variables"),
+    [
+        ("tensorflow", {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),
+        (
+            "jax",
+            {
+                "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+                "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+                "JAX_LOCAL_DEVICE_IDS": "0",
+            },
+        ),
+    ],
+)
+def test_a_replica_that_shares_its_gpu_does_not_reserve_all_of_its_memory(
+    framework: str, variables: dict[str, str]
+) -> None:
+    plan = plan_of(f"framework: {framework}")
+    (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan).replace(gpus=("0",), gpus_shared=True)})
+    assert {name: value for name, value in launch.env.items() if name not in OURS} == {
+        "CUDA_VISIBLE_DEVICES": "0",
+        **variables,
+    }
+
+
+def test_the_visible_gpus_of_the_spec_are_not_replaced() -> None:
+    plan = plan_of("env: {CUDA_VISIBLE_DEVICES: 7}")
+    (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan).replace(gpus=("0",), gpus_shared=True)})
+    assert launch.env["CUDA_VISIBLE_DEVICES"] == "7"
+    assert "TF_FORCE_GPU_ALLOW_GROWTH" not in launch.env
+
+
+@pytest.mark.parametrize(
+    ("runtime", "is_on_path", "path"),
+    [(None, True, None), ("/r", False, None), ("/r", True, Extended("/r", ":", ("PYTHONPATH",)))],
+)
+def test_the_runtime_is_importable_only_where_the_place_says_so(
+    runtime: str | None, is_on_path: bool, path: Extended | None
+) -> None:
+    plan = plan_of("")
+    place = place_of(plan).replace(runtime=runtime, runtime_on_path=is_on_path)
+    (launch,) = bind(plan, {plan.replicas[0].id: place})
+    assert launch.env.get("DRUMLINE_RUNTIME") == runtime
+    assert launch.env.get("PYTHONPATH") == path
+
+
 def test_no_host_of_the_line_is_reached_through_a_proxy_and_what_the_user_had_is_kept() -> None:
     plan = plan_of("roles: {worker: 2}")
     (first, _) = bind(plan, placement_of(plan, hosts=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline.plan.codec import from_data, plan_from_json, plan_to_json, to_data
+from drumline.plan.codec import from_data, plan_from_json, plan_to_json, read_options, to_data
 from drumline.plan.types import ReplicaId, Secret
 from drumline.record import Record, field_names, to_dict
 from plans import plan_of
@@ -83,6 +83,18 @@ def test_a_plan_is_written_with_every_field() -> None:
     data = json.loads(plan_to_json(plan))
     assert data.pop("v") == 2
     check(data, plan)
+
+
+class Options(Record):
+    count: int = 1
+
+
+def test_the_options_of_a_plan_are_read_once_and_not_confused_with_equal_ones() -> None:
+    ours, others = {"count": 3}, {"count": 3}
+    first = read_options(Options, ours)
+    assert first == Options(3)
+    assert read_options(Options, ours) is first
+    assert read_options(Options, others) is not first
 
 
 class Before(Record):

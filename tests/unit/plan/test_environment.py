@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.plan.environment import pythons_of_tensorflow
+from drumline.load.engine import known_spec_type
+from drumline.plan.environment import complaints, pythons_of_tensorflow
 from drumline.plan.types import Environment, ReplicaId
+from drumline.spec.read import read_spec
 from plans import plan_of
 
 
@@ -55,7 +57,8 @@ def test_who_claims_gpus_gets_the_build_that_brings_cuda(claim: str) -> None:
         return environment.requirements[0]
 
     assert first("2.15.1") == "tensorflow[and-cuda]==2.15.1"
-    assert first("2.12") == "tensorflow==2.12.*"
+    assert first("2.14.0") == "tensorflow[and-cuda]==2.14.0"
+    assert first("2.13") == "tensorflow==2.13.*"
 
 
 def test_the_environment_is_built_before_data_is_made_in_it() -> None:
@@ -76,3 +79,44 @@ def test_the_environment_is_built_before_data_is_made_in_it() -> None:
 )
 def test_each_tensorflow_has_its_pythons_as_far_as_drumline_runs_there(version: str, pythons: tuple[str, ...]) -> None:
     assert pythons_of_tensorflow(version) == pythons
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("environment: {python: 3.9}", None),
+        ("environment: {python: 3.8}", "`drumline.runtime` needs Python 3.9 or newer, not 3.8"),
+        ("environment: {python: 3.8.18}", "`drumline.runtime` needs Python 3.9 or newer, not 3.8.18"),
+        ("environment: {python: 2.7}", "expected a version such as 3.11, or the path of an interpreter, got `2.7`"),
+        ("environment: {python: /opt/bin/python2}", None),
+        ("tensorflow: {version: 2.5.0}", None),
+        ("tensorflow: {version: 2.4.4}", "TensorFlow 2.4.4 runs on no Python from 3.9 on"),
+        ("tensorflow: {version: 2.15.1}\nframework: jax", "installs TensorFlow for a framework that is `jax`"),
+        ("tensorflow: {version: 2.15.1}\nenvironment: {python: 3.11}", None),
+        (
+            "tensorflow: {version: 2.15.1}\nenvironment: {python: 3.12}",
+            "TensorFlow 2.15.1 runs on Python 3.9 to 3.11, not on 3.12",
+        ),
+        ("tensorflow: {version: 2.99.0}\nenvironment: {python: 3.12}", None),
+    ],
+)
+def test_an_environment_that_cannot_be_built_is_a_problem(text: str, problem: str | None) -> None:
+    spec = read_spec(f"run: python train.py\n{text}\n".encode(), "drumline.yml", known_spec_type()).spec
+    assert [words for _, words in complaints(spec)] == ([] if problem is None else [problem])
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (0, "the one that launches, in an environment of its own"),
+        (1, "the one that launches, in an environment of its own, with r0"),
+        (5, "the one that launches, in an environment of its own, with r0, r1, r2, r3, r4"),
+        (6, "the one that launches, in an environment of its own, with r0, r1, r2, r3, r4 and 1 more"),
+    ],
+)
+def test_the_first_five_requirements_of_an_environment_are_named(count: int, shown: str) -> None:
+    assert str(Environment(tuple(f"r{number}" for number in range(count)))) == shown
+
+
+def test_the_pythons_that_would_do_are_alternatives() -> None:
+    assert str(Environment((), ("3.11", "3.10"))) == "3.11 or 3.10, in an environment of its own"

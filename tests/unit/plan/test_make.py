@@ -20,6 +20,7 @@ from drumline.plan.types import (
     Restart,
     Secret,
     Timeouts,
+    Warm,
 )
 from plans import plan_of, spec_of
 
@@ -49,6 +50,22 @@ def test_tensorboard_is_as_asked_and_else_for_tensorflow_once_there_is_something
     spec: str, expected: bool | None
 ) -> None:
     assert plan_of(spec).tensorboard is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("framework: torch", Warm()),
+        ("framework: plain", None),
+        ("framework: plain\nwarm: true", Warm()),
+        ("framework: torch\nwarm: false", None),
+        ("framework: torch\nwarm: {import: [keras], keep: 1h}", Warm(("keras",), 3600.0)),
+    ],
+)
+def test_replicas_start_warm_where_a_framework_is_imported_unless_the_spec_says_otherwise(
+    spec: str, expected: Warm | None
+) -> None:
+    assert plan_of(spec).warm == expected
 
 
 @pytest.mark.parametrize(

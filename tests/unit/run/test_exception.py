@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from drumline.plan.types import ReplicaId
+from drumline.run.event import Evidence
 from drumline.run.evidence import Peers, closing, read_evidence
-from drumline.run.exception import find_raised, lines_of, trim
+from drumline.run.exception import find_raised, is_noise, lines_of, trim
 
 ME = Peers(ReplicaId("worker", 0))
 
@@ -131,3 +132,112 @@ def test_of_a_log_that_is_cut_anywhere_only_whole_tracebacks_count(cut: int) -> 
         assert (evidence and evidence.said) == ("KeyError: 'ü'" if cut <= len(once) else None)
     evidence = read_evidence(log[: max(0, len(log) - cut)], ME)
     assert evidence is None or "KeyError: 'ü'".startswith(evidence.said)
+
+
+def test_of_a_crash_only_the_calls_of_the_thread_that_crashed_are_shown() -> None:
+    log = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
+    log += '  File "/project/a.py", line 1 in crash\n    not_printed_by_a_fault_handler()\n\n'
+    log += 'Thread 0x2 (most recent call first):\n  File "/project/b.py", line 2 in wait\n'
+    assert trimmed(log) == ['  File "/project/a.py", line 1, in crash', "Fatal Python error: Aborted"]
+
+
+def test_an_abort_alone_does_not_say_what_failed_and_another_crash_does() -> None:
+    assert read_evidence(b"Fatal Python error: Aborted\n", ME) is None
+    assert read_evidence(b"Fatal Python error: Bus error\n", ME) == Evidence("Fatal Python error: Bus error")
+
+
+def test_three_lines_of_the_source_of_a_call_are_shown_and_none_that_only_underlines() -> None:
+    log = 'Traceback (most recent call last):\n  File "/project/a.py", line 1, in f\n'
+    log += "    first(\n    ^^^^^^\n      second,\n      ~~~^^\n    third,\n    fourth)\nValueError: bad\n"
+    assert trimmed(log)[1:] == ["    first(", "    second,", "    third,", "ValueError: bad"]
+
+
+@pytest.mark.parametrize(("count", "is_cut"), [(6, False), (7, True)])
+def test_six_lines_of_a_message_are_shown(count: int, is_cut: bool) -> None:
+    message = ["ValueError: many", *(f"line {number}" for number in range(1, count))]
+    shown = trimmed(traceback("\n".join(message), "a"))[2:]
+    assert shown == [*message[:6], *(["…"] if is_cut else [])]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (8, [f"f{number}" for number in range(8)]),
+        (9, ["f0", "f1", "… 1 call in your own", "f3", "f4", "f5", "f6", "f7", "f8"]),
+    ],
+)
+def test_eight_of_the_own_calls_are_shown_the_first_two_and_the_last(count: int, expected: list[str]) -> None:
+    shown = trimmed(traceback("ValueError: bad", *(f"f{number}" for number in range(count))))[:-1]
+    assert [line.strip().removesuffix("()") for line in shown if " File " not in line] == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(500, "x" * 500), (501, "x" * 499 + "…")])
+def test_500_characters_of_a_line_are_shown(length: int, expected: str) -> None:
+    assert trimmed(traceback("x" * length, "a"))[-1] == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(200, "x" * 200), (201, "x" * 199 + "…")])
+def test_200_characters_of_what_failed_are_evidence(length: int, expected: str) -> None:
+    assert read_evidence(traceback("x" * length, "a").encode(), ME) == Evidence(expected)
+
+
+def test_only_the_last_exception_and_the_one_that_led_to_it_are_shown() -> None:
+    link = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    log = link.join(traceback(f"{name}: bad", "f") for name in ("KeyError", "OSError", "ValueError"))
+    (chain,) = find_raised(lines_of(log.encode()))
+    assert [each.text.splitlines()[0] for each in chain.raised] == ["KeyError: bad", "OSError: bad", "ValueError: bad"]
+    assert (chain.first, chain.last) == (0, 14)
+    assert [line for line in trim(chain) if not line.startswith(" ")] == [
+        "OSError: bad",
+        "",
+        "which led to",
+        "",
+        "ValueError: bad",
+    ]
+
+
+def test_exceptions_that_nothing_links_are_told_apart() -> None:
+    chains = find_raised(lines_of((traceback("KeyError: a", "f") + traceback("OSError: b", "g")).encode()))
+    assert [chain.text.splitlines() for chain in chains] == [["KeyError: a"], ["OSError: b"]]
+
+
+def test_a_line_that_was_drawn_again_and_again_is_read_as_it_was_left() -> None:
+    assert lines_of(b"10%\r50%\r100%\nnext\r\n\r\r\n  \r\nlast") == ["100%", "next", "", "", "last"]
+    assert lines_of(b"[rank1]: a\n[rank12]:\n[rank1]:b\n") == ["a", "", "[rank1]:b", ""]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "tf.errors.InvalidArgumentError: Graph execution error:\n\nDetected at node x\nbad shape [Op:MatMul] name: ",
+        "InvalidArgumentError: bad shape [[{{node x}}]]",
+        "jax.errors.InvalidArgumentError: bad shape",
+    ],
+)
+def test_what_was_wrong_is_said_in_one_line_without_the_module_of_the_type_or_the_graph(message: str) -> None:
+    (chain,) = find_raised(lines_of(traceback(message, "f").encode()))
+    assert chain.raised[-1].sentence == "InvalidArgumentError: bad shape"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("W1118 09:00:00.1 1 pjrt.cc:3] slow", True),
+        ("*** Begin stack trace ***", True),
+        ("Detected at node x", True),
+        ("", True),
+        ("loading data", False),
+        ("step 3 loss 0.1", False),
+    ],
+)
+def test_lines_in_which_a_library_describes_itself_are_noise(line: str, expected: bool) -> None:
+    assert is_noise(line) is expected
+
+
+def test_a_report_long_after_an_exception_is_not_about_the_same_end() -> None:
+    failed, report = traceback("ValueError: bad", "a"), traceback("OSError: Connection reset by peer", "b")
+    own = len(failed.splitlines())
+    for lines_between, said in ((119 - own, "ValueError: bad"), (120 - own, "connection reset by peer")):
+        evidence = read_evidence((failed + "waiting\n" * lines_between + report).encode(), ME)
+        assert evidence
+        assert evidence.said == said
