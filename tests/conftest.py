@@ -15,9 +15,9 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, settings
 
-from absence import TryAgain, Watch
-from clockwork import end_loops
-from effort import IS_QUICK, examples
+from scaffold.absence import TryAgain, Watch
+from scaffold.effort import IS_QUICK, examples
+from scaffold.loops import end_loops
 
 # A deadline would only measure how busy the machine is.
 settings.register_profile(

@@ -31,14 +31,15 @@ from drumline.record import to_dict
 from drumline.run.event import ReplicaExited
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
-from training.line import ROOT, claimed_ports, find_python
+from scaffold.environments import ROOT, find_python
+from scaffold.rendered_gang import claimed_ports
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 KEPT_BYTES = 8192  # of a log
 
 
-class Line:
+class RenderedGang:
     """The processes of a story, their logs, and how each ended when."""
 
     def __init__(self, story: Story, folder: Path) -> None:
@@ -140,7 +141,7 @@ class Line:
 def by_hand(story: Story, folder: Path) -> dict[str, Any]:
     """Start a story's line without a supervisor, and see what becomes of it."""
     with claimed_ports(8) as port:
-        line = Line(story, folder)
+        line = RenderedGang(story, folder)
         line.write_spec(port)
         line.start()
         try:
@@ -153,7 +154,7 @@ def by_hand(story: Story, folder: Path) -> dict[str, Any]:
 def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
     """Have drumline run a story, and read what it wrote down."""
     with claimed_ports(8) as port:
-        line = Line(story, folder)
+        line = RenderedGang(story, folder)
         line.write_spec(port)
         run = line.drumline("train", "-d", "--no-warm").strip()
         line.logs = folder / "home" / "runs" / run / "attempts" / "0"

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from cluster.breaker import Breaker
-from integration.local.runs import PATIENCE_SECONDS, House, wait_until
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Workspace
 
 if TYPE_CHECKING:
-    from cluster.site import Ground
+    from cluster.testbed import SharedNamespace
 
 
 # A request that never reached the server, which a busy machine kept waiting for ten seconds: it can be sent again.
@@ -110,9 +111,9 @@ def breaker(cluster: str) -> Iterator[Breaker]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     """A home and a project; whatever was started there has ended when the test has."""
-    made = House(tmp_path / "house")
+    made = Workspace(tmp_path / "workspace")
     try:
         yield made
         made.leave()
@@ -127,11 +128,11 @@ def namespace(kubectl: Kubectl) -> str:
 
 
 @pytest.fixture(scope="session")
-def ground(cluster: str) -> Iterator[Ground]:
+def shared_namespace(cluster: str) -> Iterator[SharedNamespace]:
     """A namespace for all tests that share one, with gates that they can open."""
-    from cluster.site import Ground  # noqa: PLC0415 - it knows this module
+    from cluster.testbed import SharedNamespace  # noqa: PLC0415 - it knows this module
 
     kubectl = Kubectl(f"contract-{uuid.uuid4().hex[:8]}")
     kubectl.make_namespace()
-    yield Ground(kubectl)
+    yield SharedNamespace(kubectl)
     kubectl("delete", "namespace", kubectl.namespace, "--wait=false")

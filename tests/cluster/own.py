@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from integration.local.runs import wait_until
+from scaffold.waiting import wait_until
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "cluster" / "run"
 _UP_SECONDS = 300.0

@@ -26,7 +26,7 @@ from drumline.load.load import load
 from drumline.plan.types import Plan
 from drumline.store.folder import create_folder
 from drumline.store.launch import write_launch
-from integration.local.runs import PATIENCE_SECONDS, wait_until
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
 SPEC = """
 project: digits

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.site import Ground, KubernetesSite
-from contract.seat import watch, worker
-from contract.sites import LASTING, Deed, Site
+from cluster.testbed import KubernetesTestBed, SharedNamespace
 from contract.suite import Exceptions, contract_tests, excuse, occupy
 from drumline.run.event import Exit
+from scaffold.supervised import watch, worker
+from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 _KILLS = "a cluster asks with TERM before it kills, however short the grace is"
 _NO_DATA = "a pod begins when its data are there, and the helper that makes them has ended without"
@@ -37,30 +37,32 @@ globals().update(contract_tests())
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Site]:
+def testbed(
+    request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
+) -> Iterator[EngineTestBed]:
     """A place to try the engine."""
     excuse(request, EXCEPTIONS)
-    place = KubernetesSite(tmp_path, ground)
+    place = KubernetesTestBed(tmp_path, shared_namespace)
     yield from occupy(place, place.describe)
 
 
-def test_who_had_ended_before_the_line_was_stopped_ended_as_it_did(site: KubernetesSite, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, Deed(code=3), LASTING)
-    watcher.start()
-    watcher.until(lambda: worker(1) in watcher.starts())
-    site.wait_ended(watcher.run_dir, worker(0))
-    watcher.stop()
-    watcher.until_ended()
-    assert watcher.exits() == {worker(0): Exit(code=3), worker(1): Exit(signal=15)}
+def test_who_had_ended_before_the_line_was_stopped_ended_as_it_did(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, Behavior(code=3), LASTING)
+    recorder.start()
+    recorder.until(lambda: worker(1) in recorder.starts())
+    testbed.wait_ended(recorder.run_dir, worker(0))
+    recorder.stop()
+    recorder.until_ended()
+    assert recorder.exits() == {worker(0): Exit(code=3), worker(1): Exit(signal=15)}
 
 
 @pytest.mark.parametrize("grace_seconds", [0, 60])
 def test_who_is_stopped_before_it_runs_ends_once_and_says_so(
-    site: KubernetesSite, tmp_path: Path, grace_seconds: float
+    testbed: KubernetesTestBed, tmp_path: Path, grace_seconds: float
 ) -> None:
-    watcher = watch(site, tmp_path, *[LASTING] * 5)
-    watcher.start()
-    watcher.stop(grace_seconds=grace_seconds)
-    watcher.until_ended()
-    assert sorted(end.replica for end in watcher.ends()) == [worker(index) for index in range(5)]
-    assert not any(end.exit.ok for end in watcher.ends())
+    recorder = watch(testbed, tmp_path, *[LASTING] * 5)
+    recorder.start()
+    recorder.stop(grace_seconds=grace_seconds)
+    recorder.until_ended()
+    assert sorted(end.replica for end in recorder.ends()) == [worker(index) for index in range(5)]
+    assert not any(end.exit.ok for end in recorder.ends())

@@ -15,7 +15,8 @@ from cluster.breaker import Breaker, Request
 from cluster.conftest import Kubectl
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 IMAGE = "python:local"
 LINES = 120
@@ -29,16 +30,16 @@ for number in range({LINES}):
 
 
 @pytest.fixture
-def house(house: House, tmp_path: Path, breaker: Breaker, kubectl: Kubectl) -> House:
-    """A house whose way to the cluster goes through the breaker."""
-    house.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "kubeconfig", kubectl.namespace))
-    house.write("train.py", SCRIPT)
-    return house
+def workspace(workspace: Workspace, tmp_path: Path, breaker: Breaker, kubectl: Kubectl) -> Workspace:
+    """A workspace whose way to the cluster goes through the breaker."""
+    workspace.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "kubeconfig", kubectl.namespace))
+    workspace.write("train.py", SCRIPT)
+    return workspace
 
 
-def train(house: House, kubectl: Kubectl, rest: str = "") -> Run:
+def train(workspace: Workspace, kubectl: Kubectl, rest: str = "") -> Run:
     engine = f"engine: {{kubernetes: {{namespace: {kubectl.namespace}, image: {IMAGE}}}}}"
-    return house.train(f"run: python3 train.py\nroles: {{worker: 2}}\n{engine}\n{rest}", "--on", "kubernetes")
+    return workspace.train(f"run: python3 train.py\nroles: {{worker: 2}}\n{engine}\n{rest}", "--on", "kubernetes")
 
 
 def wait_line(run: Run, replica: str, number: int, attempt: int = 0) -> None:
@@ -62,16 +63,16 @@ def is_watch(request: Request) -> bool:
     return request.is_watch
 
 
-def test_lines_that_are_cut_again_and_again(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
-    run = train(house, kubectl)
+def test_lines_that_are_cut_again_and_again(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+    run = train(workspace, kubectl)
     for number in range(0, LINES - 20, 10):
         wait_line(run, "worker.1", number)
         breaker.cut()
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_away_while_it_restarts(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
-    run = train(house, kubectl)
+def test_an_api_server_that_is_away_while_it_restarts(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+    run = train(workspace, kubectl)
     wait_line(run, "worker.0", 20)
     breaker.go_away()
     first = ("-l", "drumline.dev/role=worker,drumline.dev/index=0", "-c", "replica")
@@ -80,8 +81,10 @@ def test_an_api_server_that_is_away_while_it_restarts(house: House, kubectl: Kub
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_away_when_everybody_ends(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
-    run = train(house, kubectl)
+def test_an_api_server_that_is_away_when_everybody_ends(
+    workspace: Workspace, kubectl: Kubectl, breaker: Breaker
+) -> None:
+    run = train(workspace, kubectl)
     wait_line(run, "worker.0", LINES - 30)
     breaker.go_away()
     kubectl("wait", "pods", "--all", "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={LONG_SECONDS:.0f}s")
@@ -89,12 +92,14 @@ def test_an_api_server_that_is_away_when_everybody_ends(house: House, kubectl: K
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_busy_slow_and_forgetful(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
+def test_an_api_server_that_is_busy_slow_and_forgetful(
+    workspace: Workspace, kubectl: Kubectl, breaker: Breaker
+) -> None:
     breaker.fail(lambda request: request.method == "POST", times=2, status=429, headers=("Retry-After: 1",))
     breaker.fail(lambda request: request.method == "GET", times=2, status=500)
     breaker.fail(is_watch, times=2, gone=True)
     breaker.fail(delay_seconds=1.5, times=3)
-    run = train(house, kubectl)
+    run = train(workspace, kubectl)
     wait_line(run, "worker.0", 30)
     breaker.fail(is_watch, times=3, gone=True)
     breaker.cut()
@@ -107,22 +112,22 @@ def test_an_api_server_that_is_busy_slow_and_forgetful(house: House, kubectl: Ku
     check(run, kubectl)
 
 
-def test_a_supervisor_that_is_killed_again_and_again(house: House, kubectl: Kubectl, breaker: Breaker) -> None:
-    run = train(house, kubectl)
+def test_a_supervisor_that_is_killed_again_and_again(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+    run = train(workspace, kubectl)
     for number in (10, 30, 50, 70):
         wait_line(run, "worker.1", number)
         run.kill_supervisor()
         breaker.cut()
-        assert house.run("supervise", run.id).code == 0
+        assert workspace.run("supervise", run.id).code == 0
     check(run, kubectl, supervisors=5)
 
 
-def test_a_supervisor_that_returns_when_all_is_over_finds_all_there(house: House, kubectl: Kubectl) -> None:
-    run = train(house, kubectl)
+def test_a_supervisor_that_returns_when_all_is_over_finds_all_there(workspace: Workspace, kubectl: Kubectl) -> None:
+    run = train(workspace, kubectl)
     wait_line(run, "worker.1", 30)
     run.kill_supervisor()
     kubectl("wait", "pods", "--all", "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={LONG_SECONDS:.0f}s")
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     check(run, kubectl, supervisors=2)
 
 
@@ -141,9 +146,9 @@ def pod_of(kubectl: Kubectl, index: int) -> str:
     return str(pod["metadata"]["name"])
 
 
-def test_who_is_evicted_is_preempted_and_the_line_starts_again(house: House, kubectl: Kubectl) -> None:
-    house.write("train.py", f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n{SCRIPT}")
-    run = train(house, kubectl, "restart: {budget: 0, preempted: 1}")
+def test_who_is_evicted_is_preempted_and_the_line_starts_again(workspace: Workspace, kubectl: Kubectl) -> None:
+    workspace.write("train.py", f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n{SCRIPT}")
+    run = train(workspace, kubectl, "restart: {budget: 0, preempted: 1}")
     for worker in ("worker.0", "worker.1"):
         wait_line(run, worker, 10)
     evict(kubectl, pod_of(kubectl, 1))
@@ -154,8 +159,8 @@ def test_who_is_evicted_is_preempted_and_the_line_starts_again(house: House, kub
     assert run.log("worker.0", 1) == b"".join(b"line %d\n" % number for number in range(LINES))
 
 
-def test_who_is_deleted_says_so_and_its_log_stays(house: House, kubectl: Kubectl) -> None:
-    run = train(house, kubectl)
+def test_who_is_deleted_says_so_and_its_log_stays(workspace: Workspace, kubectl: Kubectl) -> None:
+    run = train(workspace, kubectl)
     wait_line(run, "worker.1", 10)
     kubectl("delete", "pod", pod_of(kubectl, 1), "--wait=false")
     run.wait_for(Phase.FAILED, LONG_SECONDS)

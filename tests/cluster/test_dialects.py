@@ -10,8 +10,8 @@ import yaml
 
 from cluster.conftest import Kubectl
 from cluster.test_render import IMAGE, KINDS, TALK, dry_run, render
-from dialect import GUIDE, TFJOB, TFJOB_V1, TRIO
-from integration.local.runs import House
+from scaffold.dialects import GUIDE, TFJOB, TFJOB_V1, TRIO
+from scaffold.workspace import Workspace
 
 FILES = {"riseml.yml": GUIDE, "tfjob.yaml": TFJOB, "tfjob-v1.yaml": TFJOB_V1, "trio.yaml": TRIO}
 
@@ -24,8 +24,10 @@ def test_every_file_is_rendered_to_what_a_server_takes(kubectl: Kubectl, tmp_pat
         assert len(dry_run(kubectl, text)) == len(re.findall("^kind:", text, re.MULTILINE))
 
 
-def test_the_three_passes_of_the_template_go_through_kubectl(kubectl: Kubectl, tmp_path: Path, house: House) -> None:
-    assert house.run("init", "--template", "kubernetes-jinja", str(tmp_path / "mnist")).code == 0
+def test_the_three_passes_of_the_template_go_through_kubectl(
+    kubectl: Kubectl, tmp_path: Path, workspace: Workspace
+) -> None:
+    assert workspace.run("init", "--template", "kubernetes-jinja", str(tmp_path / "mnist")).code == 0
     # One word, as the template's parameter is: what follows `-c` may stand right behind it.
     script = (
         "-cimport json, os; index = json.loads(os.environ['TF_CONFIG'])['task']['index'];"
@@ -94,9 +96,9 @@ def trio(*, operated: bool) -> str:
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])
-def test_storage_download_and_training_run_as_they_stand(house: House, kubectl: Kubectl, kind: str) -> None:
-    house.write("trio.yaml", trio(operated=kind == "tfjob"))
-    answer = house.run("train", "trio.yaml", "--on", kind, "-n", kubectl.namespace, seconds=240)
+def test_storage_download_and_training_run_as_they_stand(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+    workspace.write("trio.yaml", trio(operated=kind == "tfjob"))
+    answer = workspace.run("train", "trio.yaml", "--on", kind, "-n", kubectl.namespace, seconds=240)
     assert answer.code == 0, answer.out + answer.err
     assert "all answered $(date) as it is" in answer.out
     claims = {each["metadata"]["name"]: each["spec"]["accessModes"] for each in kubectl.items("pvc")}

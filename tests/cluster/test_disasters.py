@@ -10,7 +10,8 @@ from cluster.conftest import Kubectl
 from cluster.own import OwnCluster, own_cluster
 from drumline.run.event import AttemptPlaced, EngineWarned, ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 LONG_SECONDS = 900.0
 PER_SECOND = 4
@@ -68,14 +69,14 @@ def be_without_a_server_for_a_minute(cluster: OwnCluster, run: Run) -> None:
 
 
 @pytest.mark.timeout(2400)  # four minutes where nobody else is at work
-def test_a_minute_without_an_api_server_and_then_a_node_that_dies(house: House) -> None:
+def test_a_minute_without_an_api_server_and_then_a_node_that_dies(workspace: Workspace) -> None:
     if "DRUMLINE_CLUSTER" not in os.environ:
         pytest.skip("a cluster of its own is brought up where the one for all tests was, by scripts/cluster/run")
     with own_cluster() as cluster:
-        house.env["KUBECONFIG"] = str(cluster.kubeconfig)
-        house.before = cluster.beside
-        house.write("train.py", SCRIPT)
-        run = house.train(SPEC, "--on", "kubernetes")
+        workspace.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        workspace.before = cluster.beside
+        workspace.write("train.py", SCRIPT)
+        run = workspace.train(SPEC, "--on", "kubernetes")
         wait_until(lambda: all(b"line 4\n" in run.log(f"worker.{index}") for index in (0, 1)), LONG_SECONDS)
         at = nodes(run, 0)
         assert sorted(at.values()) == ["node1", "node2"]

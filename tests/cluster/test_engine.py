@@ -16,7 +16,8 @@ from drumline.engine.kubernetes.place import PARTS, PORT, PROJECT, RUNTIME
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted, ReplicaWaits
 from drumline.run.state import Phase
-from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 KINDS = ("kubernetes", "jobset", "tfjob")
 KEPT = "pods,jobs,services,configmaps,secrets,networkpolicies,jobsets,tfjobs"
@@ -47,10 +48,12 @@ def let_go(run: Run, kubectl: Kubectl, index: int, *, check: bool = True) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_line_finishes_with_every_line_it_said_and_leaves_nothing(house: House, kubectl: Kubectl, kind: str) -> None:
+def test_a_line_finishes_with_every_line_it_said_and_leaves_nothing(
+    workspace: Workspace, kubectl: Kubectl, kind: str
+) -> None:
     before = left(kubectl)
-    house.write("hello.py", "for number in range(500): print('line', number)")
-    run = house.train(spec(kubectl.namespace, "run: python3 hello.py\nroles: {worker: 2}", kind), "--on", kind)
+    workspace.write("hello.py", "for number in range(500): print('line', number)")
+    run = workspace.train(spec(kubectl.namespace, "run: python3 hello.py\nroles: {worker: 2}", kind), "--on", kind)
     state = run.wait_for(Phase.FINISHED)
     assert [each.exit and each.exit.code for each in state.replicas.values()] == [0, 0]
     for index in (0, 1):
@@ -61,8 +64,8 @@ def test_a_line_finishes_with_every_line_it_said_and_leaves_nothing(house: House
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_falls_is_named_and_the_others_are_stopped(house: House, kubectl: Kubectl, kind: str) -> None:
-    house.write_spec(
+def test_who_falls_is_named_and_the_others_are_stopped(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+    workspace.write_spec(
         spec(
             kubectl.namespace,
             f"""
@@ -74,8 +77,8 @@ def test_who_falls_is_named_and_the_others_are_stopped(house: House, kubectl: Ku
             kind,
         )
     )
-    command = house.command("train", "--on", kind)
-    (run,) = wait_until(lambda: [each for each in house.runs() if each.folder.journal_file.exists()])
+    command = workspace.command("train", "--on", kind)
+    (run,) = wait_until(lambda: [each for each in workspace.runs() if each.folder.journal_file.exists()])
     run.wait_for(Phase.RUNNING)
     let_go(run, kubectl, 1)
     said = "".join(command.communicate(timeout=PATIENCE_SECONDS))
@@ -90,9 +93,9 @@ def test_who_falls_is_named_and_the_others_are_stopped(house: House, kubectl: Ku
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kill_leaves_nothing(house: House, kubectl: Kubectl, kind: str) -> None:
+def test_kill_leaves_nothing(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
     before = left(kubectl)
-    run = house.train(
+    run = workspace.train(
         spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}\nenv: {{A: {{from: TOKEN}}}}', kind),
         "--on",
         kind,
@@ -100,7 +103,7 @@ def test_kill_leaves_nothing(house: House, kubectl: Kubectl, kind: str) -> None:
     )
     run.wait_for(Phase.RUNNING)
     assert left(kubectl) - before
-    assert house.run("kill", "1").code == 0
+    assert workspace.run("kill", "1").code == 0
     assert left(kubectl) == before
     state = run.wait_for(Phase.KILLED)
     assert [each.phase for each in state.replicas.values()] == [Phase.KILLED, Phase.KILLED]
@@ -109,17 +112,17 @@ def test_kill_leaves_nothing(house: House, kubectl: Kubectl, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_supervisor_that_was_killed_is_replaced_and_nothing_is_missed(
-    house: House, kubectl: Kubectl, kind: str
+    workspace: Workspace, kubectl: Kubectl, kind: str
 ) -> None:
     script = f"echo one; {WAITS}; echo two; exit $DRUMLINE_INDEX"
-    run = house.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
+    run = workspace.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
     until_said(run, "worker.1", b"one")
     run.wait_for(Phase.RUNNING)
     run.kill_supervisor()
     let_go(run, kubectl, 1)
     let_go(run, kubectl, 0, check=kind == "kubernetes")  # an operator may end the others as soon as one has failed
     wait_until(lambda: _over(kubectl) == 2 or kind != "kubernetes")  # nobody looks
-    assert house.run("supervise", "1").code == 0
+    assert workspace.run("supervise", "1").code == 0
     run.wait_for(Phase.FAILED)
     assert (run.cause.replica, run.cause.exit.code) == (ReplicaId("worker", 1), 1)
     assert run.log("worker.1") == b"one\ntwo\n"
@@ -132,27 +135,27 @@ def _over(kubectl: Kubectl) -> int:
     return sum(pod["status"]["phase"] in ("Failed", "Succeeded") for pod in kubectl.items("pods"))
 
 
-def test_kill_works_without_a_supervisor(house: House, kubectl: Kubectl) -> None:
+def test_kill_works_without_a_supervisor(workspace: Workspace, kubectl: Kubectl) -> None:
     before = left(kubectl)
-    run = house.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
+    run = workspace.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
     run.wait_for(Phase.RUNNING)
     run.kill_supervisor()
-    assert house.run("kill", "1").code == 0
+    assert workspace.run("kill", "1").code == 0
     assert run.wait_for(Phase.KILLED)
     assert left(kubectl) == before
 
 
 def test_whoever_takes_a_run_up_looks_where_it_was_launched(
-    house: House, kubectl: Kubectl, cluster: str, tmp_path: Path
+    workspace: Workspace, kubectl: Kubectl, cluster: str, tmp_path: Path
 ) -> None:
     before = left(kubectl)
     elsewhere = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
     elsewhere["clusters"][0]["cluster"] = {"server": "http://127.0.0.1:1"}  # under the same name
     (tmp_path / "elsewhere.conf").write_text(json.dumps(elsewhere))
-    run = house.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
+    run = workspace.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
     run.wait_for(Phase.RUNNING)
     run.kill_supervisor()
-    answer = house.run("kill", "1", env={"KUBECONFIG": str(tmp_path / "elsewhere.conf")})
+    answer = workspace.run("kill", "1", env={"KUBECONFIG": str(tmp_path / "elsewhere.conf")})
     assert answer.code == 0
     state = run.wait_for(Phase.KILLED)
     assert all(each.exit and each.exit.seen for each in state.replicas.values())
@@ -160,7 +163,7 @@ def test_whoever_takes_a_run_up_looks_where_it_was_launched(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_that_fails_once_has_the_line_start_again(house: House, kubectl: Kubectl, kind: str) -> None:
+def test_a_worker_that_fails_once_has_the_line_start_again(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
     script = """
     run: |
       echo attempt $DRUMLINE_ATTEMPT
@@ -168,7 +171,7 @@ def test_a_worker_that_fails_once_has_the_line_start_again(house: House, kubectl
     roles: {worker: 2}
     restart: {crash: 1, early: 1}
     """
-    run = house.train(spec(kubectl.namespace, script, kind), "--on", kind)
+    run = workspace.train(spec(kubectl.namespace, script, kind), "--on", kind)
     state = run.wait_for(Phase.FINISHED)
     assert state.attempt == 1
     assert [(str(cause.replica), cause.exit.code) for cause in state.causes] == [("worker.1", 3)]
@@ -189,12 +192,12 @@ sh {PARTS}/ready.sh {PARTS} {PROJECT} {RUNTIME}
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])  # in a container of drumline's own, and in the replica's
-def test_nobody_waits_for_the_name_of_somebody_who_has_ended(house: House, kubectl: Kubectl, kind: str) -> None:
-    house.write("meet.py", f"import socket; socket.create_server(('', {PORT})).accept()")
+def test_nobody_waits_for_the_name_of_somebody_who_has_ended(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+    workspace.write("meet.py", f"import socket; socket.create_server(('', {PORT})).accept()")
     ready = {"name": "drumline", "command": ["/bin/sh", "-c", _READY]}
     inside = {"name": "replica", "command": ["/bin/sh", "-c", f'{_READY}exec "$@"', "sh"]}
     patch = {"containers": [inside]} if kind == "tfjob" else {"initContainers": [ready]}
-    house.write_spec(
+    workspace.write_spec(
         spec(
             kubectl.namespace,
             f"""
@@ -205,19 +208,19 @@ def test_nobody_waits_for_the_name_of_somebody_who_has_ended(house: House, kubec
             kind,
         )
     )
-    house.run("train", "--detach", "--on", kind)
-    (run,) = house.runs()
+    workspace.run("train", "--detach", "--on", kind)
+    (run,) = workspace.runs()
     wait_until(lambda: _over(kubectl) == 1)
     kubectl("label", "service", "--all", "looked=again")  # as when another pod comes up: whose pod has ended goes
     state = run.wait_for(Phase.FINISHED)
     assert [each.exit and each.exit.code for each in state.replicas.values()] == [0, 0]
 
 
-def test_two_users_run_the_same_under_the_same_number(house: House, kubectl: Kubectl, tmp_path: Path) -> None:
-    other = House(tmp_path / "other")
+def test_two_users_run_the_same_under_the_same_number(workspace: Workspace, kubectl: Kubectl, tmp_path: Path) -> None:
+    other = Workspace(tmp_path / "other")
     script = spec(kubectl.namespace, "run: echo here; sleep 3\nroles: {worker: 2}")
     try:
-        runs = [place.train(script, "--on", "kubernetes") for place in (house, other)]
+        runs = [place.train(script, "--on", "kubernetes") for place in (workspace, other)]
         assert [run.id for run in runs] == ["1", "1"]
         for run in runs:
             assert run.wait_for(Phase.FINISHED)
@@ -228,55 +231,57 @@ def test_two_users_run_the_same_under_the_same_number(house: House, kubectl: Kub
         other.leave()
 
 
-def test_a_namespace_and_a_name_as_long_as_they_may_be(house: House, cluster: str) -> None:
+def test_a_namespace_and_a_name_as_long_as_they_may_be(workspace: Workspace, cluster: str) -> None:
     name = f"{'long-' * 12}{uuid.uuid4().hex}"[:63]
     kubectl = Kubectl(name)
     kubectl.make_namespace()
     try:
         text = spec(name, "run: 'python3 -c \"import socket; print(socket.gethostname())\"'\nroles: {worker: 2}")
-        run = house.train(text, "--on", "kubernetes", "--name", "a" * 63)
+        run = workspace.train(text, "--on", "kubernetes", "--name", "a" * 63)
         assert run.wait_for(Phase.FINISHED)
         assert run.log("worker.1") == b"worker-1\n"
     finally:
         kubectl("delete", "namespace", name, "--wait=false")
 
 
-def test_without_a_namespace_there_is_no_run(house: House, cluster: str) -> None:
-    house.write_spec(spec("nowhere-at-all", "run: 'true'"))
-    answer = house.run("train", "--on", "kubernetes")
+def test_without_a_namespace_there_is_no_run(workspace: Workspace, cluster: str) -> None:
+    workspace.write_spec(spec("nowhere-at-all", "run: 'true'"))
+    answer = workspace.run("train", "--on", "kubernetes")
     assert answer.code == 3
     assert "there is no namespace `nowhere-at-all`" in answer.err
     assert "`kubectl create namespace nowhere-at-all` makes it" in answer.err
-    assert house.runs() == []
+    assert workspace.runs() == []
 
 
-def test_the_namespace_may_be_given_with_the_command(house: House, kubectl: Kubectl) -> None:
-    run = house.train(spec("nowhere-at-all", "run: 'true'"), "--on", "kubernetes", "-n", kubectl.namespace)
+def test_the_namespace_may_be_given_with_the_command(workspace: Workspace, kubectl: Kubectl) -> None:
+    run = workspace.train(spec("nowhere-at-all", "run: 'true'"), "--on", "kubernetes", "-n", kubectl.namespace)
     assert run.wait_for(Phase.FINISHED)
 
 
 def test_without_rights_there_is_no_run_and_the_missing_ones_are_named(
-    house: House, kubectl: Kubectl, cluster: str, tmp_path: Path
+    workspace: Workspace, kubectl: Kubectl, cluster: str, tmp_path: Path
 ) -> None:
     kubectl("create", "serviceaccount", "nobody")
     token = kubectl("create", "token", "nobody").strip()
     config = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
     config["users"][0]["user"] = {"token": token}
     (tmp_path / "nobody.conf").write_text(json.dumps(config))
-    house.write_spec(spec(kubectl.namespace, "run: 'true'"))
-    answer = house.run("train", "--on", "kubernetes", env={"KUBECONFIG": str(tmp_path / "nobody.conf")})
+    workspace.write_spec(spec(kubectl.namespace, "run: 'true'"))
+    answer = workspace.run("train", "--on", "kubernetes", env={"KUBECONFIG": str(tmp_path / "nobody.conf")})
     assert answer.code == 3
     assert "you may not " in answer.err
     assert "create configmaps" in answer.err
     assert f"in the namespace `{kubectl.namespace}`" in answer.err
-    assert house.runs() == []
+    assert workspace.runs() == []
 
 
-def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(house: House, kubectl: Kubectl) -> None:
+def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(
+    workspace: Workspace, kubectl: Kubectl
+) -> None:
     before = left(kubectl)
     kubectl.make_quota("small", "pods=1")
     text = spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}\ntimeouts: {{start: 15s}}')
-    run = house.train(text, "--on", "kubernetes")
+    run = workspace.train(text, "--on", "kubernetes")
     run.wait_for(Phase.FAILED)
     waits = [event for event in run.events if isinstance(event, ReplicaWaits) and event.reason == "Quota"]
     assert waits
@@ -285,9 +290,9 @@ def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(h
     assert left(kubectl) == before
 
 
-def test_an_image_that_is_not_there_is_told(house: House, kubectl: Kubectl) -> None:
+def test_an_image_that_is_not_there_is_told(workspace: Workspace, kubectl: Kubectl) -> None:
     text = spec(kubectl.namespace, "run: 'true'\nroles: {worker: 1}\ntimeouts: {start: 20s}", image="nobody/has:this")
-    run = house.train(text, "--on", "kubernetes")
+    run = workspace.train(text, "--on", "kubernetes")
     run.wait_for(Phase.FAILED)
     assert "cannot be pulled" in run.cause.exit.message
     assert run.exit("worker.0").seen is False
@@ -295,12 +300,12 @@ def test_an_image_that_is_not_there_is_told(house: House, kubectl: Kubectl) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_api_server_that_is_away_changes_nothing(
-    house: House, kubectl: Kubectl, breaker: Breaker, tmp_path: Path, kind: str
+    workspace: Workspace, kubectl: Kubectl, breaker: Breaker, tmp_path: Path, kind: str
 ) -> None:
     before = left(kubectl)
     script = f"echo one; {WAITS}; echo two"
-    house.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "through", kubectl.namespace))
-    run = house.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
+    workspace.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "through", kubectl.namespace))
+    run = workspace.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
     for index in (0, 1):
         until_said(run, f"worker.{index}", b"one\n")
     breaker.go_away()

@@ -14,7 +14,8 @@ from drumline.engine.kubernetes.names import Life
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaExited
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 WORKER = ReplicaId("worker", 0)
 
@@ -45,8 +46,10 @@ def plant(kubectl: Kubectl, name: str, labels: dict[str, str], script: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pod_with_the_labels_of_a_replica_is_not_taken_for_it(house: House, kubectl: Kubectl, kind: str) -> None:
-    run = house.train(
+def test_a_pod_with_the_labels_of_a_replica_is_not_taken_for_it(
+    workspace: Workspace, kubectl: Kubectl, kind: str
+) -> None:
+    run = workspace.train(
         spec(kubectl.namespace, f'run: "echo one; {WAITS}; echo two"\nroles: {{worker: 2}}', kind), "--on", kind
     )
     until_said(run, "worker.0", b"one")
@@ -60,7 +63,7 @@ def test_a_pod_with_the_labels_of_a_replica_is_not_taken_for_it(house: House, ku
     wait_until(lambda: kubectl("get", "pod", "aaa-copied", "-o", "jsonpath={.status.phase}") == "Failed")
     for each in pods:
         kubectl("exec", each["name"], "--", "touch", "/tmp/go")
-    assert house.run("supervise", "1").code == 0
+    assert workspace.run("supervise", "1").code == 0
     run.wait_for(Phase.FINISHED)
     assert run.log("worker.0") == b"one\ntwo\n"
     assert [event.exit.code for event in run.events if isinstance(event, ReplicaExited)] == [0, 0]
@@ -72,23 +75,25 @@ def without_controller(labels: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name.startswith(names.PREFIX)}
 
 
-def test_kill_does_not_wait_for_a_pod_of_another_that_has_a_replica_s_labels(house: House, kubectl: Kubectl) -> None:
-    run = house.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
+def test_kill_does_not_wait_for_a_pod_of_another_that_has_a_replica_s_labels(
+    workspace: Workspace, kubectl: Kubectl
+) -> None:
+    run = workspace.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")
     run.wait_for(Phase.RUNNING)
     plant(kubectl, "copied", without_controller(pod_of(kubectl, run, 0)["metadata"]["labels"]), "sleep 3600")
     plant(kubectl, "broken", {names.RUN: names.base(run.folder.plan()), names.ROLE: "worker", names.INDEX: "x"}, LASTS)
-    assert house.run("kill", "--force", "1").code == 0
+    assert workspace.run("kill", "--force", "1").code == 0
     run.wait_for(Phase.KILLED)
     assert {each for each in left(kubectl) if each.startswith("Pod/")} == {"Pod/copied", "Pod/broken"}
 
 
-def test_a_job_under_the_name_of_the_next_attempt_is_not_adopted(house: House, kubectl: Kubectl) -> None:
+def test_a_job_under_the_name_of_the_next_attempt_is_not_adopted(workspace: Workspace, kubectl: Kubectl) -> None:
     text = f"""
     run: "[ $DRUMLINE_ATTEMPT = 1 ] || {{ {WAITS}; exit 3; }}"
     roles: {{worker: 1}}
     restart: {{crash: 1, early: 1}}
     """
-    run = house.train(spec(kubectl.namespace, text), "--on", "kubernetes")
+    run = workspace.train(spec(kubectl.namespace, text), "--on", "kubernetes")
     run.wait_for(Phase.RUNNING)
     plan = run.folder.plan()
     name = names.job(plan, WORKER, 1)
@@ -111,5 +116,5 @@ def test_a_job_under_the_name_of_the_next_attempt_is_not_adopted(house: House, k
     let_go(run, kubectl, 0)
     run.wait_for(Phase.FAILED)
     assert "forged" not in run.log("worker.0", 1).decode()
-    shown = house.run("status", "1")
+    shown = workspace.run("status", "1")
     assert f"has a Job {name} that this run has not made" in shown.out + shown.err

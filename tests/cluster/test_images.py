@@ -19,8 +19,9 @@ from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
 from drumline.engine.kubernetes.planned import Image
 from drumline.record import to_dict
-from integration.local.runs import kill_and_wait, lock_holder, wait_until
-from wheels import make_wheel
+from scaffold.processes import kill_and_wait, lock_holder
+from scaffold.waiting import wait_until
+from scaffold.wheels import make_wheel
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.conftest import Kubectl
-from integration.local.runs import wait_until
+from scaffold.waiting import wait_until
 
 IMAGE = "python:local"
 SOURCE = Path(__file__).parents[2] / "src"

@@ -21,7 +21,7 @@ from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.logs import Collector
 from drumline.engine.kubernetes.shape import seconds_of
 from drumline.store.logs import LogReader
-from integration.local.runs import wait_until
+from scaffold.waiting import wait_until
 
 PYTHON = "python:local"
 LONG_SECONDS = 900.0

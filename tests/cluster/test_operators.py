@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.site import Ground, KubernetesSite
-from contract.seat import cast, watch, worker, workers
-from contract.sites import LASTING, Deed, Site
+from cluster.testbed import KubernetesTestBed, SharedNamespace
 from contract.suite import Exceptions, contract_tests, excuse, occupy
-from contract.test_runs import open_office, return_to, until_running
+from contract.test_runs import open_supervised, return_to, until_running
 from drumline.plan.types import Plan
 from drumline.run.state import Phase
+from scaffold.supervised import cast, watch, worker, workers
+from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 _WHOLE_RUNS = (
     "a JobSet's replicas are started and stopped together, in no order; the cluster is that of test_contract.py"
@@ -32,51 +32,55 @@ globals().update(contract_tests())
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Site]:
+def testbed(
+    request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
+) -> Iterator[EngineTestBed]:
     """A place to try the engine."""
     excuse(request, EXCEPTIONS)
-    place = KubernetesSite(tmp_path, ground, "jobset")
+    place = KubernetesTestBed(tmp_path, shared_namespace, "jobset")
     yield from occupy(place, place.describe)
 
 
-def domains(site: KubernetesSite, plan: Plan, attempt: int) -> set[str]:
+def domains(testbed: KubernetesTestBed, plan: Plan, attempt: int) -> set[str]:
     """What the names end with that replicas are told to reach each other by."""
-    placement = asyncio.run(site.make_engine().place(plan, attempt=attempt))
+    placement = asyncio.run(testbed.make_engine().place(plan, attempt=attempt))
     return {place.host.partition(".")[2] for place in placement.values()}
 
 
 def test_a_line_that_starts_again_has_the_names_that_it_had(
-    site: KubernetesSite, ground: Ground, tmp_path: Path
+    testbed: KubernetesTestBed, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> None:
-    deeds = {"worker.0": (LASTING, Deed(until=1)), "worker.1": (Deed(code=3), Deed(until=1))}
-    office = open_office(site, tmp_path, cast(site, "worker*2 crash=1 early=1", deeds))
-    office.until(lambda: (office.state.attempt, office.state.phase) == (1, Phase.RUNNING))
-    services = {each["metadata"]["name"] for each in ground.kubectl.items("services")}
-    assert domains(site, office.plan, 1) == domains(site, office.plan, 0)
-    assert domains(site, office.plan, 1) <= services
-    site.open(1)
-    assert office.until_over().phase is Phase.FINISHED
+    behaviors = {"worker.0": (LASTING, Behavior(until=1)), "worker.1": (Behavior(code=3), Behavior(until=1))}
+    supervised = open_supervised(testbed, tmp_path, cast(testbed, "worker*2 crash=1 early=1", behaviors))
+    supervised.until(lambda: (supervised.state.attempt, supervised.state.phase) == (1, Phase.RUNNING))
+    services = {each["metadata"]["name"] for each in shared_namespace.kubectl.items("services")}
+    assert domains(testbed, supervised.plan, 1) == domains(testbed, supervised.plan, 0)
+    assert domains(testbed, supervised.plan, 1) <= services
+    testbed.open(1)
+    assert supervised.until_over().phase is Phase.FINISHED
 
 
-def test_a_jobset_that_was_stopped_leaves_its_name_to_the_next(site: KubernetesSite, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, LASTING._replace(says=("attempt $DRUMLINE_ATTEMPT",)))
+def test_a_jobset_that_was_stopped_leaves_its_name_to_the_next(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, LASTING._replace(says=("attempt $DRUMLINE_ATTEMPT",)))
     for attempt in (0, 1):
-        watcher.start(attempt=attempt)
-        watcher.until_said(f"attempt {attempt}", attempt=attempt)
-        watcher.stop(attempt=attempt)
-        watcher.until_ended(attempt=attempt)
-    assert (len(watcher.ends(0)), len(watcher.ends(1))) == (1, 1)
+        recorder.start(attempt=attempt)
+        recorder.until_said(f"attempt {attempt}", attempt=attempt)
+        recorder.stop(attempt=attempt)
+        recorder.until_ended(attempt=attempt)
+    assert (len(recorder.ends(0)), len(recorder.ends(1))) == (1, 1)
 
 
 def test_who_fell_first_while_nobody_looked_is_the_cause_whatever_becomes_of_the_others(
-    site: KubernetesSite, tmp_path: Path
+    testbed: KubernetesTestBed, tmp_path: Path
 ) -> None:
-    office = open_office(site, tmp_path, workers(site, Deed(until=2, code=1), Deed(until=1, code=3)))
-    until_running(office)
-    site.open(1)
-    site.wait_ended(office.folder.path, worker(1))
-    return_to(office)
-    state = office.until_over()
+    supervised = open_supervised(
+        testbed, tmp_path, workers(testbed, Behavior(until=2, code=1), Behavior(until=1, code=3))
+    )
+    until_running(supervised)
+    testbed.open(1)
+    testbed.wait_ended(supervised.folder.path, worker(1))
+    return_to(supervised)
+    state = supervised.until_over()
     assert state.ending
     assert state.ending.cause
     assert (state.ending.cause.replica, state.ending.cause.exit.code) == (worker(1), 3)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.conftest import Kubectl
-from integration.local.runs import wait_until
+from scaffold.waiting import wait_until
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cluster"
 RENDERS = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*.yaml"))

@@ -11,9 +11,10 @@ import pytest
 from cluster.conftest import Kubectl
 from drumline.run.event import ReplicaExited
 from drumline.run.state import Phase
-from integration.local.runs import House
-from training.examples import open_house, said, train_to_the_end
-from training.line import ROOT, accuracies, find_python, losses
+from scaffold.environments import ROOT, find_python
+from scaffold.rendered_gang import accuracies, losses
+from scaffold.workspace import Workspace
+from training.examples import open_workspace, said, train_to_the_end
 
 KINDS = ("kubernetes", "jobset", "tfjob")
 WORKERS = ("worker.0", "worker.1")
@@ -21,9 +22,9 @@ LONG_SECONDS = 900.0
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with open_house(tmp_path) as house:
-        yield house
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with open_workspace(tmp_path) as workspace:
+        yield workspace
 
 
 def engine(kind: str, namespace: str, project: str) -> str:
@@ -50,33 +51,33 @@ engine:
 """
 
 
-def bring(house: House, example: str, *, rest: str = "", without: tuple[str, ...] = ()) -> None:
-    """Put an example into the house; its spec with a rest of its own instead of these keys."""
-    shutil.copytree(ROOT / "examples" / example, house.project, dirs_exist_ok=True)
+def bring(workspace: Workspace, example: str, *, rest: str = "", without: tuple[str, ...] = ()) -> None:
+    """Put an example into the workspace; its spec with a rest of its own instead of these keys."""
+    shutil.copytree(ROOT / "examples" / example, workspace.project, dirs_exist_ok=True)
     kept, skipping = [], False
-    for line in (house.project / "drumline.yml").read_text().splitlines():
+    for line in (workspace.project / "drumline.yml").read_text().splitlines():
         skipping = line.split(":")[0] in without or (skipping and line.startswith(" "))
         kept += [] if skipping else [line]
-    house.write("drumline.yml", "\n".join(kept) + rest)
+    workspace.write("drumline.yml", "\n".join(kept) + rest)
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, float]]:
     """What two workers learn on this machine, epoch by epoch."""
-    with open_house(tmp_path_factory.mktemp("here")) as house:
-        bring(house, "keras_mnist")
-        spec = (house.project / "drumline.yml").read_text()
-        house.write("drumline.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
-        run = train_to_the_end(house, "-p", "epochs=2", "--no-warm")
+    with open_workspace(tmp_path_factory.mktemp("here")) as workspace:
+        bring(workspace, "keras_mnist")
+        spec = (workspace.project / "drumline.yml").read_text()
+        workspace.write("drumline.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
+        run = train_to_the_end(workspace, "-p", "epochs=2", "--no-warm")
         return {"loss": losses(said(run, "worker.0")), "accuracy": accuracies(said(run, "worker.0"))}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_workers_on_two_nodes_learn_what_they_learn_here(
-    house: House, kubectl: Kubectl, kind: str, here: dict[str, dict[int, float]]
+    workspace: Workspace, kubectl: Kubectl, kind: str, here: dict[str, dict[int, float]]
 ) -> None:
-    bring(house, "keras_mnist", rest=engine(kind, kubectl.namespace, "keras-mnist"), without=("env", "restart"))
-    run = train_to_the_end(house, "--on", kind, "-p", "epochs=2", seconds=LONG_SECONDS)
+    bring(workspace, "keras_mnist", rest=engine(kind, kubectl.namespace, "keras-mnist"), without=("env", "restart"))
+    run = train_to_the_end(workspace, "--on", kind, "-p", "epochs=2", seconds=LONG_SECONDS)
     for worker in WORKERS:
         assert losses(said(run, worker)) == pytest.approx(here["loss"], rel=1e-3)
     assert accuracies(said(run, "worker.0")) == pytest.approx(here["accuracy"], abs=0.005)
@@ -88,11 +89,14 @@ def test_two_workers_on_two_nodes_learn_what_they_learn_here(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parameter_servers_end_when_the_work_is_done(house: House, kubectl: Kubectl, kind: str) -> None:
+def test_parameter_servers_end_when_the_work_is_done(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
     bring(
-        house, "parameter_server", rest=engine(kind, kubectl.namespace, "parameter-server"), without=("env", "restart")
+        workspace,
+        "parameter_server",
+        rest=engine(kind, kubectl.namespace, "parameter-server"),
+        without=("env", "restart"),
     )
-    run = train_to_the_end(house, "--on", kind, seconds=LONG_SECONDS)
+    run = train_to_the_end(workspace, "--on", kind, seconds=LONG_SECONDS)
     assert run.state.phase is Phase.FINISHED
     assert run.state.replicas
     assert {state.phase for state in run.state.replicas.values()} == {Phase.FINISHED}

@@ -11,7 +11,8 @@ import pytest
 from cluster.conftest import Kubectl
 from drumline.run.event import ReplicaWaits
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 IMAGE = "python:local"
 LONG_SECONDS = 900.0
@@ -62,11 +63,11 @@ CASES = {
 }
 
 
-def train(house: House, kubectl: Kubectl, case: Case) -> Run:
+def train(workspace: Workspace, kubectl: Kubectl, case: Case) -> Run:
     engine = ", ".join(filter(None, (f"namespace: {kubectl.namespace}", f"image: {case.image}", case.engine)))
     patience = "30s" if case.reason == "StartTimeout" else "5m"
     spec = f"run: sleep 600\nroles: {{worker: 2}}\ntimeouts: {{start: {patience}, grace: 1s}}"
-    return house.train(f"{spec}\nengine: {{kubernetes: {{{engine}}}}}\n{case.spec}", "--on", "kubernetes")
+    return workspace.train(f"{spec}\nengine: {{kubernetes: {{{engine}}}}}\n{case.spec}", "--on", "kubernetes")
 
 
 def waits(run: Run) -> list[ReplicaWaits]:
@@ -80,35 +81,35 @@ def check_end(run: Run, kubectl: Kubectl, case: Case) -> None:
     assert case.says in run.cause.exit.message
     told = Counter((each.replica, each.message) for each in waits(run) if each.reason == case.word)
     assert set(told.values()) == {1}, told
-    found = json.loads(house_says(run.house, "status", run.id, "-o", "json"))
+    found = json.loads(workspace_says(run.workspace, "status", run.id, "-o", "json"))
     assert case.says in found["message"]
-    assert case.says in house_says(run.house, "events", run.id)
+    assert case.says in workspace_says(run.workspace, "events", run.id)
     assert kubectl.items("pods,jobs,services,configmaps,networkpolicies", "drumline.dev/run") == []
 
 
-def house_says(house: House, *words: str) -> str:
-    answer = house.run(*words)
+def workspace_says(workspace: Workspace, *words: str) -> str:
+    answer = workspace.run(*words)
     assert answer.code == 0, answer.err
     return answer.out
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_line_that_cannot_start_says_why_and_lets_go(house: House, kubectl: Kubectl, name: str) -> None:
+def test_a_line_that_cannot_start_says_why_and_lets_go(workspace: Workspace, kubectl: Kubectl, name: str) -> None:
     case = CASES[name]
-    run = train(house, kubectl, case)
+    run = train(workspace, kubectl, case)
     if case.reason == "StartTimeout":
         wait_until(lambda: [each for each in waits(run) if each.reason == case.word], LONG_SECONDS)
-        found = json.loads(house_says(house, "status", run.id, "-o", "json"))
+        found = json.loads(workspace_says(workspace, "status", run.id, "-o", "json"))
         assert found["state"] == "STARTING"
         assert case.says in found["message"]
         assert case.word in [each["reason"] for each in found["replicas"]]
     check_end(run, kubectl, case)
 
 
-def test_half_a_gang_does_not_hold_its_half_for_ever(house: House, kubectl: Kubectl) -> None:
+def test_half_a_gang_does_not_hold_its_half_for_ever(workspace: Workspace, kubectl: Kubectl) -> None:
     kubectl.make_quota("small", "pods=1")
     case = Case(word="Quota", says="the quota small has no room for it: it asks for pods=1; used pods=1 of pods=1")
-    run = train(house, kubectl, case)
+    run = train(workspace, kubectl, case)
     check_end(run, kubectl, case)
     phases = {str(name): each.phase for name, each in run.state.replicas.items()}
     assert sorted(phases.values()) == [Phase.FAILED, Phase.KILLED]

@@ -1,4 +1,4 @@
-"""Every test of the contract is tried at every site."""
+"""Every test of the contract is tried at every testbed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from contract.sites import EXCEPTIONS, SITES, Site
 from contract.suite import excuse, occupy
+from scaffold.testbeds import EXCEPTIONS, TEST_BEDS, EngineTestBed
 
 
-@pytest.fixture(params=SITES)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+@pytest.fixture(params=TEST_BEDS)
+def testbed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineTestBed]:
     """A place to try an engine."""
     excuse(request, EXCEPTIONS.get(request.param, {}))
     # From 3.12 on Python warns of a fork beside pytest-xdist's threads; no supervisor has any.
     request.applymarker(pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"))
-    yield from occupy(SITES[request.param](tmp_path))
+    yield from occupy(TEST_BEDS[request.param](tmp_path))

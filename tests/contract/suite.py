@@ -1,8 +1,8 @@
 """The tests of the contract as a whole, for every engine alike.
 
-An engine that runs beside the tests is one line in `sites.SITES`. One that needs a world of its own (hosts, a cluster)
-has a module there, with a fixture `site` and `globals().update(contract_tests())`. Either may list exceptions, by the
-name of a module, of a test, or of a test with its parameters, each with its reason.
+An engine that needs nothing but this machine is one line in `scaffold.testbeds.TEST_BEDS`. One that needs hosts or a
+cluster has a module there, with a fixture `testbed` and `globals().update(contract_tests())`. Either may list
+exceptions, by the name of a module, of a test, or of a test with its parameters, each with its reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from contract.sites import Site, wait_until
+from scaffold.testbeds import EngineTestBed
+from scaffold.waiting import wait_until
 
 Exceptions = Mapping[str, str]  # what is not tried, and why
 
@@ -47,16 +48,16 @@ def excuse(request: pytest.FixtureRequest, exceptions: Exceptions) -> None:
             pytest.skip(exceptions[name])
 
 
-def occupy(site: Site, describe_left: Callable[[], str] | None = None) -> Iterator[Site]:
-    """Have a test use this site; nothing of what was started there is left when the test has ended."""
+def occupy(testbed: EngineTestBed, describe_left: Callable[[], str] | None = None) -> Iterator[EngineTestBed]:
+    """Have a test use this testbed; nothing of what was started there is left when the test has ended."""
     try:
-        yield site
+        yield testbed
         try:
-            wait_until(lambda: not site.left())
+            wait_until(lambda: not testbed.left())
         except AssertionError:
-            raise AssertionError(f"left: {describe_left() if describe_left else site.left()}") from None
+            raise AssertionError(f"left: {describe_left() if describe_left else testbed.left()}") from None
     finally:
-        site.close()
+        testbed.close()
 
 
 def _is_test_of(module: str, each: object) -> bool:

@@ -4,53 +4,55 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contract.seat import FIRST, Office, Watcher, able, cast
-from contract.sites import Deed, Site
 from drumline.engine.abilities import Preparing
 from drumline.plan.types import Environment, Plan, ReplicaId
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
+from scaffold.supervised import FIRST, SessionRecorder, SupervisedRun, able, cast
+from scaffold.testbeds import Behavior, EngineTestBed
 
 HELPER = ReplicaId("build", 0)
 ENVIRONMENT = Environment(("numpy",))
 
 
-def equipped(site: Site, text: str = "build worker", **deeds: Deed) -> Plan:
-    site.have_environment(ENVIRONMENT)
-    plan = cast(site, text, {"worker.0": Deed(("working",)), **deeds})
+def equipped(testbed: EngineTestBed, text: str = "build worker", **behaviors: Behavior) -> Plan:
+    testbed.have_environment(ENVIRONMENT)
+    plan = cast(testbed, text, {"worker.0": Behavior(("working",)), **behaviors})
     assert plan.environment == ENVIRONMENT
     return plan
 
 
-def test_of_an_environment_that_is_there_only_the_end_is_told(site: Site, tmp_path: Path) -> None:
-    watcher = Watcher(site, tmp_path / "run", equipped(site))
-    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
-    watcher.until(watcher.ends)
-    assert watcher.starts() == []
-    (end,) = watcher.ends()
+def test_of_an_environment_that_is_there_only_the_end_is_told(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
+    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    recorder.until(recorder.ends)
+    assert recorder.starts() == []
+    (end,) = recorder.ends()
     assert (end.replica, end.attempt, end.exit.ok) == (HELPER, 0, True)
     assert end.exit.message
 
 
-def test_it_is_told_again_to_a_supervisor_that_comes_back(site: Site, tmp_path: Path) -> None:
-    first = Watcher(site, tmp_path / "run", equipped(site))
+def test_it_is_told_again_to_a_supervisor_that_comes_back(testbed: EngineTestBed, tmp_path: Path) -> None:
+    first = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
     first.loop.wait(able(first.engine, Preparing).prepare(first.plan, HELPER))
-    second = first.again(site)
+    second = first.again(testbed)
     second.loop.wait(able(second.engine, Preparing).prepare(second.plan, HELPER))
     second.until(second.ends)
     assert second.exits()[HELPER].ok
 
 
-def test_a_run_builds_first_makes_its_data_then_and_trains_last(site: Site, tmp_path: Path) -> None:
-    office = Office(site, tmp_path / "home", equipped(site, "build prepare worker", prepare=Deed(("making",), until=1)))
-    office.begin()
-    office.until(lambda: "making" in office.log(ReplicaId("prepare", 0)))
-    office.replace()
-    office.begin()
-    assert office.state.phase is Phase.BUILDING
-    site.open(1)
-    assert office.until_over().phase is Phase.FINISHED
-    told = [str(each.replica) for each in office.events if isinstance(each, ReplicaExited)]
+def test_a_run_builds_first_makes_its_data_then_and_trains_last(testbed: EngineTestBed, tmp_path: Path) -> None:
+    supervised = SupervisedRun(
+        testbed, tmp_path / "home", equipped(testbed, "build prepare worker", prepare=Behavior(("making",), until=1))
+    )
+    supervised.begin()
+    supervised.until(lambda: "making" in supervised.log(ReplicaId("prepare", 0)))
+    supervised.replace()
+    supervised.begin()
+    assert supervised.state.phase is Phase.BUILDING
+    testbed.open(1)
+    assert supervised.until_over().phase is Phase.FINISHED
+    told = [str(each.replica) for each in supervised.events if isinstance(each, ReplicaExited)]
     assert list(dict.fromkeys(told)) == ["build", "prepare", "worker.0"]
-    assert HELPER not in {each.replica for each in office.events if isinstance(each, ReplicaStarted)}
-    assert "working" in office.log(FIRST)
+    assert HELPER not in {each.replica for each in supervised.events if isinstance(each, ReplicaStarted)}
+    assert "working" in supervised.log(FIRST)

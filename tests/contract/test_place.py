@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from contract.seat import watch, worker, workers
-from contract.sites import Deed, Site
 from drumline.errors import EngineError
 from drumline.plan.bind import bind
+from scaffold.supervised import watch, worker, workers
+from scaffold.testbeds import Behavior, EngineTestBed
 
 
-def test_every_replica_has_an_address_of_its_own(site: Site, tmp_path: Path) -> None:
-    plan = workers(site, *(Deed() for _ in range(5)))
-    engine = site.make_engine()
+def test_every_replica_has_an_address_of_its_own(testbed: EngineTestBed, tmp_path: Path) -> None:
+    plan = workers(testbed, *(Behavior() for _ in range(5)))
+    engine = testbed.make_engine()
     placement = asyncio.run(engine.place(plan))
     engine.close()
     assert list(placement) == [replica.id for replica in plan.replicas]
     assert len({place.address for place in placement.values()}) == 5
 
 
-def test_an_attempt_under_way_is_placed_where_it_is(site: Site, tmp_path: Path) -> None:
-    plan = workers(site, *(Deed() for _ in range(5)))
-    first, second = site.make_engine(), site.make_engine()
+def test_an_attempt_under_way_is_placed_where_it_is(testbed: EngineTestBed, tmp_path: Path) -> None:
+    plan = workers(testbed, *(Behavior() for _ in range(5)))
+    first, second = testbed.make_engine(), testbed.make_engine()
     addresses = [place.address for place in asyncio.run(first.place(plan)).values()]
     first.close()
     kept = asyncio.run(second.place(plan, keep=addresses))
@@ -33,68 +33,72 @@ def test_an_attempt_under_way_is_placed_where_it_is(site: Site, tmp_path: Path) 
     assert asyncio.run(second.place(plan, keep=addresses)) == kept
 
 
-def test_what_is_rendered_is_what_starts(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, *[Deed(("$DRUMLINE_ROLE $DRUMLINE_INDEX of $DRUMLINE_RUN", "$TF_CONFIG"))] * 2)
-    launches = watcher.launches()
-    rendered = site.rendered(watcher.engine, watcher.plan, launches)
-    watcher.loop.wait(watcher.engine.start(launches))
-    watcher.until_ended()
-    for replica in watcher.plan.replicas:
+def test_what_is_rendered_is_what_starts(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(
+        testbed, tmp_path, *[Behavior(("$DRUMLINE_ROLE $DRUMLINE_INDEX of $DRUMLINE_RUN", "$TF_CONFIG"))] * 2
+    )
+    launches = recorder.launches()
+    rendered = testbed.rendered(recorder.engine, recorder.plan, launches)
+    recorder.loop.wait(recorder.engine.start(launches))
+    recorder.until_ended()
+    for replica in recorder.plan.replicas:
         argv, env = rendered[replica.id]
         assert argv == replica.argv
-        assert watcher.log(replica.id) == f"worker {replica.id.index} of 4\n{env.get('TF_CONFIG', '$TF_CONFIG')}\n"
+        assert recorder.log(replica.id) == f"worker {replica.id.index} of 4\n{env.get('TF_CONFIG', '$TF_CONFIG')}\n"
 
 
-def test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, Deed())
-    launches = watcher.launches()
-    for form in watcher.engine.capabilities.forms:
-        text = watcher.engine.render(watcher.plan, launches, form)
+def test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
+    recorder = watch(testbed, tmp_path, Behavior())
+    launches = recorder.launches()
+    for form in recorder.engine.capabilities.forms:
+        text = recorder.engine.render(recorder.plan, launches, form)
         assert text.endswith("\n")
-        assert watcher.engine.render(watcher.plan, launches, form) == text
-    watcher.engine.close()
+        assert recorder.engine.render(recorder.plan, launches, form) == text
+    recorder.engine.close()
 
 
-def test_what_an_engine_objects_to_it_does_not_start(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, Deed(), Deed())
+def test_what_an_engine_objects_to_it_does_not_start(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, Behavior(), Behavior())
     before = _descriptors()
-    launches = watcher.launches()
-    assert list(watcher.engine.objections(launches)) == []
+    launches = recorder.launches()
+    assert list(recorder.engine.objections(launches)) == []
     first, second = launches
-    launches = (first, second.replace(replica=second.replica.replace(argv=site.refused)))
-    (objection,) = watcher.engine.objections(launches)
+    launches = (first, second.replace(replica=second.replica.replace(argv=testbed.refused)))
+    (objection,) = recorder.engine.objections(launches)
     assert "worker.1" in objection
     with pytest.raises(EngineError, match=r"worker\.1"):
-        watcher.loop.wait(watcher.engine.start(launches))
-    watcher.stop()
-    watcher.until_ended()
-    assert not watcher.starts()
-    assert not any(end.exit.seen for end in watcher.ends())
-    site.rest(watcher.engine)
-    watcher.until(lambda: _descriptors() <= before)
+        recorder.loop.wait(recorder.engine.start(launches))
+    recorder.stop()
+    recorder.until_ended()
+    assert not recorder.starts()
+    assert not any(end.exit.seen for end in recorder.ends())
+    testbed.rest(recorder.engine)
+    recorder.until(lambda: _descriptors() <= before)
 
 
-def test_a_line_that_was_only_looked_at_holds_nothing(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, *[Deed()] * 5)
+def test_a_line_that_was_only_looked_at_holds_nothing(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, *[Behavior()] * 5)
     before = _descriptors()
-    watcher.launches()
-    watcher.engine.close()
-    watcher.engine.close()
+    recorder.launches()
+    recorder.engine.close()
+    recorder.engine.close()
     assert _descriptors() <= before
 
 
-def test_a_line_that_has_ended_holds_nothing(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, *[Deed()] * 5)
+def test_a_line_that_has_ended_holds_nothing(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, *[Behavior()] * 5)
     before = _descriptors()
-    watcher.start()
-    watcher.until_ended()
-    site.rest(watcher.engine)
-    watcher.until(lambda: _descriptors() <= before)
+    recorder.start()
+    recorder.until_ended()
+    testbed.rest(recorder.engine)
+    recorder.until(lambda: _descriptors() <= before)
 
 
-def test_nothing_is_started_or_stopped_before_somebody_watches(site: Site, tmp_path: Path) -> None:
-    plan = workers(site, Deed())
-    engine = site.make_engine()
+def test_nothing_is_started_or_stopped_before_somebody_watches(testbed: EngineTestBed, tmp_path: Path) -> None:
+    plan = workers(testbed, Behavior())
+    engine = testbed.make_engine()
     launches = bind(plan, asyncio.run(engine.place(plan)))
     with pytest.raises(AssertionError, match="watched before"):
         asyncio.run(engine.start(launches))

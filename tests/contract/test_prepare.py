@@ -6,86 +6,88 @@ from pathlib import Path
 
 import pytest
 
-from contract.seat import FIRST, Office, Watcher, able, cast
-from contract.sites import LASTING, Deed, Site
 from drumline.engine.abilities import Preparing
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, StopRequested
 from drumline.run.state import Phase
+from scaffold.supervised import FIRST, SessionRecorder, SupervisedRun, able, cast
+from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 HELPER = ReplicaId("prepare", 0)
 
 
-def helped(site: Site, deed: Deed) -> Plan:
-    return cast(site, "prepare worker*2", {"prepare": deed, "worker.0": Deed(), "worker.1": Deed()})
+def helped(testbed: EngineTestBed, behavior: Behavior) -> Plan:
+    return cast(testbed, "prepare worker*2", {"prepare": behavior, "worker.0": Behavior(), "worker.1": Behavior()})
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(site: Site, tmp_path: Path, code: int) -> None:
-    watcher = Watcher(site, tmp_path / "run", helped(site, Deed(("making",), until=1, code=code)))
-    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
-    watcher.until_said("making", replica=HELPER)
-    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
-    site.open(1)
-    watcher.until(watcher.ends)
-    watcher.let_somebody_pass()
-    assert watcher.starts() == [HELPER]
-    assert [(end.replica, end.exit) for end in watcher.ends()] == [(HELPER, Exit(code=code))]
-    assert watcher.log(HELPER).count("making") == 1
+def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(
+    testbed: EngineTestBed, tmp_path: Path, code: int
+) -> None:
+    recorder = SessionRecorder(testbed, tmp_path / "run", helped(testbed, Behavior(("making",), until=1, code=code)))
+    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    recorder.until_said("making", replica=HELPER)
+    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    testbed.open(1)
+    recorder.until(recorder.ends)
+    recorder.let_somebody_pass()
+    assert recorder.starts() == [HELPER]
+    assert [(end.replica, end.exit) for end in recorder.ends()] == [(HELPER, Exit(code=code))]
+    assert recorder.log(HELPER).count("making") == 1
 
 
-def test_a_helper_is_stopped_like_anybody_else(site: Site, tmp_path: Path) -> None:
-    watcher = Watcher(site, tmp_path / "run", helped(site, LASTING._replace(says=("making",))))
-    watcher.loop.wait(able(watcher.engine, Preparing).prepare(watcher.plan, HELPER))
-    watcher.until_said("making", replica=HELPER)
-    watcher.stop(HELPER)
-    watcher.until(watcher.ends)
-    watcher.let_somebody_pass()
-    assert [(end.replica, end.exit) for end in watcher.ends()] == [(HELPER, Exit(signal=15))]
+def test_a_helper_is_stopped_like_anybody_else(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = SessionRecorder(testbed, tmp_path / "run", helped(testbed, LASTING._replace(says=("making",))))
+    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    recorder.until_said("making", replica=HELPER)
+    recorder.stop(HELPER)
+    recorder.until(recorder.ends)
+    recorder.let_somebody_pass()
+    assert [(end.replica, end.exit) for end in recorder.ends()] == [(HELPER, Exit(signal=15))]
 
 
-def test_a_helper_is_taken_up_and_not_started_again(site: Site, tmp_path: Path) -> None:
-    first = Watcher(site, tmp_path / "run", helped(site, Deed(("making",), until=1)))
+def test_a_helper_is_taken_up_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
+    first = SessionRecorder(testbed, tmp_path / "run", helped(testbed, Behavior(("making",), until=1)))
     first.loop.wait(able(first.engine, Preparing).prepare(first.plan, HELPER))
     first.until_said("making", replica=HELPER)
-    second = first.again(site)
+    second = first.again(testbed)
     second.loop.wait(able(second.engine, Preparing).prepare(second.plan, HELPER))
     second.until(second.starts)
-    site.open(1)
+    testbed.open(1)
     second.until(second.ends)
     assert second.exits() == {HELPER: Exit(code=0)}
     assert second.log(HELPER).count("making") == 1
 
 
-def test_nobody_starts_before_the_helper_is_done(site: Site, tmp_path: Path) -> None:
-    office = Office(site, tmp_path / "home", helped(site, Deed(("making",), until=1)))
-    office.begin()
-    office.until(lambda: "making" in office.log(HELPER))
-    office.replace()
-    office.begin()
-    assert office.state.phase is Phase.BUILDING
-    site.open(1)
-    assert office.until_over().phase is Phase.FINISHED
-    told = [each.replica for each in office.events if isinstance(each, ReplicaStarted | ReplicaExited)]
+def test_nobody_starts_before_the_helper_is_done(testbed: EngineTestBed, tmp_path: Path) -> None:
+    supervised = SupervisedRun(testbed, tmp_path / "home", helped(testbed, Behavior(("making",), until=1)))
+    supervised.begin()
+    supervised.until(lambda: "making" in supervised.log(HELPER))
+    supervised.replace()
+    supervised.begin()
+    assert supervised.state.phase is Phase.BUILDING
+    testbed.open(1)
+    assert supervised.until_over().phase is Phase.FINISHED
+    told = [each.replica for each in supervised.events if isinstance(each, ReplicaStarted | ReplicaExited)]
     assert told.index(FIRST) > max(number for number, name in enumerate(told) if name == HELPER)
 
 
-def test_a_helper_that_fails_is_the_cause_and_nobody_starts(site: Site, tmp_path: Path) -> None:
-    office = Office(site, tmp_path / "home", helped(site, Deed(code=3)))
-    office.begin()
-    state = office.until_over()
+def test_a_helper_that_fails_is_the_cause_and_nobody_starts(testbed: EngineTestBed, tmp_path: Path) -> None:
+    supervised = SupervisedRun(testbed, tmp_path / "home", helped(testbed, Behavior(code=3)))
+    supervised.begin()
+    state = supervised.until_over()
     assert state.phase is Phase.FAILED
     assert state.ending
     assert state.ending.cause
     assert (state.ending.cause.replica, state.ending.cause.exit) == (HELPER, Exit(code=3))
-    assert {each.replica for each in office.events if isinstance(each, ReplicaStarted)} == {HELPER}
+    assert {each.replica for each in supervised.events if isinstance(each, ReplicaStarted)} == {HELPER}
 
 
-def test_a_run_that_is_killed_while_its_helper_works_ends(site: Site, tmp_path: Path) -> None:
-    office = Office(site, tmp_path / "home", helped(site, LASTING._replace(says=("making",))))
-    office.begin()
-    office.until(lambda: "making" in office.log(HELPER))
-    office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
-    state = office.until_over()
+def test_a_run_that_is_killed_while_its_helper_works_ends(testbed: EngineTestBed, tmp_path: Path) -> None:
+    supervised = SupervisedRun(testbed, tmp_path / "home", helped(testbed, LASTING._replace(says=("making",))))
+    supervised.begin()
+    supervised.until(lambda: "making" in supervised.log(HELPER))
+    supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
+    state = supervised.until_over()
     assert state.phase is Phase.KILLED
     assert state.helpers[HELPER].exit == Exit(signal=15)

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from contract.seat import watch, worker
-from contract.sites import LASTING, Deed, Site
 from drumline.run.event import Exit
+from scaffold.supervised import watch, worker
+from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
-DEAF = Deed(("ready",), until=LASTING.until, obeys=False)
+DEAF = Behavior(("ready",), until=LASTING.until, obeys=False)
 
 
-def test_who_lives_is_taken_up_and_not_started_again(site: Site, tmp_path: Path) -> None:
-    first = watch(site, tmp_path, Deed(("here",), until=1, code=4), Deed(("here",), until=1, code=5))
+def test_who_lives_is_taken_up_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
+    first = watch(testbed, tmp_path, Behavior(("here",), until=1, code=4), Behavior(("here",), until=1, code=5))
     first.start()
     for index in (0, 1):
         first.until_said("here", replica=worker(index))
-    second = first.again(site)
+    second = first.again(testbed)
     second.start()
     second.until_started()
     assert not second.ends()
-    site.open(1)
+    testbed.open(1)
     second.until_ended()
     assert second.exits() == {worker(0): Exit(code=4), worker(1): Exit(code=5)}
     assert len(second.starts()) == len(second.ends()) == 2
@@ -31,15 +31,15 @@ def test_who_lives_is_taken_up_and_not_started_again(site: Site, tmp_path: Path)
 
 @pytest.mark.parametrize("verb", ["start", "stop"])
 def test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_they_came(
-    site: Site, tmp_path: Path, verb: str
+    testbed: EngineTestBed, tmp_path: Path, verb: str
 ) -> None:
-    first = watch(site, tmp_path, *(Deed(until=3 - index, code=index) for index in range(3)))
+    first = watch(testbed, tmp_path, *(Behavior(until=3 - index, code=index) for index in range(3)))
     first.start()
     first.until_started()
     for gate, index in ((1, 2), (2, 1), (3, 0)):
-        site.open(gate)
-        site.wait_ended(first.run_dir, worker(index))
-    second = first.again(site)
+        testbed.open(gate)
+        testbed.wait_ended(first.run_dir, worker(index))
+    second = first.again(testbed)
     second.start() if verb == "start" else second.stop()
     second.until_ended()
     ends = second.ends()
@@ -48,48 +48,50 @@ def test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_th
     assert len(ends) == 3
 
 
-def test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back(site: Site, tmp_path: Path) -> None:
-    first = watch(site, tmp_path, Deed(code=3))
+def test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back(testbed: EngineTestBed, tmp_path: Path) -> None:
+    first = watch(testbed, tmp_path, Behavior(code=3))
     first.start()
     first.until_ended()
-    second = first.again(site)
+    second = first.again(testbed)
     second.start()
     second.until_ended()
     assert second.ends() == first.ends()
 
 
-def test_whoever_comes_back_completes_a_line_that_was_not_all_started(site: Site, tmp_path: Path) -> None:
-    first = watch(site, tmp_path, *[Deed(("here",), until=1)] * 3)
+def test_whoever_comes_back_completes_a_line_that_was_not_all_started(testbed: EngineTestBed, tmp_path: Path) -> None:
+    first = watch(testbed, tmp_path, *[Behavior(("here",), until=1)] * 3)
     launches = first.launches()
     first.loop.wait(first.engine.start(launches[:1]))
     first.until_said("here")
-    second = first.again(site)
+    second = first.again(testbed)
     second.start()
     second.until_started()
-    site.open(1)
+    testbed.open(1)
     second.until_ended()
     assert [second.log(worker(index)) for index in range(3)] == ["here\n"] * 3
     assert len(second.starts()) == len(second.ends()) == 3
 
 
 @pytest.mark.parametrize(("grace_seconds", "signal"), [(60, 15), (0, 9)])
-def test_whoever_comes_back_may_stop_at_once(site: Site, tmp_path: Path, grace_seconds: float, signal: int) -> None:
-    first = watch(site, tmp_path, LASTING, LASTING)
+def test_whoever_comes_back_may_stop_at_once(
+    testbed: EngineTestBed, tmp_path: Path, grace_seconds: float, signal: int
+) -> None:
+    first = watch(testbed, tmp_path, LASTING, LASTING)
     first.start()
     first.until_started()
-    second = first.again(site)
+    second = first.again(testbed)
     second.stop(grace_seconds=grace_seconds)
     second.until_ended()
     assert set(second.exits().values()) == {Exit(signal=signal)}
     assert len(second.ends()) == 2
 
 
-def test_whoever_comes_back_insists_where_the_first_had_only_asked(site: Site, tmp_path: Path) -> None:
-    first = watch(site, tmp_path, DEAF)
+def test_whoever_comes_back_insists_where_the_first_had_only_asked(testbed: EngineTestBed, tmp_path: Path) -> None:
+    first = watch(testbed, tmp_path, DEAF)
     first.start()
     first.until_said("ready")
     first.stop()
-    second = first.again(site)
+    second = first.again(testbed)
     second.stop(grace_seconds=0.1)
     second.until_ended()
     assert [end.exit for end in second.ends()] == [Exit(signal=9)]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from boards import write_python
-from contract.seat import Office, Watcher, able, watch, workers
-from contract.sites import LASTING, Deed, Site
 from drumline.engine.abilities import Serving
 from drumline.plan.types import TENSORBOARD
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, StopRequested, TensorBoardServed
 from drumline.run.state import Phase
+from scaffold.fake_tensorboard import write_python
+from scaffold.supervised import SessionRecorder, SupervisedRun, able, watch, workers
+from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -20,18 +20,18 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("DRUMLINE_TENSORBOARD", str(write_python(folder)))
 
 
-def served(watcher: Watcher) -> list[str]:
-    return [event.address for event in watcher.told if isinstance(event, TensorBoardServed)]
+def served(recorder: SessionRecorder) -> list[str]:
+    return [event.address for event in recorder.told if isinstance(event, TensorBoardServed)]
 
 
 def test_it_is_started_once_and_taken_up_at_the_same_address(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    testbed: EngineTestBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path)
-    first = watch(site, tmp_path, LASTING)
+    first = watch(testbed, tmp_path, LASTING)
     first.loop.wait(able(first.engine, Serving).serve(first.plan))
     first.until(lambda: served(first) and first.starts())
-    second = first.again(site)
+    second = first.again(testbed)
     second.loop.wait(able(second.engine, Serving).serve(second.plan))
     second.until(lambda: served(second) and second.starts())
     assert served(second) == served(first)[:1]
@@ -42,38 +42,38 @@ def test_it_is_started_once_and_taken_up_at_the_same_address(
 
 
 def test_one_that_was_never_started_has_ended_when_it_is_stopped(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    testbed: EngineTestBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path)
-    watcher = watch(site, tmp_path, LASTING)
-    watcher.stop(TENSORBOARD)
-    watcher.until(watcher.ends)
-    (end,) = watcher.ends()
+    recorder = watch(testbed, tmp_path, LASTING)
+    recorder.stop(TENSORBOARD)
+    recorder.until(recorder.ends)
+    (end,) = recorder.ends()
     assert (end.replica, end.exit.seen) == (TENSORBOARD, False)
 
 
 def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    testbed: EngineTestBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path)
-    plan = workers(site, Deed(until=1, code=1)).replace(tensorboard=True)
+    plan = workers(testbed, Behavior(until=1, code=1)).replace(tensorboard=True)
     plan = plan.replace(
-        replicas=(plan.replicas[0].replace(argv=site.command(Deed(until=1, code=1), LASTING)),),
+        replicas=(plan.replicas[0].replace(argv=testbed.command(Behavior(until=1, code=1), LASTING)),),
         restart=plan.restart.replace(crash=1, early=1),
     )
-    office = Office(site, tmp_path / "home", plan)
-    office.begin()
-    office.until(lambda: office.state.tensorboard_address)
-    address = office.state.tensorboard_address
-    office.replace()
-    office.begin()
-    site.open(1)
-    office.until(lambda: (office.state.attempt, office.state.phase) == (1, Phase.RUNNING))
-    assert office.state.tensorboard_address == address
-    office.supervisor.take(StopRequested(at_seconds=office.loop.time()))
-    state = office.until_over()
+    supervised = SupervisedRun(testbed, tmp_path / "home", plan)
+    supervised.begin()
+    supervised.until(lambda: supervised.state.tensorboard_address)
+    address = supervised.state.tensorboard_address
+    supervised.replace()
+    supervised.begin()
+    testbed.open(1)
+    supervised.until(lambda: (supervised.state.attempt, supervised.state.phase) == (1, Phase.RUNNING))
+    assert supervised.state.tensorboard_address == address
+    supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
+    state = supervised.until_over()
     assert state.phase is Phase.KILLED
     assert state.tensorboard
     assert (state.tensorboard.phase, state.warnings) == (Phase.KILLED, ())
-    told = [each for each in office.events if isinstance(each, ReplicaStarted | ReplicaExited)]
+    told = [each for each in supervised.events if isinstance(each, ReplicaStarted | ReplicaExited)]
     assert told[-1].replica == TENSORBOARD

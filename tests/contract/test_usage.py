@@ -4,61 +4,61 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contract.seat import Watcher, able, watch, worker
-from contract.sites import Deed, Site
 from drumline.engine.abilities import Measurable
 from drumline.run.usage import Usage
+from scaffold.supervised import SessionRecorder, able, watch, worker
+from scaffold.testbeds import Behavior, EngineTestBed
 
 
-def usage(watcher: Watcher, *, watched: bool) -> list[Usage]:
+def usage(recorder: SessionRecorder, *, watched: bool) -> list[Usage]:
     """What the engine measures."""
-    return [*watcher.loop.wait(able(watcher.engine, Measurable).usage(watched=watched))]
+    return [*recorder.loop.wait(able(recorder.engine, Measurable).usage(watched=watched))]
 
 
-def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, Deed(until=1), Deed(until=2))
-    able(watcher.engine, Measurable)
-    watcher.start()
-    watcher.until_started()
-    running = [each for each in usage(watcher, watched=True) if each.memory_bytes is not None]
+def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=2))
+    able(recorder.engine, Measurable)
+    recorder.start()
+    recorder.until_started()
+    running = [each for each in usage(recorder, watched=True) if each.memory_bytes is not None]
     assert sorted(each.replica for each in running) == [worker(0), worker(1)]
-    site.open(1)
-    watcher.until(watcher.ends)
-    told = usage(watcher, watched=False)
+    testbed.open(1)
+    recorder.until(recorder.ends)
+    told = usage(recorder, watched=False)
     assert sorted(each.replica for each in told) == [worker(0), worker(1)]
-    assert [each.replica for each in usage(watcher, watched=True)] == [worker(1)]
-    site.open(2)
-    watcher.until_ended()
-    assert worker(1) in [each.replica for each in usage(watcher, watched=False)]
-    assert usage(watcher, watched=False) == []
+    assert [each.replica for each in usage(recorder, watched=True)] == [worker(1)]
+    testbed.open(2)
+    recorder.until_ended()
+    assert worker(1) in [each.replica for each in usage(recorder, watched=False)]
+    assert usage(recorder, watched=False) == []
 
 
-def test_what_is_measured_grows_and_fits_into_the_life(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, Deed(until=1))
-    able(watcher.engine, Measurable)
-    watcher.start()
-    watcher.until_started()
-    (first,) = usage(watcher, watched=False)
+def test_what_is_measured_grows_and_fits_into_the_life(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, Behavior(until=1))
+    able(recorder.engine, Measurable)
+    recorder.start()
+    recorder.until_started()
+    (first,) = usage(recorder, watched=False)
     assert (first.attempt, first.incarnation) == (0, 0)
-    site.open(1)
-    watcher.until(watcher.ends)
-    (last,) = usage(watcher, watched=False)
-    (end,) = watcher.ends()
+    testbed.open(1)
+    recorder.until(recorder.ends)
+    (last,) = usage(recorder, watched=False)
+    (end,) = recorder.ends()
     assert last.at_seconds == end.at_seconds
     assert first.started_seconds == last.started_seconds <= first.at_seconds <= last.at_seconds
     assert 0 <= first.cpu_seconds <= last.cpu_seconds
 
 
-def test_a_life_that_was_taken_up_is_measured_from_its_start(site: Site, tmp_path: Path) -> None:
-    watcher = watch(site, tmp_path, Deed(until=1))
-    able(watcher.engine, Measurable)
-    watcher.start()
-    watcher.until_started()
-    (before,) = usage(watcher, watched=False)
-    another = watcher.again(site)
+def test_a_life_that_was_taken_up_is_measured_from_its_start(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, Behavior(until=1))
+    able(recorder.engine, Measurable)
+    recorder.start()
+    recorder.until_started()
+    (before,) = usage(recorder, watched=False)
+    another = recorder.again(testbed)
     another.start()
     another.until_started()
     (after,) = usage(another, watched=False)
     assert (after.replica, after.started_seconds) == (before.replica, before.started_seconds)
-    site.open(1)
+    testbed.open(1)
     another.until_ended()

@@ -15,8 +15,8 @@ from docs.pages import TABLE, Block, read_table
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.supervise.reach import read_state
-from integration.local.runs import wait_until
-from training.line import find_python
+from scaffold.environments import find_python
+from scaffold.waiting import wait_until
 
 COMMAND_SECONDS = 1500  # a waiting that ends early costs nothing
 SOURCES = Path(__file__).parents[2] / "src"

@@ -1,4 +1,4 @@
-"""The house as docs/architecture.md draws it is the house as it stands: packages, imports, layers, modules."""
+"""The workspace as docs/architecture.md draws it is the workspace as it stands: packages, imports, layers, modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def layers_of(text: str) -> list[set[str]]:
 
 
 def drawings() -> dict[str, list[set[str]]]:
-    """What the page draws: the layers of the house, and below them those of one package."""
+    """What the page draws: the layers of the workspace, and below them those of one package."""
     block = next(block for block in re.findall(r"```text\n(.*?)```", WAY, re.DOTALL) if " > " in block)
     whole, *parts = block.splitlines()
     named = (part.partition(": ") for part in parts)

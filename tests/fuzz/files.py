@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from deciding import decided
 from drumline.cli import run
 from drumline.engine.kubernetes.lines import Cursor, Stream
 from drumline.engine.kubernetes.logfile import read_cursor, write_cursor
@@ -36,7 +35,8 @@ from drumline.store.scalars import find_event_files, last_scalars
 from drumline.supervise.reach import read_state
 from fuzz.cases import Trial, case
 from fuzz.mutate import damage, damage_lines, strange, twist
-from stories import Story, Telling, read_stories
+from scaffold.decisions import decided
+from scaffold.scenarios import Scenario, ScenarioReplay, read_stories
 
 TESTS = Path(__file__).parents[1]
 SCALARS = [path.read_bytes() for path in sorted((TESTS / "unit" / "run" / "scalars").iterdir())]
@@ -68,7 +68,7 @@ COMMANDS = (
 
 
 @cache
-def stories() -> list[Story]:
+def stories() -> list[Scenario]:
     return read_stories(TESTS / "unit" / "run" / "stories.txt")
 
 
@@ -79,7 +79,7 @@ def write_folder(home: Path, chance: Random) -> RunFolder:
     folder = RunFolder(home / "runs" / "1")
     folder.path.mkdir(parents=True)
     write_launch(folder, story.plan, spec=b"project: x\n", directory=home, at=NOON)
-    telling = Telling(story.plan)
+    telling = ScenarioReplay(story.plan)
     for _, text in story.lines:
         words = text.partition("->")[0].partition("::")[0].strip()
         if words and not words.startswith("="):

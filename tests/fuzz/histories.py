@@ -6,7 +6,6 @@ import json
 from collections import deque
 from random import Random
 
-from deciding import fold, step
 from drumline.plan.types import Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.codec import event_from_data, event_to_data
@@ -26,9 +25,10 @@ from drumline.run.event import (
 from drumline.run.fold import new_run
 from drumline.run.state import RunState
 from fuzz.cases import Trial, case
-from lines import line
+from scaffold.decisions import fold, step
+from scaffold.gangs import gang
+from scaffold.simulation import SimulatedRun
 from unit.run.test_machine_properties import check_end, let_it_end, live
-from world import World
 
 LINES = (
     "worker",
@@ -57,23 +57,23 @@ def make_plan(chance: Random) -> Plan:
         f"backoff_initial_seconds={chance.randrange(2)}",
         chance.choice(("", "framework=torch", "framework=plain")),
     ]
-    return line(" ".join(words))
+    return gang(" ".join(words))
 
 
 @case
 def history(trial: Trial) -> None:
     """Any run ends once, for the right reason and inside its budgets; what is told later changes nothing."""
-    world = World(make_plan(trial.chance))
-    live(world, trial.chance)
-    let_it_end(world)
-    check_end(world)
-    cut = trial.chance.randint(0, len(world.journal))
-    written = [json.loads(json.dumps(event_to_data(event))) for event in world.journal[:cut]]
-    assert fold(world.plan, map(event_from_data, written)) == fold(world.plan, world.journal[:cut])
-    ended = world.state
-    for event in trial.chance.sample(world.journal, min(20, len(world.journal))):
+    simulated = SimulatedRun(make_plan(trial.chance))
+    live(simulated, trial.chance)
+    let_it_end(simulated)
+    check_end(simulated)
+    cut = trial.chance.randint(0, len(simulated.journal))
+    written = [json.loads(json.dumps(event_to_data(event))) for event in simulated.journal[:cut]]
+    assert fold(simulated.plan, map(event_from_data, written)) == fold(simulated.plan, simulated.journal[:cut])
+    ended = simulated.state
+    for event in trial.chance.sample(simulated.journal, min(20, len(simulated.journal))):
         if not isinstance(event, ResumeRequested):
-            state, _ = step(world.plan, ended, event)
+            state, _ = step(simulated.plan, ended, event)
             assert state == ended, f"{event} changed a run that was over"
 
 
@@ -84,9 +84,11 @@ def shaken(trial: Trial) -> None:
     plan = make_plan(chance)
     events: list[Event] = []
     for each in (plan, make_plan(chance)):
-        world = World(each)
-        live(world, chance)
-        events += world.journal if each is plan else chance.sample(world.journal, min(len(world.journal), 5))
+        simulated = SimulatedRun(each)
+        live(simulated, chance)
+        events += (
+            simulated.journal if each is plan else chance.sample(simulated.journal, min(len(simulated.journal), 5))
+        )
     for _ in range(chance.randrange(8)):
         at, other = chance.randrange(len(events)), chance.randrange(len(events))
         match chance.randrange(3):
@@ -131,9 +133,9 @@ def follow(plan: Plan, action: Action, news: deque[Event], timers: list[Event], 
         case Start():
             news.append(AttemptPlaced(action.attempt, tuple("h:1" for _ in plan.replicas)))
             for replica in plan.replicas:
-                life = (replica.id, action.attempt, action.incarnations.get(replica.id, 0))
-                news.append(ReplicaStarted(*life))
-                news.append(ReplicaExited(*life, end, 5.0))
+                incarnation = (replica.id, action.attempt, action.incarnations.get(replica.id, 0))
+                news.append(ReplicaStarted(*incarnation))
+                news.append(ReplicaExited(*incarnation, end, 5.0))
         case Prepare():
             news.append(ReplicaExited(action.helper, 0, action.incarnation, end, 5.0))
         case Stop():

@@ -21,13 +21,14 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from deciding import step
 from drumline.engine.local.warm.known import known_warm_processes
 from drumline.run.event import ReplicaExited, ReplicaStarted, ResumeRequested
 from drumline.run.fold import new_run
 from drumline.run.state import Phase
 from drumline.run.traces import GROUP
-from integration.local.runs import House, Run, wait_until
+from scaffold.decisions import step
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 PATIENCE_SECONDS = 600.0
 SIGNALS = ("KILL", "KILL", "KILL", "TERM", "INT", "HUP", "QUIT", "SEGV", "ABRT", "USR1", "STOP")
@@ -104,9 +105,9 @@ def make_hurts(chance: Random) -> list[Hurt]:
 class Trial:
     """One run, from its start until nothing of it is left."""
 
-    def __init__(self, house: House, seed: int) -> None:
+    def __init__(self, workspace: Workspace, seed: int) -> None:
         self.chance = Random(f"kills {seed}")
-        self.house = house
+        self.workspace = workspace
         self.hurts = make_hurts(self.chance)
         self.spec = make_spec(self.chance)
         self.stopped: list[int] = []
@@ -115,12 +116,12 @@ class Trial:
 
     def go(self) -> str:
         """Let it all happen; return in a word what became of the run."""
-        self.house.write("warm.py", WARM)
-        self.house.write_spec(self.spec)
+        self.workspace.write("warm.py", WARM)
+        self.workspace.write_spec(self.spec)
         self.is_detached = self.chance.random() < 0.4
         words = ("train", "-d") if self.is_detached else ("train",)
-        with (self.house.path / "out").open("w") as out:
-            command = self.house.command(*words, stdout=out)
+        with (self.workspace.path / "out").open("w") as out:
+            command = self.workspace.command(*words, stdout=out)
             try:
                 self.wait_for(self.chance.choice(("nothing", "folder", "journal", "somebody", "somebody")), command)
                 for hurt in self.hurts:
@@ -130,10 +131,12 @@ class Trial:
                 for pid in self.stopped:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGCONT)
-                wait_until(lambda: any(self.is_planned(run) for run in self.house.runs()) or command.poll() is not None)
+                wait_until(
+                    lambda: any(self.is_planned(run) for run in self.workspace.runs()) or command.poll() is not None
+                )
                 if self.is_detached:
                     wait_until(lambda: command.poll() is not None)
-                runs = self.house.runs()
+                runs = self.workspace.runs()
                 for run in runs:
                     self.end(run)
                 _, err = command.communicate(timeout=PATIENCE_SECONDS)
@@ -145,7 +148,7 @@ class Trial:
             runs.remove(run)
         for run in runs:
             self.check(run, command.returncode)
-        self.house.leave()
+        self.workspace.leave()
         return ", ".join(str(run.state.phase) for run in runs) or "nothing"
 
     @staticmethod
@@ -157,7 +160,7 @@ class Trial:
         """Wait until there is so much of the run, or nothing more will come of it."""
 
         def is_there() -> bool:
-            runs = self.house.runs()
+            runs = self.workspace.runs()
             if what == "folder":
                 return bool(runs)
             if what == "journal":
@@ -180,15 +183,15 @@ class Trial:
 
     def find(self, who: str, command: subprocess.Popen[str]) -> list[int]:
         """The processes that are meant, one of them or all."""
-        everybody = sorted(self.house.processes())
+        everybody = sorted(self.workspace.processes())
         if who == "everybody":
             return everybody
-        runs = self.house.runs()
+        runs = self.workspace.runs()
         found = everybody
         if who == "command":
             found = [command.pid] if command.poll() is None else []
         elif who == "warm":
-            found = [known.pid for known in known_warm_processes(self.house.home)] if "warm:" in self.spec else []
+            found = [known.pid for known in known_warm_processes(self.workspace.home)] if "warm:" in self.spec else []
         elif who == "supervisor":
             found = [pid for run in runs if (pid := run.supervisor())]
         elif who in ("replica", "keeper"):
@@ -209,7 +212,7 @@ class Trial:
             if run.state.phase.is_final and run.supervisor() is None:
                 return
             ask = self.chance.choice(asks)
-            asker = self.house.command(*ask.split(), run.id)
+            asker = self.workspace.command(*ask.split(), run.id)
             try:
                 out, err = asker.communicate(timeout=3.0 if ask == "wait" else PATIENCE_SECONDS)
                 assert "Traceback" not in err, err
@@ -241,26 +244,26 @@ class Trial:
         is_fine = state.phase is Phase.FINISHED
         if not self.hurts and not self.is_detached:
             assert code == (0 if is_fine else 1), f"exit code {code} of a run that is {state.phase}"
-        shown = self.house.command(run.id, program=(sys.executable, "-c", SHOW))
+        shown = self.workspace.command(run.id, program=(sys.executable, "-c", SHOW))
         out, err = shown.communicate(timeout=PATIENCE_SECONDS)
         assert (out.splitlines()[-1], err) == (f"[0, 0, 0, 0, {0 if is_fine else 1}]", f"run {run.id}: {state.phase}\n")
 
 
 def try_one(seed: int) -> str:
-    """One run in a house of its own; return in a word what became of it."""
+    """One run in a workspace of its own; return in a word what became of it."""
     with TemporaryDirectory(prefix="kills-") as folder:
-        house = House(Path(folder) / "house")
-        trial = Trial(house, seed)
+        workspace = Workspace(Path(folder) / "workspace")
+        trial = Trial(workspace, seed)
         try:
             return trial.go()
         except BaseException:
             print(f"FOUND by `python -m fuzz.kills --runs 1 --seed {seed}`\n{trial.spec}\n{trial.told}", flush=True)
-            for run in house.runs():
+            for run in workspace.runs():
                 with suppress(OSError):
                     print(run.folder.journal_file.read_text(), run.said(), flush=True)
             raise
         finally:
-            house.clear()
+            workspace.clear()
 
 
 def main() -> int:

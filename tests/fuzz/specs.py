@@ -8,7 +8,6 @@ from importlib.resources import files
 from pathlib import Path
 from random import Random
 
-import bad_specs
 from drumline.cli import run
 from drumline.errors import DrumlineError, Problem, SpecError
 from drumline.load.engine import plan_spec
@@ -20,6 +19,7 @@ from drumline.spec.dialect.write import write
 from drumline.spec.quantity import parse_bytes, parse_patience, parse_seconds
 from fuzz.cases import Trial, case
 from fuzz.mutate import TEXTS, damage, damage_lines, twist
+from scaffold import bad_specs
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes_jinja", "myjob.template.jinja").read_bytes()

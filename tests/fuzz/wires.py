@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from clockwork import TurnedLoop
 from drumline.engine.agent.frames import Frame, FrameParser
 from drumline.engine.agent.launches import launch_from_data, life_from_data
 from drumline.engine.kubernetes.pods import main_container, read_pod, started_at
@@ -26,6 +25,7 @@ from drumline.runtime.unix import receive_request
 from drumline.supervise.control import ControlServer, parse_request
 from fuzz.cases import Trial, case
 from fuzz.mutate import TEXTS, damage, strange, twist
+from scaffold.loops import SteppedLoop
 
 DATA = Path(__file__).parents[1] / "unit" / "engine" / "kubernetes" / "data"
 REQUESTS: tuple[dict[str, Any], ...] = ({"do": "stop", "force": True}, {"do": "watch"}, {"do": "stacks"}, {"do": "x"})
@@ -66,7 +66,7 @@ def few_descriptors(most: int) -> Iterator[None]:
 @case
 def control(trial: Trial) -> None:
     """A supervisor's socket hears whoever speaks, whatever others say or leave unsaid."""
-    chance, path, loop, heard = trial.chance, trial.folder / "control", TurnedLoop(), list[object]()
+    chance, path, loop, heard = trial.chance, trial.folder / "control", SteppedLoop(), list[object]()
     server = ControlServer(path, loop, heard.append)
     clients: list[socket.socket] = []
     try:
@@ -105,7 +105,7 @@ def control(trial: Trial) -> None:
             client.close()
 
 
-def turn(loop: TurnedLoop) -> None:
+def turn(loop: SteppedLoop) -> None:
     """Let everything be heard that was said."""
     for _ in range(5):
         loop.turn()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.world import World
-from integration.local.runs import House
+from hosts.host_cluster import HostCluster
+from scaffold.workspace import Workspace
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,33 +19,33 @@ def root() -> None:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def host_cluster() -> Iterator[HostCluster]:
     """Three hosts that share a folder, for a whole module: whoever breaks something there mends it."""
-    with World(3, shared=True) as world:
-        yield world
+    with HostCluster(3, shared=True) as host_cluster:
+        yield host_cluster
 
 
 @pytest.fixture
-def reached(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+def reached(host_cluster: HostCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostCluster:
     """The same, and this process reaches them, from a folder and with a home of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
-    for name, value in world.env.items():
+    for name, value in host_cluster.env.items():
         monkeypatch.setenv(name, value)
-    return world
+    return host_cluster
 
 
 @pytest.fixture
-def house(world: World, tmp_path: Path) -> Iterator[House]:
+def workspace(host_cluster: HostCluster, tmp_path: Path) -> Iterator[Workspace]:
     """A home and a project from which the hosts are reached; when the test has ended, nothing runs here or there."""
-    made = House(tmp_path / "house")
-    made.env |= world.env
+    made = Workspace(tmp_path / "workspace")
+    made.env |= host_cluster.env
     try:
         yield made
         made.leave()
-        for name in world.names:
-            world.wait_idle(name)
+        for name in host_cluster.names:
+            host_cluster.wait_idle(name)
     finally:
         made.clear()
-        for name in world.names:
-            world.link(name, up=True)
+        for name in host_cluster.names:
+            host_cluster.link(name, up=True)

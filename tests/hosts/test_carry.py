@@ -18,7 +18,7 @@ from drumline.engine.agent.send import Carried, carry
 from drumline.engine.project.snapshot import take
 from drumline.engine.ssh.shell import Shell, SshChannel, connect
 from drumline.errors import EngineError
-from hosts.world import HOME, World
+from hosts.host_cluster import HOME, HostCluster
 from unit.engine.agent.host import listing
 
 T = TypeVar("T")
@@ -29,13 +29,15 @@ PASSED_BYTES = 10_000_000  # the package, two frames with the first 8 MiB, and a
 SETUP = Setup("python3", "~/.cache/drumline/hosts", "name another", "make room")
 
 
-def there(world: World, name: str) -> Path:
-    return world.path(name, f"{HOME}/base with blanks/runs/u/project")
+def there(host_cluster: HostCluster, name: str) -> Path:
+    return host_cluster.path(name, f"{HOME}/base with blanks/runs/u/project")
 
 
-def ask(world: World, name: str, question: Callable[[Agent], Awaitable[T]], kind: type[Shell] = Shell) -> T:
+def ask(
+    host_cluster: HostCluster, name: str, question: Callable[[Agent], Awaitable[T]], kind: type[Shell] = Shell
+) -> T:
     async def go() -> T:
-        shell = await connect(name, config=str(world.config))
+        shell = await connect(name, config=str(host_cluster.config))
         shell.__class__ = kind
         try:
             async with await start_agent(shell, SETUP) as agent:
@@ -46,8 +48,8 @@ def ask(world: World, name: str, question: Callable[[Agent], Awaitable[T]], kind
     return asyncio.run(go())
 
 
-def send(world: World, name: str, project: Path) -> Carried:
-    return ask(world, name, lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"))
+def send(host_cluster: HostCluster, name: str, project: Path) -> Carried:
+    return ask(host_cluster, name, lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"))
 
 
 @pytest.fixture
@@ -63,23 +65,23 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_project_comes_there_and_only_what_changed_comes_again(world: World, project: Path) -> None:
-    first = send(world, "h1", project)
-    assert listing(there(world, "h1")) == listing(project)
+def test_a_project_comes_there_and_only_what_changed_comes_again(host_cluster: HostCluster, project: Path) -> None:
+    first = send(host_cluster, "h1", project)
+    assert listing(there(host_cluster, "h1")) == listing(project)
     assert first.sent_bytes == first.size_bytes > 20_000_000
     (project / "train.py").write_text("print('hallo')\n")
-    again = send(world, "h1", project)
+    again = send(host_cluster, "h1", project)
     assert (again.sent_bytes, again.written) == (15, 1)
-    assert listing(there(world, "h1")) == listing(project)
+    assert listing(there(host_cluster, "h1")) == listing(project)
 
 
-def test_an_output_comes_back(world: World, project: Path, tmp_path: Path) -> None:
-    send(world, "h2", project)
+def test_an_output_comes_back(host_cluster: HostCluster, project: Path, tmp_path: Path) -> None:
+    send(host_cluster, "h2", project)
     here = tmp_path / "here"
-    found = ask(world, "h2", lambda agent: fetch(agent, FOLDER, here, settled=True))
+    found = ask(host_cluster, "h2", lambda agent: fetch(agent, FOLDER, here, settled=True))
     assert found.is_whole
     assert listing(here) == listing(project)
-    assert ask(world, "h2", lambda agent: fetch(agent, FOLDER, here, settled=True)).taken_bytes == 0
+    assert ask(host_cluster, "h2", lambda agent: fetch(agent, FOLDER, here, settled=True)).taken_bytes == 0
 
 
 _PASS = f"""
@@ -100,7 +102,7 @@ class Cut(Shell):
     What the agent is given passes through a command that stops reading within the third frame.
     """
 
-    world: World
+    host_cluster: HostCluster
     frames = 0
 
     async def open(self, argv: Sequence[str], *, counts: bool = False) -> SshChannel:
@@ -113,7 +115,7 @@ class Cut(Shell):
             if Cut.frames == 3:
                 going = asyncio.ensure_future(write(data))
                 await asyncio.sleep(0)
-                await asyncio.to_thread(Cut.world.kill_sshd, self.host)
+                await asyncio.to_thread(Cut.host_cluster.kill_sshd, self.host)
                 await going
             else:
                 await write(data)
@@ -122,42 +124,42 @@ class Cut(Shell):
         return channel
 
 
-def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(world: World, project: Path) -> None:
-    Cut.world = world
+def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(host_cluster: HostCluster, project: Path) -> None:
+    Cut.host_cluster = host_cluster
     with pytest.raises(AwayError, match=r"the connection to h3 broke"):
-        ask(world, "h3", lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"), Cut)
+        ask(host_cluster, "h3", lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"), Cut)
     assert Cut.frames == 3
-    world.path("h3", OVER).touch()
-    world.wait_idle("h3")
-    assert not there(world, "h3").exists()
-    world.start_sshd("h3")
-    again = send(world, "h3", project)
+    host_cluster.path("h3", OVER).touch()
+    host_cluster.wait_idle("h3")
+    assert not there(host_cluster, "h3").exists()
+    host_cluster.start_sshd("h3")
+    again = send(host_cluster, "h3", project)
     assert 0 < again.sent_bytes < again.size_bytes  # what had come before is there
-    assert listing(there(world, "h3")) == listing(project)
+    assert listing(there(host_cluster, "h3")) == listing(project)
 
 
 def test_a_host_without_room_is_named(project: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small/train.py").write_bytes(b"x" * 100_000)
-    with World(1, disk="8m") as world:
+    with HostCluster(1, disk="8m") as host_cluster:
         with pytest.raises(
             EngineError, match=r"h1 has no room for the project: it takes 40\.0 MB below .*, where .* are free"
         ):
-            send(world, "h1", project)
-        send(world, "h1", tmp_path / "small")
-        before = listing(there(world, "h1"))
-        world.fill_disk("h1")
+            send(host_cluster, "h1", project)
+        send(host_cluster, "h1", tmp_path / "small")
+        before = listing(there(host_cluster, "h1"))
+        host_cluster.fill_disk("h1")
         (tmp_path / "small/train.py").write_bytes(b"y" * 100_000)
         with pytest.raises(EngineError, match=r"h1 has no room|the disk of h1 is full"):
-            send(world, "h1", tmp_path / "small")
-        assert listing(there(world, "h1")) == before
-        world.empty_disk("h1")
-        send(world, "h1", tmp_path / "small")
-        assert (there(world, "h1") / "train.py").read_bytes() == b"y" * 100_000
+            send(host_cluster, "h1", tmp_path / "small")
+        assert listing(there(host_cluster, "h1")) == before
+        host_cluster.empty_disk("h1")
+        send(host_cluster, "h1", tmp_path / "small")
+        assert (there(host_cluster, "h1") / "train.py").read_bytes() == b"y" * 100_000
 
 
 def test_a_host_without_python_is_named(project: Path) -> None:
-    with World(1) as world:
-        world.without_python("h1")
+    with HostCluster(1) as host_cluster:
+        host_cluster.without_python("h1")
         with pytest.raises(EngineError, match=r"h1 has no Python that works as `python3`"):
-            send(world, "h1", project)
+            send(host_cluster, "h1", project)

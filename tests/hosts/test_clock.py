@@ -12,8 +12,9 @@ import pytest
 from drumline.cli import run
 from drumline.run.state import Phase
 from drumline.runtime.keeper import now
-from hosts.world import SHARED, World
-from integration.local.runs import House, wait_until
+from hosts.host_cluster import SHARED, HostCluster
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 LONG_SECONDS = 900.0
 AHEAD_SECONDS = 7200
@@ -32,39 +33,41 @@ sys.exit(3 + number)
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def host_cluster() -> Iterator[HostCluster]:
     """Two hosts, of which one is two hours before us, in another boot."""
-    with World(2, shared=True, clocks={"h2": AHEAD_SECONDS}) as world:
-        yield world
+    with HostCluster(2, shared=True, clocks={"h2": AHEAD_SECONDS}) as host_cluster:
+        yield host_cluster
 
 
-def test_a_clock_that_is_fast_is_found(reached: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clock_that_is_fast_is_found(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--hosts", "h1,h2"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("clocks")]
     assert re.fullmatch(r"clocks +note +against this machine's: h2 is (2h|1h59m\d*s?) fast", row.strip()), row
 
 
-def test_times_are_ours_whatever_a_host_takes_them_for_and_who_fell_first_is_known(house: House, world: World) -> None:
-    house.write("fall.py", FALLING)
+def test_times_are_ours_whatever_a_host_takes_them_for_and_who_fell_first_is_known(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
+    workspace.write("fall.py", FALLING)
     began, began_at = time.time(), now()
     # The chief, on h1, falls when the other one has, while nobody looks.
-    started = house.train("run: python3 fall.py\nroles: {worker: 2}\nengine: {ssh: [h1, h2]}\n")
+    started = workspace.train("run: python3 fall.py\nroles: {worker: 2}\nengine: {ssh: [h1, h2]}\n")
     wait_until(lambda: all(b"it is" in started.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
     clocks = [[float(word) for word in started.log(f"worker.{n}").split()[2:4]] for n in range(2)]
     assert clocks[1][0] - clocks[0][0] > AHEAD_SECONDS / 2  # it really is another time there
     assert clocks[1][1] - clocks[0][1] > AHEAD_SECONDS / 2
     started.kill_supervisor()
-    (world.shared / "fall-1").touch()
-    world.wait_idle("h2")
-    house.run("status", started.id)  # which takes longer than a question to a host, by which clocks are compared
-    (world.shared / "fall-0").touch()
-    world.wait_idle("h1")
-    assert house.run("supervise", started.id).code == 0
+    (host_cluster.shared / "fall-1").touch()
+    host_cluster.wait_idle("h2")
+    workspace.run("status", started.id)  # which takes longer than a question to a host, by which clocks are compared
+    (host_cluster.shared / "fall-0").touch()
+    host_cluster.wait_idle("h1")
+    assert workspace.run("supervise", started.id).code == 0
     started.wait_for(Phase.FAILED, LONG_SECONDS)
     assert (str(started.cause.replica), started.cause.exit.code) == ("worker.1", 4)
     ends = {str(end.replica): end.at_seconds for end in started.exits()}
     assert began_at < ends["worker.1"] < ends["worker.0"] < now()
-    lines = house.run("logs", "--timestamps", started.id).out.splitlines()
+    lines = workspace.run("logs", "--timestamps", started.id).out.splitlines()
     said = [
         datetime.fromisoformat(found[1]).timestamp() for line in lines if (found := re.search(r"\[~?(.*?Z)\]", line))
     ]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from contract.sites import Site
 from contract.suite import Exceptions, contract_tests, excuse, occupy
-from hosts.site import SshSite
-from hosts.world import World
+from hosts.host_cluster import HostCluster
+from hosts.testbed import SshTestBed
+from scaffold.testbeds import EngineTestBed
 
 EXCEPTIONS: Exceptions = {
     "test_build": "environments are built on the hosts, and none is there beforehand; test_output.py tries it",
@@ -22,7 +22,7 @@ globals().update(contract_tests())
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Iterator[Site]:
+def testbed(request: pytest.FixtureRequest, host_cluster: HostCluster, tmp_path: Path) -> Iterator[EngineTestBed]:
     """A place to try the engine."""
     excuse(request, EXCEPTIONS)
-    yield from occupy(SshSite(tmp_path, world))
+    yield from occupy(SshTestBed(tmp_path, host_cluster))

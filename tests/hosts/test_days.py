@@ -17,8 +17,9 @@ from drumline.run.doubt import doubts_from_text, doubts_to_text
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
 from drumline.run.traces import UNREACHED
-from hosts.world import SHARED, World
-from integration.local.runs import House, Run, wait_until
+from hosts.host_cluster import SHARED, HostCluster
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 LONG_SECONDS = 900.0
 LINES = 60
@@ -36,21 +37,23 @@ WORKERS = ("worker.0", "worker.1", "worker.2")
 
 
 @pytest.fixture
-def gate(world: World, tmp_path: Path) -> Path:
+def gate(host_cluster: HostCluster, tmp_path: Path) -> Path:
     """Whoever trains has no reason to stay once this is there."""
-    return world.shared / tmp_path.name
+    return host_cluster.shared / tmp_path.name
 
 
 @pytest.fixture
-def house(house: House, gate: Path) -> House:
-    house.write("train.py", SCRIPT.replace("GATE", f"{SHARED}/{gate.name}"))
-    return house
+def workspace(workspace: Workspace, gate: Path) -> Workspace:
+    workspace.write("train.py", SCRIPT.replace("GATE", f"{SHARED}/{gate.name}"))
+    return workspace
 
 
-def train(house: House, *, lost: str = "30s", lease: str = "60s", rest: str = "", script: str = "train.py") -> Run:
+def train(
+    workspace: Workspace, *, lost: str = "30s", lease: str = "60s", rest: str = "", script: str = "train.py"
+) -> Run:
     """A worker on each of three hosts."""
     engine = f"engine: {{ssh: {{hosts: [h1, h2, h3], lost: {lost}, lease: {lease}}}}}"
-    return house.train(f"run: python3 {script}\nroles: {{worker: 3}}\n{engine}\n{rest}")
+    return workspace.train(f"run: python3 {script}\nroles: {{worker: 3}}\n{engine}\n{rest}")
 
 
 def wait_line(run: Run, replica: str, number: int, attempt: int = 0) -> None:
@@ -77,80 +80,86 @@ def check_lines(log: bytes) -> None:
     assert log == b"".join(b"line %d\n" % number for number in range(lines))
 
 
-def test_a_cable_that_is_pulled_for_a_while(house: House, world: World, gate: Path) -> None:
-    run = train(house)
+def test_a_cable_that_is_pulled_for_a_while(workspace: Workspace, host_cluster: HostCluster, gate: Path) -> None:
+    run = train(workspace)
     wait_line(run, "worker.1", 5)
-    world.link("h2", up=False)
+    host_cluster.link("h2", up=False)
     came = run.log("worker.1").count(b"\n")
     wait_line(run, "worker.0", came + 45)  # some five seconds
     assert run.log("worker.1").count(b"\n") < came + 30  # what was on its way
-    world.link("h2", up=True)
+    host_cluster.link("h2", up=True)
     check(run, gate)
 
 
-def test_a_cable_that_is_back_only_when_all_have_ended(house: House, world: World, gate: Path) -> None:
-    run = train(house)
+def test_a_cable_that_is_back_only_when_all_have_ended(
+    workspace: Workspace, host_cluster: HostCluster, gate: Path
+) -> None:
+    run = train(workspace)
     wait_line(run, "worker.1", 5)
-    world.link("h2", up=False)
+    host_cluster.link("h2", up=False)
     gate.touch()
-    wait_until(lambda: not any("train.py" in each.argv for each in world.processes("h2")), LONG_SECONDS)
+    wait_until(lambda: not any("train.py" in each.argv for each in host_cluster.processes("h2")), LONG_SECONDS)
     wait_until(lambda: {"worker.0", "worker.2"} <= {str(end.replica) for end in run.exits()}, LONG_SECONDS)
-    world.link("h2", up=True)
+    host_cluster.link("h2", up=True)
     check(run, gate)
 
 
-def test_an_sshd_that_is_killed_with_every_session(house: House, world: World, gate: Path) -> None:
-    run = train(house)
+def test_an_sshd_that_is_killed_with_every_session(workspace: Workspace, host_cluster: HostCluster, gate: Path) -> None:
+    run = train(workspace)
     for number in (5, 20, 35):
         wait_line(run, "worker.2", number)
-        world.kill_sshd("h3")
-        world.start_sshd("h3")
+        host_cluster.kill_sshd("h3")
+        host_cluster.start_sshd("h3")
     check(run, gate)
 
 
-def test_a_supervisor_that_is_killed_again_and_again(house: House, gate: Path) -> None:
-    run = train(house)
+def test_a_supervisor_that_is_killed_again_and_again(workspace: Workspace, gate: Path) -> None:
+    run = train(workspace)
     for number in (5, 20, 35):
         wait_line(run, "worker.1", number)
         run.kill_supervisor()
-        assert house.run("supervise", run.id).code == 0
+        assert workspace.run("supervise", run.id).code == 0
     check(run, gate, supervisors=4)
 
 
-def test_a_supervisor_that_is_killed_while_a_cable_is_pulled(house: House, world: World, gate: Path) -> None:
-    run = train(house)
+def test_a_supervisor_that_is_killed_while_a_cable_is_pulled(
+    workspace: Workspace, host_cluster: HostCluster, gate: Path
+) -> None:
+    run = train(workspace)
     wait_line(run, "worker.1", 5)
-    world.link("h2", up=False)
+    host_cluster.link("h2", up=False)
     wait_line(run, "worker.0", 15)
     run.kill_supervisor()
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     wait_line(run, "worker.0", 30)
-    world.link("h2", up=True)
+    host_cluster.link("h2", up=True)
     check(run, gate, supervisors=2)
 
 
-def forever(house: House, **options: str) -> Run:
-    house.write("forever.py", FOREVER)
-    return train(house, script="forever.py", **options)
+def forever(workspace: Workspace, **options: str) -> Run:
+    workspace.write("forever.py", FOREVER)
+    return train(workspace, script="forever.py", **options)
 
 
-def test_a_launcher_that_is_killed_leaves_nothing_running_once_the_lease_is_over(house: House, world: World) -> None:
-    run = forever(house, lost="8s", lease="16s")
+def test_a_launcher_that_is_killed_leaves_nothing_running_once_the_lease_is_over(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
+    run = forever(workspace, lost="8s", lease="16s")
     wait_line(run, "worker.1", 5)
     run.kill_supervisor()
-    for name in world.names:
-        world.wait_idle(name, 60)
-    answer = house.run("status", run.id)
+    for name in host_cluster.names:
+        host_cluster.wait_idle(name, 60)
+    answer = workspace.run("status", run.id)
     assert f"drumline supervise {run.id}" in answer.out + answer.err
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     run.wait_for(Phase.FAILED, LONG_SECONDS)
     assert run.cause.failure == "lost"
 
 
-def test_a_host_that_is_gone_for_good_is_named_as_the_cause(house: House, world: World) -> None:
-    run = forever(house, lost="8s", lease="16s")
+def test_a_host_that_is_gone_for_good_is_named_as_the_cause(workspace: Workspace, host_cluster: HostCluster) -> None:
+    run = forever(workspace, lost="8s", lease="16s")
     wait_line(run, "worker.1", 5)
-    world.link("h2", up=False)
+    host_cluster.link("h2", up=False)
     run.wait_for(Phase.FAILED, LONG_SECONDS)
     assert (str(run.cause.replica), run.cause.reason, run.cause.failure) == ("worker.1", "HostLost", "lost")
     assert "h2" in run.cause.exit.message
@@ -160,32 +169,36 @@ def test_a_host_that_is_gone_for_good_is_named_as_the_cause(house: House, world:
         "worker.2": Phase.KILLED,
     }
     for name in ("h1", "h3"):
-        world.wait_idle(name)
-    world.wait_idle("h2", 60)  # nobody reaches it, and its lease is over
+        host_cluster.wait_idle(name)
+    host_cluster.wait_idle("h2", 60)  # nobody reaches it, and its lease is over
 
 
-def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(house: House, world: World) -> None:
-    run = forever(house, lost="8s", lease="16s")
+def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
+    run = forever(workspace, lost="8s", lease="16s")
     wait_line(run, "worker.1", 5)
-    world.new_host_key("h2")
+    host_cluster.new_host_key("h2")
     try:
         run.wait_for(Phase.FAILED, LONG_SECONDS)
-        world.wait_idle("h2", 60)
+        host_cluster.wait_idle("h2", 60)
     finally:
-        world.trust(*world.names)
+        host_cluster.trust(*host_cluster.names)
     assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "HostLost")
-    told = house.run("status", run.id).out
+    told = workspace.run("status", run.id).out
     assert "the key of h2 is another than the one in" in told
 
 
-def test_a_line_starts_again_on_the_hosts_that_remain(house: House, world: World, gate: Path) -> None:
-    run = train(house, lost="8s", lease="16s", rest="restart: {lost: 1}")
+def test_a_line_starts_again_on_the_hosts_that_remain(
+    workspace: Workspace, host_cluster: HostCluster, gate: Path
+) -> None:
+    run = train(workspace, lost="8s", lease="16s", rest="restart: {lost: 1}")
     wait_line(run, "worker.1", 5)
-    world.link("h2", up=False)
+    host_cluster.link("h2", up=False)
     wait_line(run, "worker.1", 5, attempt=1)
     gate.touch()
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
-    world.wait_idle("h2", 60)
+    host_cluster.wait_idle("h2", 60)
     (cause,) = run.state.causes
     assert (cause.reason, cause.failure) == ("HostLost", "lost")
     for worker in WORKERS:
@@ -193,59 +206,63 @@ def test_a_line_starts_again_on_the_hosts_that_remain(house: House, world: World
 
 
 def test_a_line_that_does_not_fit_on_the_hosts_that_remain_fails_and_names_the_one_that_is_gone(
-    house: House, world: World
+    workspace: Workspace, host_cluster: HostCluster
 ) -> None:
-    house.write("forever.py", FOREVER)
-    hosts = ", ".join(f"{{host: {name}, cpus: 1}}" for name in world.names)
-    run = house.train(
+    workspace.write("forever.py", FOREVER)
+    hosts = ", ".join(f"{{host: {name}, cpus: 1}}" for name in host_cluster.names)
+    run = workspace.train(
         "run: python3 forever.py\nroles: {worker: 3}\nresources: {cpus: 1}\nrestart: {lost: 1}\n"
         f"engine: {{ssh: {{hosts: [{hosts}], lost: 8s, lease: 16s}}}}"
     )
     wait_line(run, "worker.1", 5)
-    world.link("h2", up=False)
+    host_cluster.link("h2", up=False)
     run.wait_for(Phase.FAILED, LONG_SECONDS)
-    world.wait_idle("h2", 60)
-    told = house.run("status", run.id)
+    host_cluster.wait_idle("h2", 60)
+    told = workspace.run("status", run.id)
     assert "h2" in told.out + told.err
 
 
-def test_kill_is_over_when_nothing_is_left_on_any_host(house: House, world: World) -> None:
-    house.write("stubborn.py", f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FOREVER}")
-    run = train(house, script="stubborn.py", rest="timeouts: {grace: 1s}")
+def test_kill_is_over_when_nothing_is_left_on_any_host(workspace: Workspace, host_cluster: HostCluster) -> None:
+    workspace.write("stubborn.py", f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FOREVER}")
+    run = train(workspace, script="stubborn.py", rest="timeouts: {grace: 1s}")
     wait_line(run, "worker.2", 5)
-    answer = house.run("kill", run.id)
+    answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer
-    assert not [each for name in world.names for each in world.processes(name) if "stubborn.py" in each.argv]
+    assert not [
+        each for name in host_cluster.names for each in host_cluster.processes(name) if "stubborn.py" in each.argv
+    ]
     assert run.state.phase is Phase.KILLED
 
 
-def test_kill_lists_the_hosts_that_could_not_be_reached(house: House, world: World) -> None:
-    run = forever(house, lost="8s", lease="16s")
+def test_kill_lists_the_hosts_that_could_not_be_reached(workspace: Workspace, host_cluster: HostCluster) -> None:
+    run = forever(workspace, lost="8s", lease="16s")
     wait_line(run, "worker.2", 5)
-    world.link("h3", up=False)
-    answer = house.run("kill", run.id)
+    host_cluster.link("h3", up=False)
+    answer = workspace.run("kill", run.id)
     assert answer.code == 1
     assert f"run {run.id} is over, but h3 could not be reached" in answer.err
-    assert not [each for name in ("h1", "h2") for each in world.processes(name) if "forever.py" in each.argv]
-    world.wait_idle("h3", 60)
+    assert not [each for name in ("h1", "h2") for each in host_cluster.processes(name) if "forever.py" in each.argv]
+    host_cluster.wait_idle("h3", 60)
     unreached = run.path / UNREACHED
     (doubt,) = doubts_from_text(unreached.read_text())
     assert doubt.until is not None
     assert doubt.until > unreached.stat().st_mtime + 16  # the lease
     assert f"ends by itself, at the latest at {utc(doubt.until)}" in answer.err
     unreached.write_text(doubts_to_text([doubt.replace(until=time.time() - 1)]))  # as if it were that late
-    answer = house.run("kill", run.id)
+    answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer
     assert "h3 could not be reached, and whatever ran there has ended by its lease, at the latest at 20" in answer.out
 
 
-def test_ports_that_somebody_has_on_a_host_are_not_given_to_a_line(house: House, world: World) -> None:
+def test_ports_that_somebody_has_on_a_host_are_not_given_to_a_line(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
     taker = "import socket, time; s = socket.create_server(('', 20000)); time.sleep(600)"
-    world.run("h2", "sh", "-c", f'python3 -c "{taker}" > /dev/null 2>&1 < /dev/null &')
-    wait_until(lambda: ":4E20 " in world.path("h2", "/proc/1/net/tcp").read_text() or None)
-    house.write("peers.py", "import os\nprint(os.environ['TF_CONFIG'])\n")
+    host_cluster.run("h2", "sh", "-c", f'python3 -c "{taker}" > /dev/null 2>&1 < /dev/null &')
+    wait_until(lambda: ":4E20 " in host_cluster.path("h2", "/proc/1/net/tcp").read_text() or None)
+    workspace.write("peers.py", "import os\nprint(os.environ['TF_CONFIG'])\n")
     try:
-        run = house.train(
+        run = workspace.train(
             "framework: tensorflow\nwarm: false\nrun: python3 peers.py\nroles: {worker: 3}\n"
             "engine: {ssh: {hosts: [h1, h2, h3]}}"
         )
@@ -253,4 +270,4 @@ def test_ports_that_somebody_has_on_a_host_are_not_given_to_a_line(house: House,
         assert b'"worker": ["10.89.0.11:20000", "10.89.0.12:20001", "10.89.0.13:20000"]' in run.log("worker.0")
     finally:
         with suppress(AssertionError):
-            world.run("h2", "pkill", "-9", "python3")
+            host_cluster.run("h2", "pkill", "-9", "python3")

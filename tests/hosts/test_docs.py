@@ -10,7 +10,7 @@ import pytest
 
 from docs.pages import PAGES, ROOT, read_blocks
 from docs.terminal import Terminal, try_block
-from hosts.world import World
+from hosts.host_cluster import HostCluster
 
 SHOWN = [page for page in PAGES if any("hosts" in block.marks for block in read_blocks(page))]
 
@@ -18,11 +18,11 @@ SHOWN = [page for page in PAGES if any("hosts" in block.marks for block in read_
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two hosts that are called as the pages call them, and how they are reached."""
-    with World(2) as world:
+    with HostCluster(2) as host_cluster:
         config = tmp_path_factory.mktemp("ssh") / "config"
-        config.write_text(world.config.read_text().replace("Host h", "Host gpu"))
-        for name in world.names:
-            world.run(name, "hostname", name.replace("h", "gpu"))
+        config.write_text(host_cluster.config.read_text().replace("Host h", "Host gpu"))
+        for name in host_cluster.names:
+            host_cluster.run(name, "hostname", name.replace("h", "gpu"))
         yield config
 
 

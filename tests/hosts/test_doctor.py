@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drumline.cli import run
-from hosts.world import HOME, SHARED, World
+from hosts.host_cluster import HOME, SHARED, HostCluster
 
 ROOT = Path(__file__).parents[2]
 PLAIN = "project: digits\nframework: plain\nrun: python train.py\nroles: {worker: 4}\n"
@@ -21,7 +21,7 @@ Doctor = Callable[..., Rows]
 
 
 @pytest.fixture
-def doctor(reached: World, capsys: pytest.CaptureFixture[str]) -> Doctor:
+def doctor(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> Doctor:
     """What is found with this spec, by subject; that something is missing is the exit code too."""
 
     def examine(spec: str, *words: str) -> Rows:
@@ -42,7 +42,9 @@ def options(**keys: object) -> str:
     return f"engine: {{ssh: {json.dumps(keys)}}}\n"
 
 
-def test_hosts_that_are_fine_are_told_what_they_have_and_nothing_is_left_there(doctor: Doctor, reached: World) -> None:
+def test_hosts_that_are_fine_are_told_what_they_have_and_nothing_is_left_there(
+    doctor: Doctor, reached: HostCluster
+) -> None:
     rows = doctor(PLAIN + options(hosts=["h1", "h2", "h3"], shared=SHARED))
     assert set(verdicts(rows).values()) == {"ok"}
     assert list(rows) == ["h1", "h2", "h3", "python", "clocks", "disk", "gpus", "ports", "shared folder", "room"]
@@ -55,13 +57,13 @@ def test_hosts_that_are_fine_are_told_what_they_have_and_nothing_is_left_there(d
         reached.wait_idle(host)
 
 
-def test_hosts_are_looked_at_without_a_spec(reached: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hosts_are_looked_at_without_a_spec(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--hosts", "h1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["WHAT", "h1", "python", "clocks", "disk", "gpus", "ports", "shared"]
 
 
-def test_without_any_host_there_is_nobody_to_ask(reached: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_any_host_there_is_nobody_to_ask(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--on", "ssh"]) == 2
     assert "--hosts a,b" in capsys.readouterr().err
 
@@ -69,14 +71,14 @@ def test_without_any_host_there_is_nobody_to_ask(reached: World, capsys: pytest.
 def test_each_host_that_cannot_be_used_says_why_and_the_others_are_looked_at(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with World(5) as world:
-        world.new_host_key("h1")
-        world.without_python("h2")
-        world.link("h3", up=False)
-        world.kill_sshd("h4")
-        config = "Host stranger\n  HostName 10.89.0.15\n  User nobody-here\n" + world.config.read_text()
-        world.config.write_text(config)
-        monkeypatch.setenv("DRUMLINE_SSH_CONFIG", str(world.config))
+    with HostCluster(5) as host_cluster:
+        host_cluster.new_host_key("h1")
+        host_cluster.without_python("h2")
+        host_cluster.link("h3", up=False)
+        host_cluster.kill_sshd("h4")
+        config = "Host stranger\n  HostName 10.89.0.15\n  User nobody-here\n" + host_cluster.config.read_text()
+        host_cluster.config.write_text(config)
+        monkeypatch.setenv("DRUMLINE_SSH_CONFIG", str(host_cluster.config))
         rows = doctor(PLAIN, "--hosts", "h1,h2,h3,h4,stranger,h5")
     assert [rows[name]["verdict"] for name in ("h1", "h2", "h3", "h4", "stranger", "h5")] == ["missing"] * 5 + ["ok"]
     assert "the key of h1 is another than the one in" in rows["h1"]["words"]
@@ -90,7 +92,7 @@ def test_each_host_that_cannot_be_used_says_why_and_the_others_are_looked_at(
 
 
 def test_a_host_that_nobody_knows_the_key_of_is_refused_with_the_command_that_adds_it(
-    doctor: Doctor, reached: World
+    doctor: Doctor, reached: HostCluster
 ) -> None:
     reached.trust("h1")
     try:
@@ -103,7 +105,7 @@ def test_a_host_that_nobody_knows_the_key_of_is_refused_with_the_command_that_ad
 
 
 @pytest.fixture
-def blocked(reached: World) -> Iterator[None]:
+def blocked(reached: HostCluster) -> Iterator[None]:
     """h1 hears nobody on training ports, as behind a firewall; it reaches everybody."""
     rule = ("INPUT", "-p", "tcp", "--dport", "1024:", "--syn", "-j", "DROP")
     reached.run("h1", "iptables", "-A", *rule)
@@ -128,7 +130,7 @@ def test_an_address_at_which_peers_find_nobody_or_another_is_found(doctor: Docto
     assert "from h2 to h2 at 10.89.0.13:20000 (another program answers there, 'h3')" in words
 
 
-def test_a_fixed_port_that_somebody_has_is_found(doctor: Doctor, reached: World) -> None:
+def test_a_fixed_port_that_somebody_has_is_found(doctor: Doctor, reached: HostCluster) -> None:
     code = "import socket, sys; s = socket.create_server(('', 12346)); print(flush=True); sys.stdin.read()"
     enter = ("nsenter", "--target", str(reached.hosts["h2"].first), "--net", "--")
     taker = subprocess.Popen([*enter, "python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -141,7 +143,7 @@ def test_a_fixed_port_that_somebody_has_is_found(doctor: Doctor, reached: World)
     assert doctor(PLAIN + options(hosts=hosts))["ports"]["words"] == "every host reaches every other, 8 ways tried"
 
 
-def test_a_full_disk_is_found(doctor: Doctor, reached: World) -> None:
+def test_a_full_disk_is_found(doctor: Doctor, reached: HostCluster) -> None:
     reached.fill_disk("h3")
     try:
         row = doctor(PLAIN, "--hosts", "h1,h3")["disk"]
@@ -151,7 +153,7 @@ def test_a_full_disk_is_found(doctor: Doctor, reached: World) -> None:
     assert "ssh: {folder: PATH}" in row["hint"]
 
 
-def test_a_folder_that_is_not_shared_after_all_is_found(doctor: Doctor, reached: World) -> None:
+def test_a_folder_that_is_not_shared_after_all_is_found(doctor: Doctor, reached: HostCluster) -> None:
     row = doctor(PLAIN + options(hosts=["h1", "h2"], shared="/tmp"))["shared folder"]
     assert row["words"] == "/tmp is not one: h1 does not see what h2 wrote and h2 does not see what h1 wrote"
     row = doctor(PLAIN + options(hosts=["h1", "h2"], shared="/mnt/nowhere"))["shared folder"]
@@ -168,14 +170,14 @@ def test_gpus_that_are_counted_on_and_not_seen_are_found(doctor: Doctor) -> None
 
 
 def test_gpus_are_seen(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    with World(2, env={"h1": {"DRUMLINE_GPUS": "0,1"}, "h2": {"DRUMLINE_GPUS": "0"}}) as world:
-        monkeypatch.setenv("DRUMLINE_SSH_CONFIG", str(world.config))
+    with HostCluster(2, env={"h1": {"DRUMLINE_GPUS": "0,1"}, "h2": {"DRUMLINE_GPUS": "0"}}) as host_cluster:
+        monkeypatch.setenv("DRUMLINE_SSH_CONFIG", str(host_cluster.config))
         rows = doctor(PLAIN.replace("4", "3") + "resources: {gpus: 1}\n", "--hosts", "h1,h2")
     assert rows["gpus"]["words"] == "2 on h1, 1 on h2"
     assert rows["room"]["words"] == "2 replicas on h1 and 1 replica on h2"
 
 
-def test_versions_of_the_framework_that_differ_are_found(doctor: Doctor, reached: World) -> None:
+def test_versions_of_the_framework_that_differ_are_found(doctor: Doctor, reached: HostCluster) -> None:
     names = ("scripts/environment", "--path", "tensorflow")
     new = subprocess.run(names, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     cache = Path(os.environ.get("DRUMLINE_CACHE") or Path.home() / ".cache/drumline-dev")

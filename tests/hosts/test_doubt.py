@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from drumline.run.traces import UNREACHED
-from hosts.world import World
-from integration.local.runs import House, Run, wait_until
+from hosts.host_cluster import HostCluster
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 LONG_SECONDS = 900.0
 SPEC = """
@@ -23,8 +24,8 @@ for number in range(10**6):
 """
 
 
-def trained_on(world: World, name: str) -> list[int]:
-    return [each.pid for each in world.processes(name) if "forever.py" in each.argv]
+def trained_on(host_cluster: HostCluster, name: str) -> list[int]:
+    return [each.pid for each in host_cluster.processes(name) if "forever.py" in each.argv]
 
 
 def wait_said(run: Run, attempt: int) -> None:
@@ -33,23 +34,23 @@ def wait_said(run: Run, attempt: int) -> None:
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_host_that_answers_again_ends_whoever_was_told_to_have_ended(
-    house: House, world: World, *, replaced: bool
+    workspace: Workspace, host_cluster: HostCluster, *, replaced: bool
 ) -> None:
-    house.write("forever.py", SCRIPT)
-    run = house.train(SPEC)
+    workspace.write("forever.py", SCRIPT)
+    run = workspace.train(SPEC)
     wait_said(run, 0)
-    (before,) = trained_on(world, "h2")
-    world.link("h2", up=False)
+    (before,) = trained_on(host_cluster, "h2")
+    host_cluster.link("h2", up=False)
     wait_said(run, 1)  # on the other two
-    assert trained_on(world, "h2") == [before]
+    assert trained_on(host_cluster, "h2") == [before]
     assert (run.path / UNREACHED).read_text() == "h2\n"
     if replaced:  # whoever takes the run up knows of the doubt, though not of the life
         run.kill_supervisor()
-        assert house.run("supervise", run.id).code == 0
-    world.link("h2", up=True)
-    wait_until(lambda: not trained_on(world, "h2"), LONG_SECONDS)
+        assert workspace.run("supervise", run.id).code == 0
+    host_cluster.link("h2", up=True)
+    wait_until(lambda: not trained_on(host_cluster, "h2"), LONG_SECONDS)
     wait_until(lambda: not (run.path / UNREACHED).exists(), LONG_SECONDS)
-    assert len(trained_on(world, "h1") + trained_on(world, "h3")) == 3
-    answer = house.run("kill", run.id)
+    assert len(trained_on(host_cluster, "h1") + trained_on(host_cluster, "h3")) == 3
+    answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer
     assert answer.out == f"killed run {run.id}; nothing of it is alive\n"

@@ -7,34 +7,37 @@ from collections.abc import Iterator
 import pytest
 
 from drumline.run.state import Phase
-from hosts.world import World
-from integration.local.runs import House, Run, wait_until
+from hosts.host_cluster import HostCluster
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 LONG_SECONDS = 900.0
 NUMBER = 50
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World(NUMBER, disk="64m", shared=True) as world:
-        yield world
+def host_cluster() -> Iterator[HostCluster]:
+    with HostCluster(NUMBER, disk="64m", shared=True) as host_cluster:
+        yield host_cluster
 
 
-def test_fifty_hosts_start_a_line_and_are_killed_to_the_last(house: House, world: World) -> None:
+def test_fifty_hosts_start_a_line_and_are_killed_to_the_last(workspace: Workspace, host_cluster: HostCluster) -> None:
     spec = f"run: echo on $(hostname); exec sleep 1000\nroles: {{worker: {NUMBER}}}\n"
-    house.write_spec(f"{spec}engine: {{ssh: [{', '.join(world.names)}]}}\n")
-    answer = house.run("train", "-d", seconds=LONG_SECONDS)  # they share the cores with other tests
+    workspace.write_spec(f"{spec}engine: {{ssh: [{', '.join(host_cluster.names)}]}}\n")
+    answer = workspace.run("train", "-d", seconds=LONG_SECONDS)  # they share the cores with other tests
     assert answer.code == 0, answer
-    run = Run(house, answer.out.strip())
+    run = Run(workspace, answer.out.strip())
     run.wait_for(Phase.RUNNING, LONG_SECONDS)
     wait_until(lambda: all(run.log(f"worker.{n}") for n in range(NUMBER)), LONG_SECONDS)
-    assert [run.log(f"worker.{n}") for n in range(NUMBER)] == [b"on %s\n" % name.encode() for name in world.names]
-    wait_until(lambda: all(sleeping(world, name) for name in world.names), LONG_SECONDS)
-    answer = house.run("kill", run.id, seconds=LONG_SECONDS)
+    assert [run.log(f"worker.{n}") for n in range(NUMBER)] == [
+        b"on %s\n" % name.encode() for name in host_cluster.names
+    ]
+    wait_until(lambda: all(sleeping(host_cluster, name) for name in host_cluster.names), LONG_SECONDS)
+    answer = workspace.run("kill", run.id, seconds=LONG_SECONDS)
     assert answer.code == 0, answer
-    assert not any(sleeping(world, name) for name in world.names)
+    assert not any(sleeping(host_cluster, name) for name in host_cluster.names)
     assert run.state.phase is Phase.KILLED
 
 
-def sleeping(world: World, name: str) -> bool:
-    return any(each.argv[:1] == ("sleep",) for each in world.processes(name))
+def sleeping(host_cluster: HostCluster, name: str) -> bool:
+    return any(each.argv[:1] == ("sleep",) for each in host_cluster.processes(name))

@@ -16,8 +16,9 @@ import pytest
 
 from drumline.run.event import EngineWarned, ReplicaStarted
 from drumline.run.state import Phase
-from hosts.world import SHARED, World
-from integration.local.runs import House, Run, wait_until
+from hosts.host_cluster import SHARED, HostCluster
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 PYTHON = "/run/liar"
 LIE = "/run/lie"
@@ -50,22 +51,22 @@ _MOST_BYTES = 256 << 20  # of memory that a supervisor may have had
 
 
 @pytest.fixture
-def liar(world: World) -> Iterator[World]:
+def liar(host_cluster: HostCluster) -> Iterator[HostCluster]:
     """The hosts with a program that lies where there is a lie; when the test has ended, all is true again."""
-    for name in world.names:
-        path = world.path(name, PYTHON)
+    for name in host_cluster.names:
+        path = host_cluster.path(name, PYTHON)
         path.write_text(_LIAR)
         path.chmod(0o755)
-    yield world
-    for name in world.names:
-        world.path(name, LIE).unlink(missing_ok=True)
-        for process in world.processes(name):  # a host that lies need not end what it was told to
+    yield host_cluster
+    for name in host_cluster.names:
+        host_cluster.path(name, LIE).unlink(missing_ok=True)
+        for process in host_cluster.processes(name):  # a host that lies need not end what it was told to
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def lie(world: World, text: str, host: str = "h2") -> None:
-    world.path(host, LIE).write_text(f"{_BEGINNING}{textwrap.dedent(text)}\n")
+def lie(host_cluster: HostCluster, text: str, host: str = "h2") -> None:
+    host_cluster.path(host, LIE).write_text(f"{_BEGINNING}{textwrap.dedent(text)}\n")
 
 
 def spec(run: str, *, more: str = "") -> str:
@@ -87,7 +88,9 @@ def peak_bytes(run: Run, before: int) -> int:
     return before
 
 
-def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(house: House, liar: World) -> None:
+def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(
+    workspace: Workspace, liar: HostCluster
+) -> None:
     lie(
         liar,
         """
@@ -99,7 +102,7 @@ def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(hous
         Replicas.place = do_place
         """,
     )
-    run = house.train(spec("sleep 600") + "env: {TOKEN: {from: TOKEN}}\n", env={"TOKEN": "sesame"})
+    run = workspace.train(spec("sleep 600") + "env: {TOKEN: {from: TOKEN}}\n", env={"TOKEN": "sesame"})
     run.wait_for(Phase.FAILED)
     assert "h2 has sent something that drumline does not send: a place for 'worker.0'" in run.cause.exit.message
     assert not any(isinstance(event, ReplicaStarted) for event in run.events)
@@ -107,7 +110,9 @@ def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(hous
     assert "sesame" not in said
 
 
-def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_told(house: House, liar: World) -> None:
+def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_told(
+    workspace: Workspace, liar: HostCluster
+) -> None:
     lie(
         liar,
         """
@@ -121,7 +126,7 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
             replicas._write({"do": "event", "event": {"event": "EngineFailed", "attempt": 7, "message": "forged"}}, b"")
         """,
     )
-    run = house.train(spec("'echo hello; sleep 4'"))
+    run = workspace.train(spec("'echo hello; sleep 4'"))
     run.wait_for(Phase.FINISHED)
     assert run.log("worker.0") == b"hello\n"
     assert not (run.trace_dir("worker.0") / "error").exists()
@@ -150,11 +155,11 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
     ids=["announced", "endless line", "endless frames", "deep", "NaN", "NUL", "clock", "shape"],
 )
 def test_a_host_that_breaks_the_protocol_is_lost_and_the_supervisor_stays_small(
-    house: House, liar: World, said: str
+    workspace: Workspace, liar: HostCluster, said: str
 ) -> None:
     body = textwrap.indent(textwrap.dedent(said), "    ")
     lie(liar, "@when_started\ndef lie(replicas):\n" + body)
-    run = house.train(spec("sleep 600"))
+    run = workspace.train(spec("sleep 600"))
     peak = 0
 
     def is_over() -> bool:
@@ -170,7 +175,9 @@ def test_a_host_that_breaks_the_protocol_is_lost_and_the_supervisor_stays_small(
     assert "Traceback" not in run.said()
 
 
-def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(house: House, liar: World) -> None:
+def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(
+    workspace: Workspace, liar: HostCluster
+) -> None:
     lie(
         liar,
         """
@@ -180,14 +187,14 @@ def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(house: H
             setattr(Replicas, name, answer)
         """,
     )
-    run = house.train(spec("sleep 600"))
+    run = workspace.train(spec("sleep 600"))
     run.wait_started()
-    answer = house.run("kill", "--force", run.id, seconds=120)
+    answer = workspace.run("kill", "--force", run.id, seconds=120)
     assert (answer.code, run.state.phase) == (1, Phase.KILLED), answer
     assert "is over, but h2 could not be reached" in answer.err
 
 
-def test_text_that_is_no_unicode_is_shown_as_far_as_it_is(house: House, liar: World) -> None:
+def test_text_that_is_no_unicode_is_shown_as_far_as_it_is(workspace: Workspace, liar: HostCluster) -> None:
     lie(
         liar,
         """
@@ -197,17 +204,19 @@ def test_text_that_is_no_unicode_is_shown_as_far_as_it_is(house: House, liar: Wo
             replicas._write({"do": "event", "event": event}, b"")
         """,
     )
-    run = house.train(spec("'echo hello; sleep 4'"))
+    run = workspace.train(spec("'echo hello; sleep 4'"))
     run.wait_for(Phase.FINISHED)
     assert "h2: a\ufffdb" in warnings(run)
     for command in ("logs", "status"):
-        assert house.run(command, run.id).code == 0
+        assert workspace.run(command, run.id).code == 0
 
 
-def test_hosts_that_share_their_folder_do_not_end_each_others_processes(house: House, liar: World) -> None:
+def test_hosts_that_share_their_folder_do_not_end_each_others_processes(
+    workspace: Workspace, liar: HostCluster
+) -> None:
     folder = f"{SHARED}/one-home"
     for _ in range(2):
-        run = house.train(spec("'echo hello from $(hostname); sleep 3'", more=f", folder: {folder}"))
+        run = workspace.train(spec("'echo hello from $(hostname); sleep 3'", more=f", folder: {folder}"))
         run.wait_started()
         run.wait_for(Phase.FINISHED)
         assert run.log("worker.0") == b"hello from h1\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from drumline.run.traces import UNREACHED
-from hosts.world import HOME, SHARED, World
+from hosts.host_cluster import HOME, SHARED, HostCluster
 
 # Counts, and keeps in its output how far it is and where; the word for its host in the shared folder ends it. Only the
 # first attempt fails by it.
@@ -39,19 +39,19 @@ sys.exit(said() == "fail")
 
 
 class Project:
-    """A project whose runs go to the hosts of a world."""
+    """A project whose runs go to the hosts of a `HostCluster`."""
 
-    def __init__(self, folder: Path, world: World, spec: str) -> None:
+    def __init__(self, folder: Path, host_cluster: HostCluster, spec: str) -> None:
         self.folder = folder / "project"
         self.folder.mkdir(parents=True)
         self.home = folder / "home"
-        self.world = world
-        self.words = world.shared / folder.name
+        self.host_cluster = host_cluster
+        self.words = host_cluster.shared / folder.name
         self.words.mkdir()
         common = f"project: digits\nframework: plain\nrun: python3 train.py\nenv: {{WORDS: {folder.name}}}\n"
         (self.folder / "drumline.yml").write_text(f"{common}{spec}")
         (self.folder / "train.py").write_text(TRAIN)
-        self.env = {**os.environ, **world.env, "DRUMLINE_HOME": str(self.home)}
+        self.env = {**os.environ, **host_cluster.env, "DRUMLINE_HOME": str(self.home)}
         self.umask = -1  # that of the test
 
     def drumline(self, *words: str, code: int = 0) -> str:
@@ -86,7 +86,7 @@ class Project:
 
     def there(self, host: str, name: str) -> Path | None:
         """The same where it was written."""
-        runs = self.world.path(host, f"{HOME}/.local/share/drumline/runs")
+        runs = self.host_cluster.path(host, f"{HOME}/.local/share/drumline/runs")
         return next(iter(runs.glob(f"{self.unique}/{name}")), None)
 
     @property
@@ -108,12 +108,12 @@ def wait_until(happened: Callable[[], object], seconds: float = 90.0) -> None:
 
 
 @pytest.fixture
-def make(world: World, tmp_path: Path) -> Iterator[Callable[[str], Project]]:
+def make(host_cluster: HostCluster, tmp_path: Path) -> Iterator[Callable[[str], Project]]:
     """Projects whose runs are over when the test is."""
     made: list[Project] = []
 
     def make(spec: str) -> Project:
-        made.append(Project(tmp_path, world, spec))
+        made.append(Project(tmp_path, host_cluster, spec))
         return made[-1]
 
     yield make
@@ -152,7 +152,9 @@ def test_a_run_on_hosts_from_its_start_until_nothing_is_left_of_it(
     assert project.drumline("inspect", "1", "cat", "hint") == "given"
 
     # And who forgets it forgets it on the hosts too.
-    gone = [project.world.path(host, f"{HOME}/.local/share/drumline/runs/{project.unique}") for host in ("h1", "h2")]
+    gone = [
+        project.host_cluster.path(host, f"{HOME}/.local/share/drumline/runs/{project.unique}") for host in ("h1", "h2")
+    ]
     assert all(each.exists() for each in gone)
     project.drumline("rm", "1")
     assert not any(each.exists() for each in gone)
@@ -178,13 +180,13 @@ def test_a_chief_whose_host_is_lost_goes_on_elsewhere_from_what_was_fetched(make
     )
     project.drumline("train", "--detach")
     wait_until(lambda: project.here("state").exists())
-    project.world.link("h1", up=False)
+    project.host_cluster.link("h1", up=False)
     try:
         wait_until(lambda: "begins" in project.log("worker.0", 1))
         assert int(project.log("worker.0", 1).split()[2]) > 0
         assert "on h2" in project.log("worker.0", 1)
     finally:
-        project.world.link("h1", up=True)
+        project.host_cluster.link("h1", up=True)
     wait_until(lambda: not (project.home / "runs/1" / UNREACHED).exists())  # or nobody knows what is left on h1
     wait_until(lambda: (state := project.there("h2", "output/state")) and state.read_text().endswith(" h2"))
     project.say("done", "h2")
@@ -195,7 +197,7 @@ def test_a_chief_whose_host_is_lost_goes_on_elsewhere_from_what_was_fetched(make
 def test_a_folder_that_hosts_share_is_used_and_not_fetched(make: Callable[[str], Project], tmp_path: Path) -> None:
     project = make(f"roles: {{worker: 2}}\nengine: {{default: ssh, ssh: {{hosts: [h1, h2], shared: {SHARED}}}}}\n")
     project.drumline("train", "--detach")
-    output = project.world.shared / "runs" / project.unique / "output"
+    output = project.host_cluster.shared / "runs" / project.unique / "output"
     wait_until((output / "state").exists)
     project.say("done", "h1", "h2")
     wait_until(lambda: project.status()["state"] == "FINISHED")
@@ -231,7 +233,7 @@ def test_what_cannot_be_prepared_on_one_host_is_said_with_its_name(make: Callabl
     (project.folder / "prepare.sh").write_text('[ "$(hostname)" != h2 ] || exit 3; exec sleep 1000')
     said = project.drumline("train", code=1)
     assert "1.prepare: exit code 3; on h2" in said
-    assert not [each for each in project.world.processes("h1") if "sleep" in each.argv]
+    assert not [each for each in project.host_cluster.processes("h1") if "sleep" in each.argv]
 
 
 def test_a_helper_is_killed_on_every_host(make: Callable[[str], Project]) -> None:
@@ -239,21 +241,21 @@ def test_a_helper_is_killed_on_every_host(make: Callable[[str], Project]) -> Non
     project.drumline("train", "--detach")
     wait_until(lambda: project.log("prepare").count("begins") == 2)
     assert "nothing of it is alive" in project.drumline("kill", "1")
-    left = [each.argv for host in ("h1", "h2") for each in project.world.processes(host)]
+    left = [each.argv for host in ("h1", "h2") for each in project.host_cluster.processes(host)]
     assert not [argv for argv in left if "sleep" in argv]
 
 
 def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None:
-    with World(2, shared=True, disk="20m") as world:
+    with HostCluster(2, shared=True, disk="20m") as host_cluster:
         project = Project(
-            tmp_path, world, "roles: {worker: 1}\nengine: {default: ssh, ssh: {hosts: [h1, h2], lost: 8s}}\n"
+            tmp_path, host_cluster, "roles: {worker: 1}\nengine: {default: ssh, ssh: {hosts: [h1, h2], lost: 8s}}\n"
         )
         project.say("done", "h1", "h2")
         project.drumline("train")  # so that drumline itself is there
-        world.fill_disk("h1")
+        host_cluster.fill_disk("h1")
         said = project.drumline("train")
         assert re.search(r"the disk of h1 is full: /\S+ cannot be written; the line goes without h1", said)
-        world.empty_disk("h1")
+        host_cluster.empty_disk("h1")
         (project.folder / "large").write_bytes(os.urandom(15_000_000))
         assert "h1 has no room for the project: it takes 30.0 MB below " in project.drumline("train", code=1)
 
@@ -297,9 +299,9 @@ def test_a_host_that_lies_about_the_output_writes_nothing_outside_of_it(
     project = make(
         f"roles: {{worker: 1}}\nengine: {{default: ssh, ssh: {{hosts: [h1], python: {HOME}/liar-{os.getpid()}}}}}\n"
     )
-    liar = project.world.path("h1", f"{HOME}/liar-{os.getpid()}")
+    liar = project.host_cluster.path("h1", f"{HOME}/liar-{os.getpid()}")
     listed = f"{HOME}/entries-{os.getpid()}"
-    project.world.path("h1", listed).write_text(json.dumps(entries))
+    project.host_cluster.path("h1", listed).write_text(json.dumps(entries))
     liar.write_text(LIAR.replace("ENTRIES", listed))
     liar.chmod(0o755)
     before = sorted(path.name for path in project.home.parent.iterdir())
@@ -325,7 +327,7 @@ def test_all_that_a_run_on_hosts_leaves_is_private_here_and_there_whatever_the_u
     wait_until(lambda: project.status()["state"] == "FINISHED")
     project.drumline("events", "1")
     assert _open_to_others(project.home) == []
-    assert _open_to_others(project.world.path("h1", f"{HOME}/.local/share/drumline/runs/{project.unique}")) == []
+    assert _open_to_others(project.host_cluster.path("h1", f"{HOME}/.local/share/drumline/runs/{project.unique}")) == []
 
 
 def _open_to_others(folder: Path) -> list[str]:

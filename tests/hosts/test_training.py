@@ -8,19 +8,21 @@ from pathlib import Path
 import pytest
 
 from drumline.run.state import Phase
-from hosts.world import SHARED, World
-from integration.local.runs import House, Run, wait_until
-from training.line import ROOT, accuracies, find_python, losses
+from hosts.host_cluster import SHARED, HostCluster
+from scaffold.environments import ROOT, find_python
+from scaffold.rendered_gang import accuracies, losses
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 LONG_SECONDS = 900.0
 pytestmark = pytest.mark.timeout(2400)  # an epoch takes many seconds where others use the cores too
 
 
-def bring(house: House, workers: int, engine: str) -> None:
+def bring(workspace: Workspace, workers: int, engine: str) -> None:
     """The template for Keras as `drumline init` writes it, and this engine."""
-    assert house.run("init", "--template", "keras", ".").code == 0
-    spec = (house.project / "drumline.yml").read_text().replace("worker: 2", f"worker: {workers}")
-    house.write("drumline.yml", f"{spec}\nengine: {engine}\n")
+    assert workspace.run("init", "--template", "keras", ".").code == 0
+    spec = (workspace.project / "drumline.yml").read_text().replace("worker: 2", f"worker: {workers}")
+    workspace.write("drumline.yml", f"{spec}\nengine: {engine}\n")
 
 
 def on_hosts(names: str, **options: str) -> str:
@@ -28,10 +30,10 @@ def on_hosts(names: str, **options: str) -> str:
     return f"{{ssh: {{hosts: [{names}], python: {find_python('tensorflow')}{more}}}}}"
 
 
-def train(house: House, *words: str) -> Run:
-    answer = house.run("train", "--no-warm", *words, seconds=LONG_SECONDS)
+def train(workspace: Workspace, *words: str) -> Run:
+    answer = workspace.run("train", "--no-warm", *words, seconds=LONG_SECONDS)
     assert answer.code == 0, answer.out + answer.err
-    (run,) = house.runs()
+    (run,) = workspace.runs()
     run.wait_for(Phase.FINISHED)  # and its supervisor has left: what the chief wrote is here
     return run
 
@@ -46,16 +48,16 @@ def learnt(run: Run, attempt: int = 0) -> dict[int, float]:
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_worker_on_each_host_learns_what_they_learn_on_one_machine(
-    house: House, world: World, tmp_path: Path, workers: int
+    workspace: Workspace, host_cluster: HostCluster, tmp_path: Path, workers: int
 ) -> None:
-    here = House(tmp_path / "here")
+    here = Workspace(tmp_path / "here")
     here.env["PYTHONPATH"] = str(ROOT / "src")  # on hosts, the runtime comes along
     bring(here, workers, "local")
     spec = (here.project / "drumline.yml").read_text()
     here.write("drumline.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
     expected = train(here)
-    bring(house, workers, on_hosts(", ".join(world.names[:workers])))
-    run = train(house)
+    bring(workspace, workers, on_hosts(", ".join(host_cluster.names[:workers])))
+    run = train(workspace)
     assert list(learnt(run)) == [1, 2, 3, 4]
     assert learnt(run) == pytest.approx(learnt(expected), rel=1e-5)
     first = run.log("worker.0").decode()
@@ -67,13 +69,15 @@ def test_a_worker_on_each_host_learns_what_they_learn_on_one_machine(
     here.leave()
 
 
-def test_a_training_goes_on_from_its_checkpoint_on_the_hosts_that_remain(house: House, world: World) -> None:
-    bring(house, 3, on_hosts("h1, h2, h3", shared=SHARED, lost="15s", lease="30s") + "\nrestart: {lost: 1}")
-    answer = house.run("train", "-d", "--no-warm", "-p", "epochs=15")
+def test_a_training_goes_on_from_its_checkpoint_on_the_hosts_that_remain(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
+    bring(workspace, 3, on_hosts("h1, h2, h3", shared=SHARED, lost="15s", lease="30s") + "\nrestart: {lost: 1}")
+    answer = workspace.run("train", "-d", "--no-warm", "-p", "epochs=15")
     assert answer.code == 0, answer.err
-    run = Run(house, answer.out.strip())
+    run = Run(workspace, answer.out.strip())
     wait_until(lambda: len(losses(run.log("worker.0").decode())) >= 2, LONG_SECONDS)
-    world.link("h3", up=False)
+    host_cluster.link("h3", up=False)
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
     (cause,) = run.state.causes
     assert (str(cause.replica), cause.reason, cause.failure) == ("worker.2", "HostLost", "lost")
@@ -81,12 +85,12 @@ def test_a_training_goes_on_from_its_checkpoint_on_the_hosts_that_remain(house: 
     assert min(after) >= 2
     assert max(after) == 15
     assert after[15] < before[1]
-    world.wait_idle("h3", 60)
+    host_cluster.wait_idle("h3", 60)
 
 
-def test_parameter_servers_end_with_the_chief(house: House, world: World) -> None:
-    shutil.copytree(ROOT / "examples" / "parameter_server", house.project, dirs_exist_ok=True)
-    spec = (house.project / "drumline.yml").read_text()
-    house.write("drumline.yml", f"{spec}\nengine: {on_hosts('h1, h2, h3', shared=SHARED)}\n")
-    run = train(house)
+def test_parameter_servers_end_with_the_chief(workspace: Workspace, host_cluster: HostCluster) -> None:
+    shutil.copytree(ROOT / "examples" / "parameter_server", workspace.project, dirs_exist_ok=True)
+    spec = (workspace.project / "drumline.yml").read_text()
+    workspace.write("drumline.yml", f"{spec}\nengine: {on_hosts('h1, h2, h3', shared=SHARED)}\n")
+    run = train(workspace)
     assert {state.phase for state in run.state.replicas.values()} == {Phase.FINISHED}

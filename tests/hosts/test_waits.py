@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.seat import Office, cast
-from contract.sites import Deed
 from drumline.engine.agent.bootstrap import STUB
 from drumline.engine.agent.cleanup import UNUSED_SECONDS
 from drumline.engine.agent.package import package_name
@@ -19,9 +17,12 @@ from drumline.engine.ssh.planned import Host, hosts_of, with_hosts
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
-from hosts.site import SshSite
-from hosts.world import HOME, World
-from integration.local.runs import House, wait_until
+from hosts.host_cluster import HOME, HostCluster
+from hosts.testbed import SshTestBed
+from scaffold.supervised import SupervisedRun, cast
+from scaffold.testbeds import Behavior
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 LONG_SECONDS = 900.0
 HELPER = ReplicaId("prepare", 0)
@@ -33,116 +34,128 @@ WAITING = f"run: python3 serve.py\nroles: {{worker: 2}}\nresources: {{cpus: 1}}\
 
 
 @pytest.fixture
-def house(house: House) -> House:
-    house.write("serve.py", SERVER)
-    return house
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.write("serve.py", SERVER)
+    return workspace
 
 
 @contextmanager
-def serving(world: World, name: str) -> Iterator[int]:
+def serving(host_cluster: HostCluster, name: str) -> Iterator[int]:
     """Somebody on a host who has the port; his pid there."""
-    world.path(name, "/tmp/serve.py").write_text(SERVER)
+    host_cluster.path(name, "/tmp/serve.py").write_text(SERVER)
     script = "exec python3 /tmp/serve.py > /tmp/served 2>&1 < /dev/null & echo $!"
-    pid = int(world.run(name, "sh", "-c", script))
+    pid = int(host_cluster.run(name, "sh", "-c", script))
     try:
-        wait_until(lambda: world.path(name, "/tmp/served").read_text() == "serves\n")
+        wait_until(lambda: host_cluster.path(name, "/tmp/served").read_text() == "serves\n")
         yield pid
     finally:
-        world.run(name, "kill", "-9", str(pid))
-        world.wait_idle(name)
+        host_cluster.run(name, "kill", "-9", str(pid))
+        host_cluster.wait_idle(name)
 
 
-def test_a_fixed_port_that_somebody_has_is_said_before_anything_starts(house: House, world: World) -> None:
-    house.write_spec(f"run: echo hello\nroles: {{worker: 3}}\n{ENGINE}")  # a second on h1, with the next port
-    with serving(world, "h2") as pid:
-        answer = house.run("train")
+def test_a_fixed_port_that_somebody_has_is_said_before_anything_starts(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
+    workspace.write_spec(f"run: echo hello\nroles: {{worker: 3}}\n{ENGINE}")  # a second on h1, with the next port
+    with serving(host_cluster, "h2") as pid:
+        answer = workspace.run("train")
     assert answer.code == 2
     assert answer.err.splitlines()[-2:] == [
         f"error: port {PORT} of h2 is taken by `python3 /tmp/serve.py` (pid {pid}, root)",
         f"hint: end it: `ssh h2 kill {pid}`, or give h2 another `port`",
     ]
-    assert not house.runs()
-    assert house.run("train").code == 0
+    assert not workspace.runs()
+    assert workspace.run("train").code == 0
 
 
-def test_a_line_waits_for_its_turn_though_the_one_before_it_has_its_ports(house: House, world: World) -> None:
-    first = house.train(WAITING)
+def test_a_line_waits_for_its_turn_though_the_one_before_it_has_its_ports(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
+    first = workspace.train(WAITING)
     wait_until(lambda: all(b"serves" in first.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
-    second = house.train(WAITING)
+    second = workspace.train(WAITING)
     second.wait_for(Phase.PENDING)
-    house.write_spec(WAITING.replace("resources: {cpus: 1}\n", ""))  # one that would not wait
-    answer = house.run("train")
+    workspace.write_spec(WAITING.replace("resources: {cpus: 1}\n", ""))  # one that would not wait
+    answer = workspace.run("train")
     assert answer.code == 2
     assert f"error: port {PORT} of h1 is taken by {first.id}.worker.0 of another run (pid " in answer.err
     assert f"error: port {PORT} of h2 is taken by {first.id}.worker.1 of another run (pid " in answer.err
     assert "hint: wait until that is over, or give h2 another `port`" in answer.err
-    house.run("kill", first.id)
+    workspace.run("kill", first.id)
     wait_until(lambda: all(b"serves" in second.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
-    assert house.run("kill", second.id).code == 0
+    assert workspace.run("kill", second.id).code == 0
 
 
-def test_a_line_that_waits_for_a_host_can_be_killed_meanwhile(house: House, world: World) -> None:
-    first = house.train(WAITING)
+def test_a_line_that_waits_for_a_host_can_be_killed_meanwhile(workspace: Workspace, host_cluster: HostCluster) -> None:
+    first = workspace.train(WAITING)
     first.wait_for(Phase.RUNNING, LONG_SECONDS)
-    second = house.train(WAITING)
+    second = workspace.train(WAITING)
     second.wait_for(Phase.PENDING)
     second.kill_supervisor()
-    world.kill_sshd("h2")
+    host_cluster.kill_sshd("h2")
     try:
-        assert house.run("supervise", second.id).code == 0  # which asks for places anew
+        assert workspace.run("supervise", second.id).code == 0  # which asks for places anew
         # A slow h1 may not have let us in either, when the line is told to wait.
         wait_until(lambda: second.state.waits.partition(" (")[2].startswith("h2 cannot be reached: "))
-        answer = house.run("kill", second.id)
+        answer = workspace.run("kill", second.id)
     finally:
-        world.start_sshd("h2")
+        host_cluster.start_sshd("h2")
     assert answer.code == 0, answer
     assert second.state.phase is Phase.KILLED
     assert not any(isinstance(event, ReplicaStarted) for event in second.events)
     assert first.state.phase is Phase.RUNNING
-    assert house.run("kill", first.id).code == 0
+    assert workspace.run("kill", first.id).code == 0
 
 
 def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_used_then(
-    world: World, tmp_path: Path
+    host_cluster: HostCluster, tmp_path: Path
 ) -> None:
-    site = SshSite(tmp_path, world)
-    deeds = {"prepare": Deed(("making",)), "worker.0": Deed(("works",)), "worker.1": Deed(("works",))}
-    plan = cast(site, "prepare worker*2", deeds)
+    testbed = SshTestBed(tmp_path, host_cluster)
+    behaviors = {"prepare": Behavior(("making",)), "worker.0": Behavior(("works",)), "worker.1": Behavior(("works",))}
+    plan = cast(testbed, "prepare worker*2", behaviors)
     hosts = hosts_of(plan).replace(all=tuple(Host(name, cpus=1.0) for name in ("h1", "h2")))
     replicas = tuple(each.replace(resources=each.resources.replace(cpus=1.0)) for each in plan.replicas)
-    world.kill_sshd("h2")
+    host_cluster.kill_sshd("h2")
     try:
-        office = Office(site, tmp_path / "office", with_hosts(plan, hosts).replace(replicas=replicas))
-        office.begin()
-        office.until(lambda: office.state.waits)  # prepared is what there is, and the line needs both
-        assert office.state.waits.startswith("waits for h2 to answer")
-        assert office.log(HELPER).startswith("making\n")
+        supervised = SupervisedRun(testbed, tmp_path / "supervised", with_hosts(plan, hosts).replace(replicas=replicas))
+        supervised.begin()
+        supervised.until(lambda: supervised.state.waits)  # prepared is what there is, and the line needs both
+        assert supervised.state.waits.startswith("waits for h2 to answer")
+        assert supervised.log(HELPER).startswith("making\n")
     finally:
-        world.start_sshd("h2")
-    state = office.until_over()
-    assert state.phase is Phase.FINISHED, office.events
-    assert "h2: making\n" in office.log(HELPER)
-    notes = {str(each.replica): each.note for each in office.events if isinstance(each, ReplicaStarted)}
+        host_cluster.start_sshd("h2")
+    state = supervised.until_over()
+    assert state.phase is Phase.FINISHED, supervised.events
+    assert "h2: making\n" in supervised.log(HELPER)
+    notes = {str(each.replica): each.note for each in supervised.events if isinstance(each, ReplicaStarted)}
     assert notes == {"prepare": "on h1", "worker.0": "on h1", "worker.1": "on h2"}
-    wait_until(lambda: not site.left())
-    site.close()
+    wait_until(lambda: not testbed.left())
+    testbed.close()
 
 
-def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(house: House, world: World) -> None:
+def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
     shelf = f"{HOME}/.cache/drumline/hosts"
-    house.write_spec("run: 'true'\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
-    assert house.run("train").code == 0  # so that there is one
+    workspace.write_spec("run: 'true'\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
+    assert workspace.run("train").code == 0  # so that there is one
     old, used, name = "0" * 16, "1" * 16, package_name()
     ages = f"touch -d '-{UNUSED_SECONDS + 60:.0f} seconds' {old} {used}"
-    world.run("h1", "sh", "-c", f"cd {shelf} && cp -r {name} {old} && cp -r {name} {used} && {ages}")
-    words = ["ssh", "-F", str(world.config), "h1", shlex.join(["python3", "-I", "-c", STUB, shelf, used, "keep"])]
+    host_cluster.run("h1", "sh", "-c", f"cd {shelf} && cp -r {name} {old} && cp -r {name} {used} && {ages}")
+    words = [
+        "ssh",
+        "-F",
+        str(host_cluster.config),
+        "h1",
+        shlex.join(["python3", "-I", "-c", STUB, shelf, used, "keep"]),
+    ]
     agent = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert agent.stdout
     assert "ready" in agent.stdout.readline()
-    world.run("h1", "sh", "-c", f"cd {shelf} && {ages}")  # as if it were there for so long
-    found = world.path("h1", shelf)
+    host_cluster.run("h1", "sh", "-c", f"cd {shelf} && {ages}")  # as if it were there for so long
+    found = host_cluster.path("h1", shelf)
     try:
-        run = house.train("run: sleep 1.5\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
+        run = workspace.train("run: sleep 1.5\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
         wait_until(lambda: not (found / old).exists())
         run.wait_for(Phase.FINISHED)
         assert sorted(each.name for each in found.iterdir()) == sorted([used, name])

@@ -13,8 +13,8 @@ import pytest
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
 from hosts.host import Process
-from hosts.world import HOME, SHARED, World
-from integration.local.runs import House, Run
+from hosts.host_cluster import HOME, SHARED, HostCluster
+from scaffold.workspace import Run, Workspace
 
 SCRIPT = "import os\nprint('token', os.environ.get('TOKEN'), flush=True)\n"
 WARM = "warm: {import: [colorsys], keep: 10m}\n"
@@ -22,22 +22,24 @@ NOTES = ["warm, on h1", "warm, on h1", "warm, on h2", "warm, on h2"]
 
 
 @pytest.fixture
-def hosts(world: World, house: House) -> Iterator[World]:
-    """The hosts; warm processes that are left there are ended before the house looks whether anything runs."""
-    house.write("train.py", SCRIPT)
-    yield world
-    for name in world.names:
-        for process in warm_processes(world, name):
+def hosts(host_cluster: HostCluster, workspace: Workspace) -> Iterator[HostCluster]:
+    """The hosts; warm processes that are left there are ended before the workspace looks whether anything runs."""
+    workspace.write("train.py", SCRIPT)
+    yield host_cluster
+    for name in host_cluster.names:
+        for process in warm_processes(host_cluster, name):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def warm_processes(world: World, name: str) -> list[Process]:
-    return [each for each in world.processes(name) if any(word.endswith("/runtime/warm.py") for word in each.argv)]
+def warm_processes(host_cluster: HostCluster, name: str) -> list[Process]:
+    return [
+        each for each in host_cluster.processes(name) if any(word.endswith("/runtime/warm.py") for word in each.argv)
+    ]
 
 
-def train(house: House, spec: str, **env: str) -> Run:
-    run = house.train(spec, env=env)
+def train(workspace: Workspace, spec: str, **env: str) -> Run:
+    run = workspace.train(spec, env=env)
     run.wait_for(Phase.FINISHED)
     return run
 
@@ -51,9 +53,9 @@ def spec(more: str = "") -> str:
 
 
 def test_replicas_on_hosts_are_forked_from_one_warm_process_of_each_host_which_the_next_run_uses(
-    house: House, hosts: World
+    workspace: Workspace, hosts: HostCluster
 ) -> None:
-    runs = [train(house, spec()) for _ in range(2)]
+    runs = [train(workspace, spec()) for _ in range(2)]
     assert [notes(run) for run in runs] == [NOTES] * 2
     assert all(run.log(f"worker.{number}") == b"token None\n" for run in runs for number in range(4))
     for name in ("h1", "h2"):
@@ -62,9 +64,11 @@ def test_replicas_on_hosts_are_forked_from_one_warm_process_of_each_host_which_t
         assert hosts.path(name, f"{HOME}/.local/share/drumline/agents/{name}/warm").is_dir()
 
 
-def test_hosts_that_share_a_folder_have_a_warm_process_each_and_none_has_a_secret(house: House, hosts: World) -> None:
+def test_hosts_that_share_a_folder_have_a_warm_process_each_and_none_has_a_secret(
+    workspace: Workspace, hosts: HostCluster
+) -> None:
     text = spec(f", folder: {SHARED}/one-home") + "env: {TOKEN: {from: TOKEN}}\n"
-    run = train(house, text, TOKEN="sesame")
+    run = train(workspace, text, TOKEN="sesame")
     assert notes(run) == NOTES
     assert all(run.log(f"worker.{number}") == b"token sesame\n" for number in range(4))
     found = [process for name in ("h1", "h2") for process in warm_processes(hosts, name)]
@@ -74,10 +78,10 @@ def test_hosts_that_share_a_folder_have_a_warm_process_each_and_none_has_a_secre
 
 
 def test_a_warm_replica_of_an_interpreter_that_does_not_find_drumline_ends_with_its_own_exit_code(
-    house: House, hosts: World
+    workspace: Workspace, hosts: HostCluster
 ) -> None:
-    house.write("train.py", "raise SystemExit(7)\n")
-    run = house.train(spec() + "env: {PYTHONPATH: /usr/none}\n")
+    workspace.write("train.py", "raise SystemExit(7)\n")
+    run = workspace.train(spec() + "env: {PYTHONPATH: /usr/none}\n")
     run.wait_for(Phase.FAILED)
     assert notes(run) == NOTES
     assert 7 in {event.exit.code for event in run.events if isinstance(event, ReplicaExited)}

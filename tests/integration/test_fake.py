@@ -8,22 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.fake.act import Act, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
 from drumline.plan.types import Plan
 from drumline.run.event import Exit
 from drumline.run.state import Phase
 from drumline.store.folder import create_folder
 from drumline.store.launch import write_launch
-from integration.local.runs import House, Run, wait_until
-from plans import plan_of
+from scaffold.plans import plan_of
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 SPEC = "framework: plain\nroles: {worker: 2}\nrestart: 1"
-ENDLESS = Act((Line("$DRUMLINE_INDEX is here"),), exit=None)
+ENDLESS = FakeBehavior((Line("$DRUMLINE_INDEX is here"),), exit=None)
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    place = House(tmp_path / "house")
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    place = Workspace(tmp_path / "workspace")
     try:
         yield place
         place.leave()
@@ -31,37 +32,37 @@ def house(tmp_path: Path) -> Iterator[House]:
         place.clear()
 
 
-def play(house: House, *acts: Act) -> Run:
+def play(workspace: Workspace, *acts: FakeBehavior) -> Run:
     """Begin a run of two workers that play these."""
-    folder = create_folder(house.home)
+    folder = create_folder(workspace.home)
     plan = plan_of(SPEC, run=folder.id).replace(engine="fake")
-    write_launch(folder, _with_command(plan, command_of(*acts)), spec=b"", directory=house.project, at=time.time())
-    assert house.run("supervise", folder.id).code == 0
-    return Run(house, folder.id)
+    write_launch(folder, _with_command(plan, command_of(*acts)), spec=b"", directory=workspace.project, at=time.time())
+    assert workspace.run("supervise", folder.id).code == 0
+    return Run(workspace, folder.id)
 
 
 def _with_command(plan: Plan, argv: tuple[str, ...]) -> Plan:
     return plan.replace(replicas=tuple(replica.replace(argv=argv) for replica in plan.replicas))
 
 
-def test_a_run_is_played_to_its_end_and_shown_like_any_other(house: House) -> None:
-    again = Act((Line("attempt 1"), Line("late", 0.01)), after_seconds=0.02)
-    run = play(house, Act((Line("attempt 0"),), Exit(code=3)), again)
-    assert house.run("wait", run.id).code == 0
-    lines = house.run("logs", run.id).out.splitlines()
+def test_a_run_is_played_to_its_end_and_shown_like_any_other(workspace: Workspace) -> None:
+    again = FakeBehavior((Line("attempt 1"), Line("late", 0.01)), after_seconds=0.02)
+    run = play(workspace, FakeBehavior((Line("attempt 0"),), Exit(code=3)), again)
+    assert workspace.run("wait", run.id).code == 0
+    lines = workspace.run("logs", run.id).out.splitlines()
     said = [text.rpartition("] ")[2] for text in lines if text.startswith("1.worker.0") and "-->" not in text]
     assert [text for text in said if ":" not in text] == ["attempt 0", "attempt 1", "late"]
-    assert "exit code 3" in house.run("events", run.id).out
-    assert "plain on fake" in house.run("status", run.id).out
+    assert "exit code 3" in workspace.run("events", run.id).out
+    assert "plain on fake" in workspace.run("status", run.id).out
     assert run.wait_for(Phase.FINISHED).attempt == 1
 
 
-def test_a_played_run_outlives_its_supervisor_and_can_be_killed(house: House) -> None:
-    run = play(house, ENDLESS)
+def test_a_played_run_outlives_its_supervisor_and_can_be_killed(workspace: Workspace) -> None:
+    run = play(workspace, ENDLESS)
     run.wait_started()
     run.kill_supervisor()
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     wait_until(lambda: run.log("worker.1") == b"1 is here\n")
     run.kill_supervisor()
-    assert house.run("kill", run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert workspace.run("kill", run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
     assert run.exit("worker.0") == Exit(signal=15)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 from drumline_toy import agent
 
-from contract.sites import wait_until
 from drumline.runtime.lock import is_locked
+from scaffold.waiting import wait_until
 
 TOY = Path(__file__).parents[1] / "toy"
 SPEC = """

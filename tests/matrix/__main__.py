@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from matrix.cells import all_cells
-from matrix.site import LocalSite
 from matrix.table import write_page
+from matrix.testbed import LocalMatrixTestBed
 from matrix.trial import Result, try_cell
 
 AT_A_TIME = 2
@@ -20,14 +20,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 def main(words: list[str]) -> int:
     wanted = [cell for cell in all_cells() if all(word in str(cell) for word in words)]
     with TemporaryDirectory() as folder, ThreadPoolExecutor(AT_A_TIME) as pool:
-        site = LocalSite(Path(folder) / "house")
+        testbed = LocalMatrixTestBed(Path(folder) / "workspace")
         try:
             results = []
-            for result in pool.map(lambda cell: try_cell(site, cell), wanted):
+            for result in pool.map(lambda cell: try_cell(testbed, cell), wanted):
                 results.append(result)
                 tell(result)
         finally:
-            site.close()
+            testbed.close()
     if not words:
         write_page(PAGE, results, time.strftime("%Y-%m-%d", time.gmtime()))
     wrong = sum(bool(result.problems) for result in results)

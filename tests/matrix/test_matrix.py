@@ -8,7 +8,7 @@ from pathlib import Path
 from drumline.run.state import Phase
 from matrix.cells import FAULTS, LINES, PHASES, SUPERVISOR_KILL, all_cells, choose, pairs
 from matrix.oracle import expect
-from matrix.site import LocalSite
+from matrix.testbed import LocalMatrixTestBed
 from matrix.trial import try_cell
 
 CELLS = list(all_cells())
@@ -39,11 +39,11 @@ def test_a_run_that_must_not_finish_names_who_fell_and_one_that_goes_on_names_no
 
 
 def test_what_stands_for_all_comes_to_what_it_has_to(tmp_path: Path) -> None:
-    site = LocalSite(tmp_path / "house")
+    testbed = LocalMatrixTestBed(tmp_path / "workspace")
     try:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            results = list(pool.map(lambda cell: try_cell(site, cell), FEW))
+            results = list(pool.map(lambda cell: try_cell(testbed, cell), FEW))
     finally:
-        site.close()
+        testbed.close()
     wrong = {str(result.cell): (result.problems, result.seen) for result in results if result.problems}
     assert not wrong

@@ -15,7 +15,7 @@ from drumline.run.state import Phase, RunState
 from drumline.words import listed
 from matrix.cells import AFTER, FROM_OUTSIDE, SUPERVISOR_KILL, Cell
 from matrix.oracle import LOSSES, Expected, expect
-from matrix.site import Site, Trial
+from matrix.testbed import MatrixTestBed, Trial
 
 PATIENCE_SECONDS = 240.0
 _STEP = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
@@ -35,14 +35,14 @@ class Result(NamedTuple):
     skipped: str = ""  # why it was not tried
 
 
-def try_cell(site: Site, cell: Cell) -> Result:
+def try_cell(testbed: MatrixTestBed, cell: Cell) -> Result:
     """Start a line, let it come to harm, wait for its end, and compare that with what had to come of it."""
     expected = expect(cell)
-    if why := site.why_not(cell):
+    if why := testbed.why_not(cell):
         return Result(cell, expected, (), 0.0, skipped=why)
     began = time.monotonic()
     with ExitStack() as stack:
-        trial = site.start(cell, stack)
+        trial = testbed.start(cell, stack)
         try:
             harm(trial, cell)
             wait_for(lambda: trial.state().phase.is_final)

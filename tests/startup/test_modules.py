@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drumline.store.summary import record_run
-from past import finished, write_run
+from scaffold.past_runs import finished, write_run
 
 HEAVY = {
     "asyncio",

@@ -1,4 +1,4 @@
-"""Houses in which scripts find drumline's runtime, and what they share: a framework is imported once for all."""
+"""Workspaces in which scripts find drumline's runtime, and what they share: a framework is imported once for all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from drumline.engine.local.warm.client import warm_folder
 from drumline.engine.local.warm.known import stop_warm_processes
-from integration.local.runs import House
-from training.examples import open_house
+from scaffold.workspace import Workspace
+from training.examples import open_workspace
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,6 @@ def warmth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def house(tmp_path: Path, warmth: Path) -> Iterator[House]:
-    with open_house(tmp_path, warmth) as place:
+def workspace(tmp_path: Path, warmth: Path) -> Iterator[Workspace]:
+    with open_workspace(tmp_path, warmth) as place:
         yield place

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.runs import House, Run
-from training.line import LINE_SECONDS, find_python
+from scaffold.environments import find_python
+from scaffold.rendered_gang import GANG_SECONDS
+from scaffold.workspace import Run, Workspace
 
 MODEL = """
 import numpy as np, keras, tensorflow as tf
@@ -62,14 +63,14 @@ def names_of_threads(gone=None):
 """
 
 
-def train(house: House, script: str, spec: str = "roles: {worker: 2}") -> dict[str, list[str]]:
+def train(workspace: Workspace, script: str, spec: str = "roles: {worker: 2}") -> dict[str, list[str]]:
     """Run a script on everybody to its end; return what each printed in its last attempt, line by line."""
-    house.write("script.py", script)
+    workspace.write("script.py", script)
     command = f"run: {find_python('tensorflow')} script.py"
-    started = house.train(f"framework: tensorflow\ntensorboard: false\n{command}\n{spec}")
+    started = workspace.train(f"framework: tensorflow\ntensorboard: false\n{command}\n{spec}")
     replicas = [str(replica.id) for replica in started.folder.plan().replicas]
     try:
-        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+        started.wait_for(Phase.FINISHED, GANG_SECONDS)
     except AssertionError as error:
         pytest.fail("\n--- ".join((str(error), *(said(started, each) for each in replicas))))
     return {replica: said(started, replica).splitlines() for replica in replicas}

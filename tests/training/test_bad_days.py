@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from drumline.run.event import Exit
-from integration.local.runs import House
+from scaffold.workspace import Workspace
 from training.scripts import MODEL, refusals, train
 
 BAD_DAY = (
@@ -59,9 +59,9 @@ os._exit(0)
 )
 
 
-def test_workers_that_come_late_are_cut_off_and_find_half_a_backup_go_on(house: House) -> None:
-    printed = train(house, BAD_DAY, "roles: {worker: 2}\nrestart: 1")
-    (run,) = house.runs()
+def test_workers_that_come_late_are_cut_off_and_find_half_a_backup_go_on(workspace: Workspace) -> None:
+    printed = train(workspace, BAD_DAY, "roles: {worker: 2}\nrestart: 1")
+    (run,) = workspace.runs()
     before = {replica: run.log(replica, 0).decode(errors="replace").splitlines() for replica in printed}
     # Whom the first one waited for is said, and it went on when the other was there.
     chief, other = before["worker.0"], before["worker.1"]
@@ -84,5 +84,5 @@ def test_workers_that_come_late_are_cut_off_and_find_half_a_backup_go_on(house: 
         for sentence in refusals(lines)
     )
     # What was written for TensorBoard is all that says how far it was, and is of the chief only.
-    replicas = json.loads(house.run("status", run.id, "-o", "json").out)["replicas"]
+    replicas = json.loads(workspace.run("status", run.id, "-o", "json").out)["replicas"]
     assert [(each["progress"]["epoch"], each["progress"]["loss"]) for each in replicas] == [(4, 0.25), (None, None)]

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from training.line import find_python
+from scaffold.environments import find_python
 
 
 # TensorFlow's has tensorflow-cpu in the place of tensorflow, which tf-keras asks for.

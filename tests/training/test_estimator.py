@@ -14,9 +14,10 @@ import pytest
 
 from drumline.run.state import Phase
 from drumline.runtime.environment import is_ready
-from integration.local.runs import House, Run
-from training.examples import open_house, said, train_to_the_end
-from training.line import ROOT, run
+from scaffold.environments import ROOT
+from scaffold.rendered_gang import run
+from scaffold.workspace import Run, Workspace
+from training.examples import open_workspace, said, train_to_the_end
 
 STEPS = 48  # of each process: 1152 rows in batches of 32, four times, by three processes
 TRAINING = ("chief.0", "worker.0", "worker.1")
@@ -72,8 +73,8 @@ print("real", example.load_issues(5))
 
 
 @pytest.fixture
-def house(tmp_path: Path, warmth: Path) -> Iterator[House]:
-    with open_house(tmp_path, warmth) as place:
+def workspace(tmp_path: Path, warmth: Path) -> Iterator[Workspace]:
+    with open_workspace(tmp_path, warmth) as place:
         # Where `scripts/environment --example` built it. The runtime comes with the environment, as for a user.
         cache = os.environ.get("DRUMLINE_CACHE") or Path.home() / ".cache" / "drumline-dev"
         place.env["XDG_CACHE_HOME"] = str(Path(cache).absolute())
@@ -81,15 +82,17 @@ def house(tmp_path: Path, warmth: Path) -> Iterator[House]:
         yield place
 
 
-def test_a_master_and_two_workers_each_take_steps_of_their_own_and_the_model_writes_titles(house: House) -> None:
-    trained = train(house)
+def test_a_master_and_two_workers_each_take_steps_of_their_own_and_the_model_writes_titles(
+    workspace: Workspace,
+) -> None:
+    trained = train(workspace)
     check_rows_and_steps(trained)
     check_line(trained)
 
     # One process, the same data, as many steps; and a look at what the line has saved.
     (path,) = (trained.path / "output" / "saved_model").iterdir()
     assert f"saved {path}" in said(trained, "chief.0")
-    alone = train_alone(house, WATCHED + READ.format(path=path))
+    alone = train_alone(workspace, WATCHED + READ.format(path=path))
     assert f"took {3 * STEPS} steps of its own; step {3 * STEPS} of all" in alone
     assert rows_of(alone) == sum((rows_of(said(trained, each)) for each in TRAINING), Counter())
     titles = re.findall(r"^'(.*)' is the title for '(.*)'$", alone, re.MULTILINE)
@@ -103,26 +106,26 @@ def test_a_master_and_two_workers_each_take_steps_of_their_own_and_the_model_wri
     assert "real [('Since today,\\nit fails', 'It fails')]" in alone
 
 
-def train(house: House) -> Run:
+def train(workspace: Workspace) -> Run:
     """Train the example to its end, watched, with nothing else changed."""
-    shutil.copytree(ROOT / "examples" / "estimator", house.project, dirs_exist_ok=True)
-    house.write("watched.py", WATCHED)
-    spec = house.project / "drumline.yml"
+    shutil.copytree(ROOT / "examples" / "estimator", workspace.project, dirs_exist_ok=True)
+    workspace.write("watched.py", WATCHED)
+    spec = workspace.project / "drumline.yml"
     spec.write_text(spec.read_text().replace("issue_summarization.py", "watched.py"))
-    if not is_ready(str(environment_of(house))):
+    if not is_ready(str(environment_of(workspace))):
         pytest.fail("its environment is not built: run `scripts/environment --example estimator`")
-    return train_to_the_end(house)
+    return train_to_the_end(workspace)
 
 
-def environment_of(house: House) -> Path:
+def environment_of(workspace: Workspace) -> Path:
     """Where drumline has, or would build, what the spec asks for."""
-    return Path(json.loads(house.run("render", "-o", "json").out)["build"]["environment"])
+    return Path(json.loads(workspace.run("render", "-o", "json").out)["build"]["environment"])
 
 
-def train_alone(house: House, code: str) -> str:
-    env = {name: house.env[name] for name in ("PATH", "TMPDIR")}
+def train_alone(workspace: Workspace, code: str) -> str:
+    env = {name: workspace.env[name] for name in ("PATH", "TMPDIR")}
     env |= {"PYTHONPATH": str(ROOT / "src"), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return run([str(environment_of(house) / "bin" / "python"), "-c", code], house.project, env)
+    return run([str(environment_of(workspace) / "bin" / "python"), "-c", code], workspace.project, env)
 
 
 def check_rows_and_steps(trained: Run) -> None:

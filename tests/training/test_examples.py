@@ -9,9 +9,11 @@ import pytest
 
 from drumline.run.state import Phase
 from drumline.runtime.progress import read_report
-from integration.local.runs import House, Run, wait_until
-from summaries import read_scalars
-from training.line import LINE_SECONDS, ROOT, accuracies, find_python, losses, run
+from scaffold.environments import ROOT, find_python
+from scaffold.rendered_gang import GANG_SECONDS, accuracies, losses, run
+from scaffold.summaries import read_scalars
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 EXAMPLES = ("keras_mnist", "custom_training_mnist")
 WORKERS = ("worker.0", "worker.1")
@@ -80,31 +82,31 @@ for batches in (
 """
 
 
-def train(house: House, example: str, *words: str, script: str = "") -> Run:
+def train(workspace: Workspace, example: str, *words: str, script: str = "") -> Run:
     """Train an example to its end, or a script in its place, which stands beside it."""
-    started = start(house, example, *words, script=script)
+    started = start(workspace, example, *words, script=script)
     finish(started)
     return started
 
 
-def start(house: House, example: str, *words: str, script: str = "", shown: bool = False) -> Run:
+def start(workspace: Workspace, example: str, *words: str, script: str = "", shown: bool = False) -> Run:
     """Begin to train; unless it is to be shown, without TensorBoard, which takes its time from the others."""
     for name in EXAMPLES:
-        shutil.copytree(ROOT / "examples" / name, house.project, dirs_exist_ok=True)
+        shutil.copytree(ROOT / "examples" / name, workspace.project, dirs_exist_ok=True)
     spec = (ROOT / "examples" / example / "drumline.yml").read_text()
     if script:
-        house.write("instead.py", script)
+        workspace.write("instead.py", script)
         spec = spec.replace(f"{example}.py", "instead.py")
     spec = spec.replace("run: python", f"run: {find_python('tensorflow')}")
-    house.write("here.yml", spec if shown else f"{spec}\ntensorboard: false\n")
-    answer = house.run("train", "-d", "here.yml", *words)
+    workspace.write("here.yml", spec if shown else f"{spec}\ntensorboard: false\n")
+    answer = workspace.run("train", "-d", "here.yml", *words)
     assert answer.code == 0, answer.err
-    return Run(house, answer.out.strip())
+    return Run(workspace, answer.out.strip())
 
 
 def finish(started: Run) -> None:
     try:
-        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+        started.wait_for(Phase.FINISHED, GANG_SECONDS)
     except AssertionError as error:
         attempt = started.state.attempt
         pytest.fail("\n--- ".join((str(error), *(said(started, each, attempt)[-3000:] for each in WORKERS))))
@@ -115,8 +117,10 @@ def said(run: Run, replica: str, attempt: int = 0) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts(house: House, example: str) -> None:
-    trained = train(house, example, "-p", "epochs=2")
+def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts(
+    workspace: Workspace, example: str
+) -> None:
+    trained = train(workspace, example, "-p", "epochs=2")
     first, second = (said(trained, replica) for replica in WORKERS)
     assert list(losses(first)) == [1, 2]
     assert losses(second) == losses(first)
@@ -136,8 +140,8 @@ def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts
 
     # One process, whole batches, no drumline but its runtime.
     code = ALONE_AND_THEN.format(example=example, output=output)
-    env = {name: house.env[name] for name in ("PATH", "PYTHONPATH", "TMPDIR")}
-    alone = run([str(find_python("tensorflow")), "-c", code], house.project, env)
+    env = {name: workspace.env[name] for name in ("PATH", "PYTHONPATH", "TMPDIR")}
+    alone = run([str(find_python("tensorflow")), "-c", code], workspace.project, env)
     assert losses(alone) == pytest.approx(losses(first), rel=1e-4)
     assert accuracies(alone) == pytest.approx(accuracies(first), abs=0.005)
     for form in ("model", "served"):
@@ -147,9 +151,9 @@ def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts
 
 @pytest.mark.parametrize(("example", "victim"), [("keras_mnist", 1), ("custom_training_mnist", 0)])
 def test_when_a_worker_is_killed_all_go_on_from_the_epoch_that_the_chief_saved(
-    house: House, example: str, victim: int
+    workspace: Workspace, example: str, victim: int
 ) -> None:
-    trained = train(house, example, "-p", "epochs=3", script=KILLED.format(example=example, victim=victim))
+    trained = train(workspace, example, "-p", "epochs=3", script=KILLED.format(example=example, victim=victim))
     assert trained.state.attempt == 1
     # The chief may have saved the second epoch, which the other never did.
     (done,) = {re.findall(r"^resumed after epoch (\d)$", said(trained, each, 1), re.MULTILINE)[0] for each in WORKERS}
@@ -164,12 +168,12 @@ def test_when_a_worker_is_killed_all_go_on_from_the_epoch_that_the_chief_saved(
     again = {epoch: loss for epoch, loss in after.items() if epoch in before}
     assert again == pytest.approx({epoch: before[epoch] for epoch in again}, rel=1e-4)
     if victim == 0:  # once is enough
-        whole = losses(said(train(house, example, "-p", "epochs=3"), "worker.0"))
+        whole = losses(said(train(workspace, example, "-p", "epochs=3"), "worker.0"))
         assert {1: before[1], **after} == pytest.approx(whole, rel=1e-4)
 
 
-def test_every_row_is_seen_once_in_an_epoch_by_one_worker(house: House) -> None:
-    seen = train(house, "keras_mnist", script=ROWS)
+def test_every_row_is_seen_once_in_an_epoch_by_one_worker(workspace: Workspace) -> None:
+    seen = train(workspace, "keras_mnist", script=ROWS)
     first, second = (
         [line.split()[1:] for line in said(seen, replica).splitlines() if line.startswith("rows ")]
         for replica in WORKERS
@@ -186,25 +190,25 @@ def scalars(address: str, count: int) -> dict[str, list[tuple[int, float]]]:
     return {run: found for run, found in read_scalars(address, "loss").items() if len(found) == count}
 
 
-def test_what_the_chief_writes_is_shown_while_it_trains_and_afterwards(house: House) -> None:
-    house.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
-    run = start(house, "custom_training_mnist", "-p", "epochs=3", script=WATCHED, shown=True)
-    wait_until(lambda: 3 in losses(said(run, "worker.0")), LINE_SECONDS)
-    address = wait_until(lambda: run.state.tensorboard_address, LINE_SECONDS)
-    shown = wait_until(lambda: scalars(address, 2), LINE_SECONDS)
+def test_what_the_chief_writes_is_shown_while_it_trains_and_afterwards(workspace: Workspace) -> None:
+    workspace.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
+    run = start(workspace, "custom_training_mnist", "-p", "epochs=3", script=WATCHED, shown=True)
+    wait_until(lambda: 3 in losses(said(run, "worker.0")), GANG_SECONDS)
+    address = wait_until(lambda: run.state.tensorboard_address, GANG_SECONDS)
+    shown = wait_until(lambda: scalars(address, 2), GANG_SECONDS)
     printed = losses(said(run, "worker.0"))
     assert list(shown) == ["summaries"]
     assert dict(shown["summaries"]) == pytest.approx({step: printed[step] for step in (1, 2)}, abs=1e-5)
     assert list(read_scalars(address, "accuracy")) == ["summaries"]
-    house.write("go", "")
+    workspace.write("go", "")
     finish(run)
     assert run.state.warnings == ()
-    wait_until(lambda: not house.processes())
+    wait_until(lambda: not workspace.processes())
 
-    with house.command("tensorboard", run.id) as command:
+    with workspace.command("tensorboard", run.id) as command:
         assert command.stdout
         address = command.stdout.readline().split()[-1]
-        shown = wait_until(lambda: scalars(address, 3), LINE_SECONDS)
+        shown = wait_until(lambda: scalars(address, 3), GANG_SECONDS)
         command.terminate()
     assert dict(shown[f"{run.id}/summaries"]) == pytest.approx(printed, abs=1e-5)
     assert command.returncode == 0

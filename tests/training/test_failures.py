@@ -11,29 +11,32 @@ import pytest
 
 from drumline.run.event import Exit
 from drumline.run.state import Phase
-from integration.local.runs import House
-from training.line import LINE_SECONDS, find_python
+from scaffold.environments import find_python
+from scaffold.rendered_gang import GANG_SECONDS
+from scaffold.workspace import Workspace
 
 SCRIPTS = Path(__file__).parents[1] / "cascades" / "scripts"
 
 
 @pytest.fixture
-def house(house: House) -> House:
-    house.env["PYTHONPATH"] += f":{SCRIPTS}"
-    return house
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.env["PYTHONPATH"] += f":{SCRIPTS}"
+    return workspace
 
 
-def fall(house: House, framework: str, script: str, how: str) -> tuple[dict[str, Any], str]:
+def fall(workspace: Workspace, framework: str, script: str, how: str) -> tuple[dict[str, Any], str]:
     """Let a worker fall like this; return the cause as data, and the card."""
     command = f"run: {find_python(framework)} {SCRIPTS / script}\nenv: {{FALL: {how}}}"
-    run = house.train(f"framework: {framework}\ntensorboard: false\n{command}\nroles: {{worker: 2}}")
-    run.wait_for(Phase.FAILED, LINE_SECONDS)
-    card = house.run("status", run.id).out.partition("\n\n")[0]
-    return json.loads(house.run("status", run.id, "-o", "json").out)["cause"], card
+    run = workspace.train(f"framework: {framework}\ntensorboard: false\n{command}\nroles: {{worker: 2}}")
+    run.wait_for(Phase.FAILED, GANG_SECONDS)
+    card = workspace.run("status", run.id).out.partition("\n\n")[0]
+    return json.loads(workspace.run("status", run.id, "-o", "json").out)["cause"], card
 
 
-def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_others_say_of_it(house: House) -> None:
-    cause, card = fall(house, "tensorflow", "mirrored.py", "worker.1 graph")
+def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_others_say_of_it(
+    workspace: Workspace,
+) -> None:
+    cause, card = fall(workspace, "tensorflow", "mirrored.py", "worker.1 graph")
     assert (cause["replica"], cause["reason"], cause["class"]) == ("1.worker.1", "Exited", "crash")
     assert cause["error"] == "ValueError: bad row in the data: [nan nan]"
     assert cause["progress"]["step"] == 4
@@ -45,8 +48,8 @@ def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_othe
     assert re.search(rf"┃ 1\.worker\.0 (followed: ({gone})|was stopped)", card)
 
 
-def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(house: House) -> None:
-    cause, card = fall(house, "torch", "gloo.py", "worker.1 leave")
+def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(workspace: Workspace) -> None:
+    cause, card = fall(workspace, "torch", "gloo.py", "worker.1 leave")
     assert (cause["replica"], cause["reason"], cause["exit_code"]) == ("1.worker.1", "LeftEarly", 0)
     assert card.startswith("┃ Run 1 failed. First to go: 1.worker.1, exit code 0; worker.0 fell ")
     assert cause["last_lines"][-1] == "step 5: loss 0.1667"
@@ -77,10 +80,10 @@ except RuntimeError as error:  # the collective has failed with its peer
 """
 
 
-def test_a_rank_of_torch_that_handles_term_can_save_after_another_has_failed(house: House) -> None:
-    script = house.write("saves.py", SAVES)
-    run = house.train(f"framework: torch\nrun: {find_python('torch')} {script}\nroles: {{worker: 2}}")
-    run.wait_for(Phase.FAILED, LINE_SECONDS)
+def test_a_rank_of_torch_that_handles_term_can_save_after_another_has_failed(workspace: Workspace) -> None:
+    script = workspace.write("saves.py", SAVES)
+    run = workspace.train(f"framework: torch\nrun: {find_python('torch')} {script}\nroles: {{worker: 2}}")
+    run.wait_for(Phase.FAILED, GANG_SECONDS)
     assert str(run.cause.replica) == "worker.1"
     assert run.exit("worker.0") == Exit(code=0)
-    assert house.exists("saved.pt")
+    assert workspace.exists("saved.pt")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from drumline.run.traces import STACKS
-from integration.local.runs import COMMAND, House, Run
-from training.line import LINE_SECONDS, find_python
+from scaffold.environments import find_python
+from scaffold.rendered_gang import GANG_SECONDS
+from scaffold.workspace import COMMAND, Run, Workspace
 
 TORCH = """
 import time
@@ -50,37 +51,37 @@ else:
 """
 
 
-def train(house: House, framework: str, script: str, words: str, spec: str) -> Run:
+def train(workspace: Workspace, framework: str, script: str, words: str, spec: str) -> Run:
     """Run a line to its failure."""
-    house.write("script.py", script)
+    workspace.write("script.py", script)
     python = find_python(framework)
-    house.write_spec(f"framework: {framework}\nrun: {python} script.py {words}\ntensorboard: false\n{spec}")
+    workspace.write_spec(f"framework: {framework}\nrun: {python} script.py {words}\ntensorboard: false\n{spec}")
     # With the framework's own Python, which has no py-spy, Python itself has to say where it is.
     program = (str(python), "-m", "drumline") if framework == "tensorflow" else COMMAND
-    command = house.command("train", "-d", program=program)
-    out, err = command.communicate(timeout=LINE_SECONDS)
+    command = workspace.command("train", "-d", program=program)
+    out, err = command.communicate(timeout=GANG_SECONDS)
     assert command.returncode == 0, err
-    run = Run(house, out.split()[-1])
-    run.wait_for(Phase.FAILED, LINE_SECONDS)
+    run = Run(workspace, out.split()[-1])
+    run.wait_for(Phase.FAILED, GANG_SECONDS)
     return run
 
 
-def test_a_rank_of_torch_that_sleeps_keeps_the_others_in_all_reduce(house: House) -> None:
-    run = train(house, "torch", TORCH, "", "roles: {worker: 2}\ntimeouts: {progress: 4s, grace: 1s}")
+def test_a_rank_of_torch_that_sleeps_keeps_the_others_in_all_reduce(workspace: Workspace) -> None:
+    run = train(workspace, "torch", TORCH, "", "roles: {worker: 2}\ntimeouts: {progress: 4s, grace: 1s}")
     assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "Hung")
     assert run.cause.exit.message.endswith("(script.py:7), worker.0 waits in all_reduce")
     assert "load_batch" in (run.trace_dir("worker.1") / STACKS).read_text()
 
 
-def test_whoever_tensorflow_waits_for_in_vain_is_named(house: House) -> None:
+def test_whoever_tensorflow_waits_for_in_vain_is_named(workspace: Workspace) -> None:
     timeouts = "timeouts: {rendezvous: 5s, progress: never, grace: 1s}"
-    run = train(house, "tensorflow", TENSORFLOW, "worker 1", f"roles: {{worker: 2}}\n{timeouts}")
+    run = train(workspace, "tensorflow", TENSORFLOW, "worker 1", f"roles: {{worker: 2}}\n{timeouts}")
     assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "RendezvousTimeout")
     assert f"worker.1 does not listen on {addresses(run)[1]}: " in run.cause.exit.message
     assert "worker.1 is in read_files (script.py:8), worker.0 waits in " in run.cause.exit.message
     assert run.replica_phase("worker.0") is Phase.KILLED
     # The chief of a line with parameter servers would wait for ever, without a word.
-    run = train(house, "tensorflow", TENSORFLOW, "ps 0", f"roles: {{chief: 1, worker: 1, ps: 1}}\n{timeouts}")
+    run = train(workspace, "tensorflow", TENSORFLOW, "ps 0", f"roles: {{chief: 1, worker: 1, ps: 1}}\n{timeouts}")
     assert (str(run.cause.replica), run.cause.failure) == ("ps.0", "rendezvous")
     assert f"ps.0 does not listen on {addresses(run)[2]}: " in run.cause.exit.message
     assert "ps.0 is in read_files (script.py:8), chief.0 waits in " in run.cause.exit.message

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
-from integration.local.runs import wait_until
-from training.line import LINE_SECONDS, ROOT
+from scaffold.environments import ROOT
+from scaffold.rendered_gang import GANG_SECONDS
+from scaffold.waiting import wait_until
 from training.loopback import Loopback, serving
 
 MADE = {"github_issues.csv", "held_out.txt", "train.txt", "vocabulary.json"}
@@ -56,7 +57,7 @@ class Preparation(NamedTuple):
 
     def run(self, *words: str, code: int = 0) -> str:
         with self.start(*words) as process:
-            printed, _ = process.communicate(timeout=LINE_SECONDS)
+            printed, _ = process.communicate(timeout=GANG_SECONDS)
         assert process.returncode == code, printed
         return printed
 
@@ -89,7 +90,7 @@ def test_what_was_killed_goes_on_when_it_is_run_again_and_done_it_does_nothing(
 ) -> None:
     site.hold = 200_000
     with preparation.start("--url", site.url) as process:
-        assert site.held.wait(LINE_SECONDS)
+        assert site.held.wait(GANG_SECONDS)
         part = preparation.data / "download.part"
         assert process.stdout
         assert "from byte 0 of" in process.stdout.readline()

@@ -7,9 +7,9 @@ import socket
 import subprocess
 from pathlib import Path
 
-from integration.local.runs import House
+from scaffold.environments import find_python
+from scaffold.workspace import Workspace
 from training.examples import said, train_to_the_end
-from training.line import find_python
 
 # What torchrun sets for its own agent and for logs, and what drumline decides by itself.
 NOT_COMPARED = {
@@ -32,10 +32,10 @@ print("RANK" in os.environ, "WORLD_SIZE" in os.environ)
 """
 
 
-def test_two_replicas_have_every_variable_of_torchrun_with_its_value(house: House, tmp_path: Path) -> None:
+def test_two_replicas_have_every_variable_of_torchrun_with_its_value(workspace: Workspace, tmp_path: Path) -> None:
     python = find_python("torch")
-    house.write("show.py", SHOW)
-    house.write(
+    workspace.write("show.py", SHOW)
+    workspace.write(
         "drumline.yml",
         f"""
         project: launchers
@@ -47,15 +47,15 @@ def test_two_replicas_have_every_variable_of_torchrun_with_its_value(house: Hous
         roles: {{worker: 2}}
         """,
     )
-    trained = train_to_the_end(house)
-    base = {"PATH": house.env["PATH"], "TMPDIR": house.env["TMPDIR"], "SHOWN": f"{tmp_path}/theirs"}
+    trained = train_to_the_end(workspace)
+    base = {"PATH": workspace.env["PATH"], "TMPDIR": workspace.env["TMPDIR"], "SHOWN": f"{tmp_path}/theirs"}
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     nodes = [
         subprocess.Popen(
             f"{python} -m torch.distributed.run --nnodes 2 --node-rank {rank} --nproc-per-node 1 --role worker"
             f" --master-addr 127.0.0.1 --master-port {port} --rdzv-id {trained.id} --max-restarts 2 show.py".split(),
-            cwd=house.project,
+            cwd=workspace.project,
             env=base,
         )
         for rank in range(2)
@@ -68,9 +68,9 @@ def test_two_replicas_have_every_variable_of_torchrun_with_its_value(house: Hous
         assert {name: ours.get(name) for name in names} == {name: theirs[name] for name in names}
 
 
-def test_one_replica_trains_as_by_hand_without_a_rank(house: House) -> None:
-    house.write("alone.py", ALONE)
-    house.write(
+def test_one_replica_trains_as_by_hand_without_a_rank(workspace: Workspace) -> None:
+    workspace.write("alone.py", ALONE)
+    workspace.write(
         "drumline.yml", f"project: alone\nframework: torch\nwarm: false\nrun: {find_python('torch')} alone.py\n"
     )
-    assert said(train_to_the_end(house), "worker.0") == "False False\n"
+    assert said(train_to_the_end(workspace), "worker.0") == "False False\n"

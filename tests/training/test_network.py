@@ -10,8 +10,10 @@ import pytest
 
 from drumline.engine.local.network import objection
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
-from training.line import LINE_SECONDS, claimed_ports, find_python, losses
+from scaffold.environments import find_python
+from scaffold.rendered_gang import GANG_SECONDS, claimed_ports, losses
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 # Connects to an address and says what came of it, in the namespaces of a process if one is named.
 KNOCK = """
@@ -31,10 +33,10 @@ with socket.socket() as client:
 
 
 @pytest.fixture
-def house(house: House) -> House:
+def workspace(workspace: Workspace) -> Workspace:
     if forbidden := objection():
         pytest.skip(forbidden)
-    return house
+    return workspace
 
 
 def knock(host: str, port: int, inside: int | None = None) -> str:
@@ -56,16 +58,18 @@ def own_addresses() -> list[str]:
 @pytest.mark.parametrize(
     ("template", "environment"), [("keras", "tensorflow"), ("torch", "torch"), ("jax", "jax")], ids=lambda each: each
 )
-def test_two_workers_train_as_one_where_nobody_else_reaches_them(house: House, template: str, environment: str) -> None:
-    house.run("init", "--template", template, ".")
-    spec = (house.project / "drumline.yml").read_text()
+def test_two_workers_train_as_one_where_nobody_else_reaches_them(
+    workspace: Workspace, template: str, environment: str
+) -> None:
+    workspace.run("init", "--template", template, ".")
+    spec = (workspace.project / "drumline.yml").read_text()
     python = find_python(environment)
     with claimed_ports(1) as port:
         private = f"port: {port}\nengine: {{local: {{network: private}}}}\n"
-        house.write("here.yml", f"{spec.replace('python train.py', f'{python} train.py')}\n{private}")
-        answer = house.run("train", "-d", "here.yml", "-p", "epochs=100000")
+        workspace.write("here.yml", f"{spec.replace('python train.py', f'{python} train.py')}\n{private}")
+        answer = workspace.run("train", "-d", "here.yml", "-p", "epochs=100000")
         assert answer.code == 0, answer.err
-        run = Run(house, answer.out.strip())
+        run = Run(workspace, answer.out.strip())
 
         def trained(replica: str) -> dict[int, float]:
             return losses(run.log(replica).decode(errors="replace"))
@@ -74,12 +78,12 @@ def test_two_workers_train_as_one_where_nobody_else_reaches_them(house: House, t
             assert not run.state.phase.is_final, run.log("worker.0")[-3000:]
             return all(len(trained(replica)) >= 2 for replica in ("worker.0", "worker.1"))
 
-        wait_until(both_train, LINE_SECONDS)
+        wait_until(both_train, GANG_SECONDS)
         assert knock("10.77.0.1", port, inside=run.pid("worker.1")) == "open"
         assert {knock(host, port) for host in own_addresses()} == {"Connection refused"}
         assert knock("10.77.0.1", port) == "Network is unreachable"
         assert run.state.phase is Phase.RUNNING
-        assert house.run("kill", "--force", run.id).code == 0
+        assert workspace.run("kill", "--force", run.id).code == 0
     first, second = trained("worker.0"), trained("worker.1")
     assert {epoch: loss for epoch, loss in first.items() if epoch in second} == {
         epoch: loss for epoch, loss in second.items() if epoch in first

@@ -13,8 +13,9 @@ import pytest
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
 from drumline.runtime.progress import read_report
-from integration.local.runs import House, Run
-from training.line import LINE_SECONDS, ROOT, accuracies, find_python, losses, run
+from scaffold.environments import ROOT, find_python
+from scaffold.rendered_gang import GANG_SECONDS, accuracies, losses, run
+from scaffold.workspace import Run, Workspace
 from training.loopback import serving
 
 SERVERS = ("worker.0", "worker.1", "ps.0", "ps.1")
@@ -85,34 +86,34 @@ train.main()
 
 
 @pytest.fixture
-def house(house: House) -> House:
-    house.env["no_proxy"] = "127.0.0.1"
-    return house
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.env["no_proxy"] = "127.0.0.1"
+    return workspace
 
 
-def train(house: House, spec: str, *words: str) -> Run:
+def train(workspace: Workspace, spec: str, *words: str) -> Run:
     """Train an example, whose files are there, to its end."""
     python = find_python("tensorflow")
     spec = re.sub(r"\bpython (\w+\.py)", rf"{python} \1", spec)
-    house.write("here.yml", f"{spec}\ntensorboard: false\n")
-    answer = house.run("train", "-d", "here.yml", *words)
+    workspace.write("here.yml", f"{spec}\ntensorboard: false\n")
+    answer = workspace.run("train", "-d", "here.yml", *words)
     assert answer.code == 0, answer.err
-    started = Run(house, answer.out.strip())
+    started = Run(workspace, answer.out.strip())
     try:
-        started.wait_for(Phase.FINISHED, LINE_SECONDS)
+        started.wait_for(Phase.FINISHED, GANG_SECONDS)
     except AssertionError as error:
         attempt, replicas = started.state.attempt, started.folder.plan().replicas
         tails = (f"{each.id}\n{said(started, str(each.id), attempt)[-3000:]}" for each in replicas)
         pytest.fail("\n--- ".join((str(error), said(started, "prepare"), *tails)))
-    # Who only served was stopped, and nobody takes that for a failure. That nothing is left alive the house sees to.
+    # Servers were stopped, which is no failure. The workspace asserts that no process is left.
     assert {started.replica_phase(replica) for replica in SERVERS} == {Phase.FINISHED}
     return started
 
 
-def run_alone(house: House, code: str, **env: str) -> str:
+def run_alone(workspace: Workspace, code: str, **env: str) -> str:
     """Run a few lines of Python in the project, without drumline but its runtime."""
-    known = {name: house.env[name] for name in ("PATH", "PYTHONPATH")}
-    return run([str(find_python("tensorflow")), "-c", code], house.project, {**known, **env})
+    known = {name: workspace.env[name] for name in ("PATH", "PYTHONPATH")}
+    return run([str(find_python("tensorflow")), "-c", code], workspace.project, {**known, **env})
 
 
 def said(run: Run, replica: str, life: int = 0) -> str:
@@ -129,13 +130,13 @@ def rows(output: str) -> list[str]:
     return [name for line in re.findall(r"^rows \[(.*)\]$", output, re.MULTILINE) for name in line.split()]
 
 
-def test_digits_are_learned_on_parameter_servers_row_by_row_whoever_of_them_falls(house: House) -> None:
-    shutil.copytree(ROOT / "examples" / "parameter_server", house.project, dirs_exist_ok=True)
-    house.write("staged.py", STAGED)
-    spec = (house.project / "drumline.yml").read_text()
+def test_digits_are_learned_on_parameter_servers_row_by_row_whoever_of_them_falls(workspace: Workspace) -> None:
+    shutil.copytree(ROOT / "examples" / "parameter_server", workspace.project, dirs_exist_ok=True)
+    workspace.write("staged.py", STAGED)
+    spec = (workspace.project / "drumline.yml").read_text()
     spec = spec.replace("parameter_server.py", "staged.py").replace("grace: 10s", "grace: 1s")
     spec = spec.replace("restart: 3", "restart: {crash: 3, backoff: {initial: 0s}}")
-    trained = train(house, spec, "-p", "epochs=6")
+    trained = train(workspace, spec, "-p", "epochs=6")
 
     # One process does what the others would do.
     alone, chief, third = said(trained, "chief.0"), said(trained, "chief.0", 1), said(trained, "chief.0", 2)
@@ -190,26 +191,26 @@ def test_digits_are_learned_on_parameter_servers_row_by_row_whoever_of_them_fall
     assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras", "summaries"}
 
 
-def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(house: House) -> None:
-    shutil.copytree(ROOT / "examples" / "issue_summarization", house.project, dirs_exist_ok=True)
-    spec = (house.project / "drumline.yml").read_text()
-    made_up = run_alone(house, "import prepare, pathlib; prepare.prepare(pathlib.Path('.'))")
+def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(workspace: Workspace) -> None:
+    shutil.copytree(ROOT / "examples" / "issue_summarization", workspace.project, dirs_exist_ok=True)
+    spec = (workspace.project / "drumline.yml").read_text()
+    made_up = run_alone(workspace, "import prepare, pathlib; prepare.prepare(pathlib.Path('.'))")
     assert "made up 6000 issues" in made_up
     packed = BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.write(house.project / "github_issues.csv", "github_issues.csv")
+        archive.write(workspace.project / "github_issues.csv", "github_issues.csv")
     for path in ("github_issues.csv", "vocabulary.json", "train.txt", "held_out.txt"):
-        (house.project / path).unlink()
+        (workspace.project / path).unlink()
 
     digest = hashlib.sha256(packed.getvalue()).hexdigest()
     with serving(packed.getvalue(), "github-issues.zip") as site:
         site.cut = len(site.content) // 2
         parameters = (f"url={site.url}", f"sha256={digest}", "issues=1500", "epochs=3")
-        trained = train(house, spec, *(word for each in parameters for word in ("-p", each)))
+        trained = train(workspace, spec, *(word for each in parameters for word in ("-p", each)))
         assert site.ranges == ["", f"bytes={len(site.content) // 2}-"]
         # Another run finds the data; its ps serve, as ps do, until the chief has ended.
         other = re.sub(r"run: python train.py (.*)", r"run: '[ $DRUMLINE_ROLE = chief ] || sleep 1000; echo \1'", spec)
-        again = train(house, other, *(word for each in parameters for word in ("-p", each)))
+        again = train(workspace, other, *(word for each in parameters for word in ("-p", each)))
         assert len(site.ranges) == 2
     assert said(trained, "prepare").count("built the vocabulary: ") == 1
     assert "1350 issues to learn from, 150 held out" in said(trained, "prepare")
@@ -229,8 +230,10 @@ def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(
 
     # Whoever loads the model comes to the same; and one process trains as well.
     output = trained.path / "output"
-    code, mine = BEGIN.format(output=output), str(house.project / "alone")
-    loaded, alone = run_alone(house, code, DATA_DIR=str(house.project / "data"), OUTPUT_DIR=mine).split("alone\n", 1)
+    code, mine = BEGIN.format(output=output), str(workspace.project / "alone")
+    loaded, alone = run_alone(workspace, code, DATA_DIR=str(workspace.project / "data"), OUTPUT_DIR=mine).split(
+        "alone\n", 1
+    )
     assert loaded in chief
     assert sizes(alone).keys() == {"this process"}
     assert list(losses(alone)) == [1]

@@ -12,8 +12,9 @@ import pytest
 
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
-from integration.local.runs import COLDLY, House, Run
-from training.line import LINE_SECONDS, find_python
+from scaffold.environments import find_python
+from scaffold.rendered_gang import GANG_SECONDS
+from scaffold.workspace import COLDLY, Run, Workspace
 
 pytestmark = pytest.mark.skipif(COLDLY, reason="it compares warm replicas with cold ones")
 
@@ -177,54 +178,58 @@ class Printed(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def scarce_cores(house: House) -> None:
+def scarce_cores(workspace: Workspace) -> None:
     """Have the first launch wait for its warm process, on a machine of any size."""
-    house.cores = 2
+    workspace.cores = 2
 
 
-def test_torch_draws_anew_in_every_warm_replica(house: House, tmp_path: Path) -> None:
+def test_torch_draws_anew_in_every_warm_replica(workspace: Workspace, tmp_path: Path) -> None:
     python = copy_environment(find_python("torch"), tmp_path / "environment", live=LIVE)
-    compare(house, python, "torch", TORCH, "warm: {import: [live]}")
+    compare(workspace, python, "torch", TORCH, "warm: {import: [live]}")
 
 
-def test_tensorflow_and_keras_draw_anew_in_every_warm_replica(house: House) -> None:
-    compare(house, find_python("tensorflow"), "tensorflow", TENSORFLOW)
+def test_tensorflow_and_keras_draw_anew_in_every_warm_replica(workspace: Workspace) -> None:
+    compare(workspace, find_python("tensorflow"), "tensorflow", TENSORFLOW)
 
 
 def test_initializers_and_layers_that_a_package_made_are_renewed_unless_it_seeded_them(
-    house: House, tmp_path: Path
+    workspace: Workspace, tmp_path: Path
 ) -> None:
     python = copy_environment(find_python("tensorflow"), tmp_path / "environment", live=LIVE_KERAS)
-    house.write("train.py", KERAS)
+    workspace.write("train.py", KERAS)
     spec = f"framework: tensorflow\nroles: {{worker: {REPLICAS}}}\nwarm: {{import: [live]}}\nrun: {python} train.py"
-    found = [*launch(house, spec), *launch(house, spec)]
+    found = [*launch(workspace, spec), *launch(workspace, spec)]
     for name in found[0].drawn:
         assert len({str(each.drawn[name]) for each in found}) == 2 * REPLICAS, name
     assert len({str(each.constant) for each in found}) == 1
 
 
-def test_generators_that_a_package_makes_in_tensorflow_start_replicas_cold(house: House, tmp_path: Path) -> None:
+def test_generators_that_a_package_makes_in_tensorflow_start_replicas_cold(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     live = "import keras, tensorflow\nIT = keras.random.SeedGenerator()\n"
     python = copy_environment(find_python("tensorflow"), tmp_path / "environment", live=live)
-    house.write("train.py", "import tensorflow, live")
-    run = house.train(f"framework: tensorflow\nroles: {{worker: 1}}\nwarm: {{import: [live]}}\nrun: {python} train.py")
-    run.wait_for(Phase.FINISHED, LINE_SECONDS)
+    workspace.write("train.py", "import tensorflow, live")
+    run = workspace.train(
+        f"framework: tensorflow\nroles: {{worker: 1}}\nwarm: {{import: [live]}}\nrun: {python} train.py"
+    )
+    run.wait_for(Phase.FINISHED, GANG_SECONDS)
     assert notes(run) == {"cold: importing it starts a thread, which a fork would not have"}
 
 
-def test_jax_and_flax_draw_anew_in_every_warm_replica(house: House, tmp_path: Path) -> None:
-    compare(house, find_python("jax"), "jax", JAX, JAX_CACHE.format(folder=tmp_path / "compiled"))
+def test_jax_and_flax_draw_anew_in_every_warm_replica(workspace: Workspace, tmp_path: Path) -> None:
+    compare(workspace, find_python("jax"), "jax", JAX, JAX_CACHE.format(folder=tmp_path / "compiled"))
 
 
-def compare(house: House, python: Path, framework: str, script: str, more: str = "") -> None:
+def compare(workspace: Workspace, python: Path, framework: str, script: str, more: str = "") -> None:
     """Launch a script often; what it draws differs everywhere, and with a seed it is the same as cold.
 
     The warm process imported nothing that the script does not import by itself.
     """
-    house.write("train.py", script)
+    workspace.write("train.py", script)
     spec = f"framework: {framework}\nroles: {{worker: {REPLICAS}}}\n{more}\nrun: {python} train.py"
-    cold = launch(house, spec, "--no-warm")
-    warm = [each for _ in range(LAUNCHES) for each in launch(house, spec)]
+    cold = launch(workspace, spec, "--no-warm")
+    warm = [each for _ in range(LAUNCHES) for each in launch(workspace, spec)]
     values: dict[str, list[object]] = defaultdict(list)
     for drawn, constant, modules in cold + warm:
         assert constant == cold[0].constant
@@ -233,14 +238,14 @@ def compare(house: House, python: Path, framework: str, script: str, more: str =
             values[name].append(value)
     repeated = {name: found for name, found in values.items() if len(set(found)) != (LAUNCHES + 1) * REPLICAS}
     assert repeated == {}
-    seeded = launch(house, f"{spec} 3"), launch(house, f"{spec} 3", "--no-warm")
+    seeded = launch(workspace, f"{spec} 3"), launch(workspace, f"{spec} 3", "--no-warm")
     assert len({json.dumps([each.drawn, each.constant]) for replicas in seeded for each in replicas}) == 1
 
 
-def launch(house: House, spec: str, *words: str) -> list[Printed]:
+def launch(workspace: Workspace, spec: str, *words: str) -> list[Printed]:
     """Run the script, and return what each replica drew."""
-    run = house.train(spec, *words)
-    run.wait_for(Phase.FINISHED, LINE_SECONDS)
+    run = workspace.train(spec, *words)
+    run.wait_for(Phase.FINISHED, GANG_SECONDS)
     assert notes(run) == ({""} if words else {"warm"})
     return [read(run, f"worker.{index}") for index in range(REPLICAS)]
 

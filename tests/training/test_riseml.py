@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from dialect import GUIDE
-from integration.local.runs import House
-from training.line import LINE_SECONDS, find_python
+from scaffold.dialects import GUIDE
+from scaffold.environments import find_python
+from scaffold.rendered_gang import GANG_SECONDS
+from scaffold.workspace import Workspace
 
 # As programs of its time were: every worker has a graph of its own, and the variables are on the parameter servers. The
 # master, which writes the checkpoint, is the first worker.
@@ -51,18 +52,18 @@ print(f"loss {losses[0]:.4f} {losses[-1]:.4f} {flags.training_data}", flush=True
 """
 
 
-def test_the_guides_example_trains_on_parameter_servers_and_the_first_worker_saves(house: House) -> None:
-    house.write("riseml.yml", GUIDE)
-    house.write("train_model.py", SCRIPT)
+def test_the_guides_example_trains_on_parameter_servers_and_the_first_worker_saves(workspace: Workspace) -> None:
+    workspace.write("riseml.yml", GUIDE)
+    workspace.write("train_model.py", SCRIPT)
     program = (str(find_python("tensorflow")), "-m", "drumline")
     words = ("--oversubscribe", "-p", "num-layers=2", "-p", "learning-rate=0.02")
-    with house.command("train", *words, program=program) as command:
-        out, err = command.communicate(timeout=LINE_SECONDS)
+    with workspace.command("train", *words, program=program) as command:
+        out, err = command.communicate(timeout=GANG_SECONDS)
     assert command.returncode == 0, out[-6000:] + err
     found = re.findall(r"worker\.(\d) .* loss (\d\.\d+) (\d\.\d+) /data/my-project$", out, re.MULTILINE)
     assert sorted(index for index, _, _ in found) == ["0", "1", "2"]
     assert min(float(last) for _, _, last in found) < max(float(first) for _, first, _ in found) / 2
-    (run,) = house.runs()
+    (run,) = workspace.runs()
     assert (run.folder.path / "output" / "checkpoint" / "checkpoint").exists()
     assert {str(name): replica.phase.name for name, replica in run.state.replicas.items()} == dict.fromkeys(
         ("worker.0", "worker.1", "worker.2", "ps.0", "ps.1"), "FINISHED"

@@ -6,8 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from integration.local.runs import House
-from training.line import ROOT, find_python, run
+from scaffold.environments import ROOT, find_python
+from scaffold.rendered_gang import run
+from scaffold.workspace import Workspace
 from training.scripts import MODEL, refusals, train
 
 WORKERS = ("worker.0", "worker.1")
@@ -212,8 +213,8 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
     assert not wrong
 
 
-def test_keras_3_fits_evaluates_and_predicts_on_several_workers(house: House) -> None:
-    first, second = train(house, SEVERAL_WORKERS).values()
+def test_keras_3_fits_evaluates_and_predicts_on_several_workers(workspace: Workspace) -> None:
+    first, second = train(workspace, SEVERAL_WORKERS).values()
     numbers = [line for line in first if line.startswith(("rows", "normal"))]
     assert numbers == [line for line in second if line.startswith(("rows", "normal"))]
     assert not [line for line in numbers if "nan" in line]
@@ -228,17 +229,17 @@ def test_keras_3_fits_evaluates_and_predicts_on_several_workers(house: House) ->
         assert "TF_USE_LEGACY_KERAS=1" in sentence
 
 
-def test_a_keras_that_was_never_tested_is_refused_with_the_ways_out(house: House) -> None:
-    for lines in train(house, UNKNOWN_KERAS).values():
+def test_a_keras_that_was_never_tested_is_refused_with_the_ways_out(workspace: Workspace) -> None:
+    for lines in train(workspace, UNKNOWN_KERAS).values():
         assert "SIGTERM is caught" in lines  # by TensorFlow, as it was asked
         (sentence,) = refusals(lines)
         assert sentence.startswith("model.fit of Keras 3.15.1 on several workers was never tested with drumline")
         assert "install keras==3.15.1, or use tf-keras" in sentence
 
 
-def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(house: House) -> None:
+def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(workspace: Workspace) -> None:
     listed = "tensorflow: {evaluator_in_cluster: true}"  # for whom nobody waits all the same
-    printed = train(house, PARAMETER_SERVERS, f"roles: {{chief: 1, worker: 1, ps: 1, evaluator: 1}}\n{listed}")
+    printed = train(workspace, PARAMETER_SERVERS, f"roles: {{chief: 1, worker: 1, ps: 1, evaluator: 1}}\n{listed}")
     assert "ParameterServerStrategyV2 3" in printed["chief.0"]
     (sentence,) = refusals(printed["chief.0"])
     assert sentence.startswith("model.fit of Keras 3 does not work with parameter servers: write the loop yourself")
@@ -248,8 +249,8 @@ def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(house
     assert "_DefaultDistributionStrategy" in printed["evaluator.0"]
 
 
-def test_a_backup_of_tf_keras_goes_on_after_a_worker_was_killed(house: House) -> None:
-    printed = train(house, LEGACY, "roles: {worker: 2}\nrestart: 1\nenv: {TF_USE_LEGACY_KERAS: '1'}")
+def test_a_backup_of_tf_keras_goes_on_after_a_worker_was_killed(workspace: Workspace) -> None:
+    printed = train(workspace, LEGACY, "roles: {worker: 2}\nrestart: 1\nenv: {TF_USE_LEGACY_KERAS: '1'}")
     first, second = ([line for line in lines if line.startswith("epoch")] for lines in printed.values())
     assert first == second
     assert re.match(r"epoch [23]: ", first[0])

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from scaffold.rendered_gang import GANG_SECONDS, Project, accuracies, losses
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 from training.examples import said, train_to_the_end
-from training.line import LINE_SECONDS, Project, accuracies, losses
 from training.scripts import NAME_THREADS
 
 # Each prints how many of the test data the saved model tells right.
@@ -47,9 +48,9 @@ WORKERS = ("worker.0", "worker.1")
 
 
 @pytest.fixture
-def make_project(house: House, tmp_path: Path) -> Callable[[str, str], Project]:
-    """A template's project in the house, and the environment it is for."""
-    return lambda template, environment: Project(house.project, tmp_path, template, environment)
+def make_project(workspace: Workspace, tmp_path: Path) -> Callable[[str, str], Project]:
+    """A template's project in the workspace, and the environment it is for."""
+    return lambda template, environment: Project(workspace.project, tmp_path, template, environment)
 
 
 def train_by_hand(project: Project, *parameters: str) -> dict[str, str]:
@@ -60,16 +61,16 @@ def train_by_hand(project: Project, *parameters: str) -> dict[str, str]:
     return {replica: line.output(replica) for replica in WORKERS}
 
 
-def start(house: House, project: Project, *parameters: str) -> Run:
+def start(workspace: Workspace, project: Project, *parameters: str) -> Run:
     """Begin to train by `drumline train`, which need not import a framework again."""
-    answer = house.run("train", "-d", write_spec(project), *options(parameters))
+    answer = workspace.run("train", "-d", write_spec(project), *options(parameters))
     assert answer.code == 0, answer.err
-    return Run(house, answer.out.strip())
+    return Run(workspace, answer.out.strip())
 
 
-def train(house: House, project: Project, *parameters: str) -> dict[str, str]:
+def train(workspace: Workspace, project: Project, *parameters: str) -> dict[str, str]:
     """Train by `drumline train` to the end, where others have trained before; return what each said."""
-    run = train_to_the_end(house, write_spec(project), *options(parameters))
+    run = train_to_the_end(workspace, write_spec(project), *options(parameters))
     return {str(replica): said(run, str(replica)) for replica in run.state.replicas}
 
 
@@ -100,7 +101,7 @@ def is_falling(values: dict[int, float]) -> bool:
     ],
 )
 def test_two_workers_train_as_one_and_go_on_where_they_ended(
-    house: House,
+    workspace: Workspace,
     make_project: Callable[[str, str], Project],
     tmp_path: Path,
     template: str,
@@ -109,7 +110,7 @@ def test_two_workers_train_as_one_and_go_on_where_they_ended(
 ) -> None:
     project = make_project(template, environment)
     # What is rendered is tried by hand once for each framework.
-    line = train(house, project) if template == "custom-loop" else train_by_hand(project)
+    line = train(workspace, project) if template == "custom-loop" else train_by_hand(project)
     first = line["worker.0"]
     assert list(losses(first)) == [1, 2, 3, 4]
     assert is_falling(losses(first))
@@ -126,7 +127,7 @@ def test_two_workers_train_as_one_and_go_on_where_they_ended(
     assert accuracies(first) == pytest.approx(accuracies(alone), abs=0.01)
     assert float(alone.splitlines()[-1]) == pytest.approx(accuracies(first)[4], abs=1e-4)
 
-    line = train(house, project, "epochs=5")
+    line = train(workspace, project, "epochs=5")
     second = losses(line["worker.0"])
     assert list(second) == [5]
     assert losses(line["worker.1"]) == second
@@ -134,28 +135,28 @@ def test_two_workers_train_as_one_and_go_on_where_they_ended(
 
 
 def test_nothing_of_torch_runs_when_its_script_has_ended(
-    house: House, make_project: Callable[[str, str], Project]
+    workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     """A thread of gloo that lets go of a tensor while Python ends aborts the process, now and then."""
     project = make_project("torch", "torch")
     script = project.folder / "train.py"
     script.write_text(script.read_text() + LIST_THREADS)
-    for output in train(house, project, "epochs=1").values():
+    for output in train(workspace, project, "epochs=1").values():
         assert "gloo" not in output.split("threads left: ")[1]
 
 
 def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(
-    house: House, make_project: Callable[[str, str], Project]
+    workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("keras", "tensorflow")
-    run = start(house, project, "epochs=10000")
-    wait_until(lambda: run.state.phase.is_final or 3 in losses(said(run, "worker.0")), LINE_SECONDS)
+    run = start(workspace, project, "epochs=10000")
+    wait_until(lambda: run.state.phase.is_final or 3 in losses(said(run, "worker.0")), GANG_SECONDS)
     for replica in WORKERS:
         os.kill(run.pid(replica), signal.SIGKILL)
-    run.wait_for(Phase.FAILED, LINE_SECONDS)
+    run.wait_for(Phase.FAILED, GANG_SECONDS)
     done = max(losses(said(run, "worker.0")))
 
-    line = train(house, project, f"epochs={done + 3}")
+    line = train(workspace, project, f"epochs={done + 3}")
     second = losses(line["worker.0"])
     # The kill may have come between the saving of an epoch and the printing of its loss.
     assert min(second) in (done + 1, done + 2)
@@ -164,7 +165,7 @@ def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(
 
 
 def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_looks_on_or_alone(
-    house: House, make_project: Callable[[str, str], Project]
+    workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("ps", "tensorflow")
     with project.line() as line:
@@ -184,11 +185,11 @@ def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_lo
     assert accuracies(alone)[4] > 0.7
     assert (project.folder / "output" / "model.keras").exists()
 
-    assert list(losses(train(house, project, "epochs=5")["chief.0"])) == [5]
+    assert list(losses(train(workspace, project, "epochs=5")["chief.0"])) == [5]
 
 
 def test_replicas_without_a_framework_know_who_they_are(
-    house: House, make_project: Callable[[str, str], Project]
+    workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("plain", "jax")
     line = train_by_hand(project)
@@ -201,4 +202,4 @@ def test_replicas_without_a_framework_know_who_they_are(
     assert losses(project.run_alone()) == losses(line["worker.0"])
     assert losses(line["worker.1"]) != losses(line["worker.0"])
 
-    assert list(losses(train(house, project, "epochs=5")["worker.1"])) == [5]
+    assert list(losses(train(workspace, project, "epochs=5")["worker.1"])) == [5]

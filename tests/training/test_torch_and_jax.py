@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from drumline.runtime.progress import read_report
-from integration.local.runs import House, Run
+from scaffold.rendered_gang import accuracies, losses
+from scaffold.workspace import Run, Workspace
 from training.examples import said, train, train_alone
-from training.line import accuracies, losses
 from training.scripts import NAME_THREADS
 
 WORKERS = ("worker.0", "worker.1")
@@ -111,10 +111,12 @@ found = example.predict(dict(np.load("{output}/model.npz")), images)
 
 
 @pytest.mark.parametrize("example", [TORCH, JAX], ids=lambda example: example.folder)
-def test_two_workers_share_every_row_and_come_to_the_numbers_of_one_process(house: House, example: Example) -> None:
+def test_two_workers_share_every_row_and_come_to_the_numbers_of_one_process(
+    workspace: Workspace, example: Example
+) -> None:
     gone = "gloo" if example is TORCH else None
     script = WATCHED.format(script=example.script, watch=example.watch, threads=NAME_THREADS, gone=gone)
-    trained = train(house, example.folder, example.environment, "-p", "epochs=2", script=script)
+    trained = train(workspace, example.folder, example.environment, "-p", "epochs=2", script=script)
     first, second = (said(trained, replica) for replica in WORKERS)
     assert list(losses(first)) == [1, 2]
     assert losses(second) == losses(first)
@@ -125,7 +127,7 @@ def test_two_workers_share_every_row_and_come_to_the_numbers_of_one_process(hous
     # One process, whole batches, no drumline but its runtime.
     output = trained.path / "output"
     code = ALONE.format(script=example.script, load=example.load.format(output=output), output=output)
-    alone, resumed = train_alone(house, example.environment, code).split("---\n")
+    alone, resumed = train_alone(workspace, example.environment, code).split("---\n")
     expected = losses(alone)
     assert list(expected) == [1, 2, 3]
     assert expected[3] < expected[2] < expected[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from drumline.run.event import ReplicaStarted
-from integration.local.runs import COLDLY, House
+from scaffold.environments import find_python
+from scaffold.workspace import COLDLY, Workspace
 from training.examples import said, train_to_the_end
-from training.line import find_python
 
 pytestmark = pytest.mark.skipif(COLDLY, reason="it is about what is warm")
 
@@ -26,9 +26,9 @@ print(dir(keras.wrappers), keras.wrappers.SKLearnClassifier.__mro__)
 """
 
 
-def test_a_warm_replica_of_tensorflow_prints_what_a_cold_one_prints(house: House) -> None:
-    cold, printed = run(house, SCRIPT, "--no-warm")
-    warm, printed_warm = run(house, SCRIPT)
+def test_a_warm_replica_of_tensorflow_prints_what_a_cold_one_prints(workspace: Workspace) -> None:
+    cold, printed = run(workspace, SCRIPT, "--no-warm")
+    warm, printed_warm = run(workspace, SCRIPT)
     assert (cold, warm) == ("", "warm")
     assert "'sklearn'" in printed
     assert printed_warm == printed
@@ -49,27 +49,29 @@ print(torch.ones(2))
 
 
 @pytest.mark.parametrize(("script", "more"), [(COMPILES, ""), (IMPORTS, "warm: {import: [triton]}")])
-def test_a_warm_replica_of_torch_prints_what_a_cold_one_prints_to_its_end(house: House, script: str, more: str) -> None:
-    house.cores = 1  # then the first launch waits for its warm process
-    cold, printed = train(house, script, "torch", more, "--no-warm")
+def test_a_warm_replica_of_torch_prints_what_a_cold_one_prints_to_its_end(
+    workspace: Workspace, script: str, more: str
+) -> None:
+    workspace.cores = 1  # then the first launch waits for its warm process
+    cold, printed = train(workspace, script, "torch", more, "--no-warm")
     assert "tensor" in printed
-    assert train(house, script, "torch", more) == ("warm", printed)
+    assert train(workspace, script, "torch", more) == ("warm", printed)
     assert cold == ""
 
 
-def run(house: House, script: str, *words: str) -> tuple[str, str]:
+def run(workspace: Workspace, script: str, *words: str) -> tuple[str, str]:
     """How a script was started, and what it said."""
-    note, printed = train(house, script, "tensorflow", "", *words)
+    note, printed = train(workspace, script, "tensorflow", "", *words)
     return note, printed.partition("begun\n")[2]  # behind TensorFlow's own words, which have a time
 
 
-def train(house: House, script: str, framework: str, more: str, *words: str) -> tuple[str, str]:
+def train(workspace: Workspace, script: str, framework: str, more: str, *words: str) -> tuple[str, str]:
     """Run a script to its end; return how its replica was started, and everything that it printed."""
-    house.write("train.py", script)
-    house.write(
+    workspace.write("train.py", script)
+    workspace.write(
         "drumline.yml",
         f"project: few\nframework: {framework}\nrun: {find_python(framework)} train.py\nroles: {{worker: 1}}\n{more}\n",
     )
-    trained = train_to_the_end(house, *words)
+    trained = train_to_the_end(workspace, *words)
     (note,) = {event.note for event in trained.events if isinstance(event, ReplicaStarted)}
     return note, said(trained, "worker.0")

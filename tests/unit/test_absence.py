@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from absence import Reading, Watch, read_kernel
-from contract.sites import wait_until
+from scaffold.absence import Reading, Watch, read_kernel
+from scaffold.waiting import wait_until
 
 FALLS_TWICE = """
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_it(tmp_path_factory):
 RUNNER = """
 import sys
 import pytest
-from absence import TryAgain
+from scaffold.absence import TryAgain
 
 class Machine:
     def taken(self, since):

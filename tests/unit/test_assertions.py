@@ -26,7 +26,7 @@ def idle(folder: Path, body: str, head: str = "") -> list[str]:
         "def inner():\n    assert f()\ninner()",
         "wait_until(f)",
         "each(check)",
-        "House().start()",
+        "Workspace().start()",
     ],
 )
 def test_a_test_that_can_fail_is_not_named(tmp_path: Path, body: str) -> None:
@@ -35,7 +35,7 @@ def test_a_test_that_can_fail_is_not_named(tmp_path: Path, body: str) -> None:
 from waits import wait_until
 def check(x):
     wait_until(x)
-class House:
+class Workspace:
     def start(self):
         wait_until(self.look)
 """

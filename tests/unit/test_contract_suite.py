@@ -7,9 +7,9 @@ from importlib import import_module
 
 import pytest
 
-from contract.sites import EXCEPTIONS, SITES
 from contract.suite import ELSEWHERE, UNTRIED, Exceptions, contract_tests
 from drumline.engine.registry import engine_names
+from scaffold.testbeds import EXCEPTIONS, TEST_BEDS
 
 
 def unknown_exceptions(exceptions: Exceptions) -> list[str]:
@@ -20,13 +20,13 @@ def unknown_exceptions(exceptions: Exceptions) -> list[str]:
 
 
 def test_every_engine_is_tried_somewhere() -> None:
-    assert set(engine_names()) <= SITES.keys() | ELSEWHERE.keys() | UNTRIED.keys()
+    assert set(engine_names()) <= TEST_BEDS.keys() | ELSEWHERE.keys() | UNTRIED.keys()
 
 
 def test_every_test_of_the_contract_asks_for_the_site_which_knows_the_exceptions() -> None:
     tests = contract_tests()
     assert tests
-    assert [name for name, test in tests.items() if "site" not in inspect.signature(test).parameters] == []
+    assert [name for name, test in tests.items() if "testbed" not in inspect.signature(test).parameters] == []
 
 
 @pytest.mark.parametrize("module", ELSEWHERE.values(), ids=ELSEWHERE)
@@ -37,5 +37,5 @@ def test_an_engine_with_a_world_of_its_own_collects_all_of_the_contract(module: 
 
 
 def test_the_exceptions_of_the_sites_here_are_tests_of_the_contract() -> None:
-    assert EXCEPTIONS.keys() <= SITES.keys()
+    assert EXCEPTIONS.keys() <= TEST_BEDS.keys()
     assert [name for each in EXCEPTIONS.values() for name in unknown_exceptions(each)] == []

@@ -1,18 +1,18 @@
-"""Houses, as the tests of the local engine have them."""
+"""Workspaces, as the tests of the local engine have them."""
 
 from __future__ import annotations
 
 import pytest
 
-from integration.local.conftest import house, private_networks, stranger
-from integration.local.runs import House
+from integration.local.conftest import private_networks, stranger, workspace
+from scaffold.workspace import Workspace
 
-__all__ = ["house", "private_networks", "stranger"]
+__all__ = ["private_networks", "stranger", "workspace"]
 
 
 @pytest.fixture(autouse=True)
 def scarce_cores(request: pytest.FixtureRequest) -> None:
     """Have first launches wait for their warm process, on a machine of any size."""
-    if "house" in request.fixturenames:
-        found: House = request.getfixturevalue("house")
+    if "workspace" in request.fixturenames:
+        found: Workspace = request.getfixturevalue("workspace")
         found.cores = 1

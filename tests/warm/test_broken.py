@@ -20,7 +20,7 @@ from drumline.engine.local.warm.known import known_warm_processes
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
 from drumline.runtime.unix import listen, receive_request
-from integration.local.runs import House, Run
+from scaffold.workspace import Run, Workspace
 
 SPEC = f"run: {sys.executable} once.py\nwarm: true\nroles: {{worker: 2}}\n"
 SCRIPT = "import os; open(os.environ['HERE'] + '/started', 'a').write(os.environ['DRUMLINE_INDEX'] + '\\n')"
@@ -64,14 +64,14 @@ class BrokenWarmProcess:
 
 
 @contextmanager
-def broken(house: House, answer: bytes | None) -> Iterator[None]:
+def broken(workspace: Workspace, answer: bytes | None) -> Iterator[None]:
     """Have a broken warm process in the place of the one that a run would find."""
-    first = house.train(SPEC)
+    first = workspace.train(SPEC)
     first.wait_for(Phase.FINISHED)
-    (known,) = known_warm_processes(house.home)
-    assert house.run("warm", "stop").code == 0
-    (house.project / "started").unlink()
-    folder = warm_folder(house.home) / known.key
+    (known,) = known_warm_processes(workspace.home)
+    assert workspace.run("warm", "stop").code == 0
+    (workspace.project / "started").unlink()
+    folder = warm_folder(workspace.home) / known.key
     process = BrokenWarmProcess(folder, answer)
     thread = threading.Thread(target=process.serve)
     thread.start()
@@ -98,28 +98,28 @@ def notes(run: Run) -> set[str]:
     ],
 )
 def test_a_replica_that_a_warm_process_does_not_start_is_started_cold_and_once(
-    house: House, answer: bytes | None
+    workspace: Workspace, answer: bytes | None
 ) -> None:
-    house.write("once.py", SCRIPT)
-    with broken(house, answer):
-        run = house.train(SPEC)
+    workspace.write("once.py", SCRIPT)
+    with broken(workspace, answer):
+        run = workspace.train(SPEC)
         run.wait_for(Phase.FINISHED)
     assert notes(run) == {"cold: the warm process has ended"}
-    assert sorted((house.project / "started").read_text().split()) == ["0", "1"]
+    assert sorted((workspace.project / "started").read_text().split()) == ["0", "1"]
 
 
-def test_stopping_warm_processes_while_they_fork_fails_no_run(house: House) -> None:
-    house.write("once.py", SCRIPT)
-    house.write_spec(SPEC)
+def test_stopping_warm_processes_while_they_fork_fails_no_run(workspace: Workspace) -> None:
+    workspace.write("once.py", SCRIPT)
+    workspace.write_spec(SPEC)
     for _ in range(8):
-        runs = [house.command("train", "-d") for _ in range(2)]
+        runs = [workspace.command("train", "-d") for _ in range(2)]
         while any(run.poll() is None for run in runs):
-            assert house.run("warm", "stop").code == 0
+            assert workspace.run("warm", "stop").code == 0
         for run in runs:
             out, err = run.communicate()
             assert run.returncode == 0, err
-            started = Run(house, out.strip())
+            started = Run(workspace, out.strip())
             while not started.state.phase.is_final:
-                assert house.run("warm", "stop").code == 0
+                assert workspace.run("warm", "stop").code == 0
             started.wait_for(Phase.FINISHED)
-    assert len((house.project / "started").read_text().split()) == 8 * 2 * 2
+    assert len((workspace.project / "started").read_text().split()) == 8 * 2 * 2

@@ -15,8 +15,10 @@ from drumline.engine.local.warm.known import known_warm_processes
 from drumline.engine.warm import WarmProcess
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
-from warm.test_lives import make_environment
+from scaffold.processes import is_alive, kill_and_wait
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
+from warm.test_processes import make_environment
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="no core is to spare")
 
@@ -33,14 +35,14 @@ while os.path.exists(here + "/wait"): time.sleep(0.01)
 
 
 class Place(NamedTuple):
-    """A house with two cores for one replica, and the environment that its warm process imports from."""
+    """A workspace with two cores for one replica, and the environment that its warm process imports from."""
 
-    house: House
+    workspace: Workspace
     spec: str
     module: Path
 
     def train(self, more: str = "") -> Run:
-        return self.house.train(self.spec + more)
+        return self.workspace.train(self.spec + more)
 
     def train_to_the_end(self) -> tuple[Run, str]:
         run = self.train()
@@ -50,22 +52,22 @@ class Place(NamedTuple):
 
     def open_gate(self) -> None:
         """Let the warm process finish its import, and wait until it has."""
-        self.house.write("gate", "")
-        wait_until(lambda: [known.ready for known in known_warm_processes(self.house.home)] == [True])
+        self.workspace.write("gate", "")
+        wait_until(lambda: [known.ready for known in known_warm_processes(self.workspace.home)] == [True])
 
     @property
     def known(self) -> WarmProcess:
-        (found,) = wait_until(lambda: list(known_warm_processes(self.house.home)))
+        (found,) = wait_until(lambda: list(known_warm_processes(self.workspace.home)))
         return found
 
 
 @pytest.fixture
-def place(house: House, tmp_path: Path, scarce_cores: None) -> Place:
+def place(workspace: Workspace, tmp_path: Path, scarce_cores: None) -> Place:
     del scarce_cores  # it comes first
-    house.cores = 2
+    workspace.cores = 2
     python, module = make_environment(tmp_path, gated=GATED)
-    house.write("train.py", SCRIPT)
-    return Place(house, f"run: {python} train.py\nwarm: {{import: [gated]}}\n", module)
+    workspace.write("train.py", SCRIPT)
+    return Place(workspace, f"run: {python} train.py\nwarm: {{import: [gated]}}\n", module)
 
 
 def notes(run: Run) -> list[str]:
@@ -101,61 +103,61 @@ def is_low(pid: int) -> bool:
 
 
 def test_the_command_shows_and_ends_what_is_being_made_ready(place: Place) -> None:
-    house = place.house
-    house.write("wait", "")
+    workspace = place.workspace
+    workspace.write("wait", "")
     run = place.train()
-    house.wait_numbers("up", 1)
-    wait_until(lambda: list(known_warm_processes(house.home)))
-    (shown,) = json.loads(house.run("warm", "-o", "json").out)
+    workspace.wait_numbers("up", 1)
+    wait_until(lambda: list(known_warm_processes(workspace.home)))
+    (shown,) = json.loads(workspace.run("warm", "-o", "json").out)
     assert (shown["framework"], shown["modules"], shown["ready"]) == ("plain", ["gated"], False)
-    assert house.run("warm").out.splitlines()[1].endswith("is being made ready")
-    assert house.run("warm", "stop", shown["key"][:6]).out == "ended 1 warm process\n"
-    assert not lives(shown["pid"])
-    assert not list(warm_folder(house.home).iterdir())
-    (house.project / "wait").unlink()
+    assert workspace.run("warm").out.splitlines()[1].endswith("is being made ready")
+    assert workspace.run("warm", "stop", shown["key"][:6]).out == "ended 1 warm process\n"
+    assert not is_alive(shown["pid"])
+    assert not list(warm_folder(workspace.home).iterdir())
+    (workspace.project / "wait").unlink()
     run.wait_for(Phase.FINISHED)
 
 
 def test_a_restart_is_warm_once_the_warm_process_is_ready(place: Place) -> None:
-    place.house.write("wait", "")
+    place.workspace.write("wait", "")
     run = place.train("restart: 1\n")
-    (first,) = place.house.wait_numbers("up", 1)
+    (first,) = place.workspace.wait_numbers("up", 1)
     place.open_gate()
     os.kill(first, signal.SIGKILL)
-    place.house.wait_numbers("up", 2)
-    (place.house.project / "wait").unlink()
+    place.workspace.wait_numbers("up", 2)
+    (place.workspace.project / "wait").unlink()
     run.wait_for(Phase.FINISHED)
     assert notes(run) == [f"cold: {PREPARING}", "warm"]
 
 
 @pytest.mark.parametrize("end", ["finished", "killed", "supervisor killed"])
 def test_a_warm_process_whose_run_ends_while_it_imports_is_not_left_behind(place: Place, end: str) -> None:
-    house = place.house
-    house.write("wait", "")
-    run = house.train(place.spec.replace("[gated]", "[gated], keep: 0"))
-    house.wait_numbers("up", 1)
-    wait_until(lambda: list(known_warm_processes(house.home)))
+    workspace = place.workspace
+    workspace.write("wait", "")
+    run = workspace.train(place.spec.replace("[gated]", "[gated], keep: 0"))
+    workspace.wait_numbers("up", 1)
+    wait_until(lambda: list(known_warm_processes(workspace.home)))
     if end == "killed":
-        assert house.run("kill", run.id).code == 0
+        assert workspace.run("kill", run.id).code == 0
     elif end == "supervisor killed":
         run.kill_supervisor()
-        (house.project / "wait").unlink()
-        assert house.run("supervise", run.id).code == 0
+        (workspace.project / "wait").unlink()
+        assert workspace.run("supervise", run.id).code == 0
         run.wait_for(Phase.FINISHED)
     else:
-        (house.project / "wait").unlink()
+        (workspace.project / "wait").unlink()
         run.wait_for(Phase.FINISHED)
     assert not place.known.ready
-    house.write("gate", "")
-    wait_until(lambda: not list(warm_folder(house.home).iterdir()))
+    workspace.write("gate", "")
+    wait_until(lambda: not list(warm_folder(workspace.home).iterdir()))
 
 
 def test_a_changed_environment_means_a_cold_start_and_another_warm_process(place: Place) -> None:
-    place.house.write("gate", "")
+    place.workspace.write("gate", "")
     place.train_to_the_end()
     place.open_gate()
     before = place.known.pid
-    (place.house.project / "gate").unlink()
+    (place.workspace.project / "gate").unlink()
     place.module.write_text(f"{GATED}# changed\n")
     assert place.train_to_the_end()[1] == f"cold: {PREPARING}"
     place.open_gate()
@@ -165,8 +167,8 @@ def test_a_changed_environment_means_a_cold_start_and_another_warm_process(place
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_ready_warm_process_that_does_not_answer_means_a_cold_start(place: Place, cores: int) -> None:
-    place.house.write("gate", "")
-    place.house.cores = cores
+    place.workspace.write("gate", "")
+    place.workspace.cores = cores
     place.train_to_the_end()
     place.open_gate()
     pid = place.known.pid
@@ -179,25 +181,25 @@ def test_a_ready_warm_process_that_does_not_answer_means_a_cold_start(place: Pla
 
 
 def test_a_warm_process_that_is_killed_leaves_no_sign_that_it_is_ready(place: Place) -> None:
-    place.house.write("gate", "")
+    place.workspace.write("gate", "")
     place.train_to_the_end()
     place.open_gate()
-    (place.house.project / "gate").unlink()
+    (place.workspace.project / "gate").unlink()
     kill_and_wait(place.known.pid)
     assert place.train_to_the_end()[1] == f"cold: {PREPARING}"
-    place.house.write("gate", "")
+    place.workspace.write("gate", "")
 
 
 def test_nothing_is_made_ready_when_memory_is_short(place: Place) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can hide memory")
     total = Path("/proc/meminfo").read_text().splitlines()[0]
-    short = place.house.write("meminfo", f"{total}\nMemAvailable: 1 kB\n")
-    place.house.before = ("unshare", "-m", "sh", "-c", f'mount --bind {short} /proc/meminfo && exec "$@"', "sh")
-    place.house.write("wait", "")
+    short = place.workspace.write("meminfo", f"{total}\nMemAvailable: 1 kB\n")
+    place.workspace.before = ("unshare", "-m", "sh", "-c", f'mount --bind {short} /proc/meminfo && exec "$@"', "sh")
+    place.workspace.write("wait", "")
     run = place.train()
-    place.house.wait_numbers("up", 1)
-    (place.house.project / "wait").unlink()
+    place.workspace.wait_numbers("up", 1)
+    (place.workspace.project / "wait").unlink()
     run.wait_for(Phase.FINISHED)
-    wait_until(lambda: not list(warm_folder(place.house.home).iterdir()))
+    wait_until(lambda: not list(warm_folder(place.workspace.home).iterdir()))
     assert notes(run) == [f"cold: {PREPARING}"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.runs import House
-from warm.test_lives import make_environment, notes
+from scaffold.workspace import Workspace
+from warm.test_processes import make_environment, notes
 
 SPEC = "run: {python} train.py\nroles: {{worker: 2}}\nwarm: {{import: [package]}}"
 THREAD = """
@@ -29,23 +29,23 @@ THREAD.start()
     ],
 )
 def test_what_a_fork_cannot_have_as_its_own_starts_replicas_cold(
-    house: House, tmp_path: Path, package: str, reason: str
+    workspace: Workspace, tmp_path: Path, package: str, reason: str
 ) -> None:
     python, _ = make_environment(tmp_path, package=package)
-    house.write("train.py", "import package; print(package.DRAWN())")
-    run = house.train(SPEC.format(python=python))
+    workspace.write("train.py", "import package; print(package.DRAWN())")
+    run = workspace.train(SPEC.format(python=python))
     run.wait_for(Phase.FINISHED)
     assert notes(run) == {f"cold: {reason}"}
     assert run.log("worker.0") == b"True\n" or run.log("worker.0") != run.log("worker.1")
 
 
 def test_what_a_package_does_when_its_objects_are_freed_is_done_at_the_end_of_each_replica(
-    house: House, tmp_path: Path
+    workspace: Workspace, tmp_path: Path
 ) -> None:
     file = tmp_path / "book"
     python, _ = make_environment(tmp_path, package=f"class Book:\n    file = open({str(file)!r}, 'a')\n")
-    house.write("train.py", "import package; package.Book.file.write('a line\\n')")
-    run = house.train(SPEC.format(python=python))
+    workspace.write("train.py", "import package; package.Book.file.write('a line\\n')")
+    run = workspace.train(SPEC.format(python=python))
     run.wait_for(Phase.FINISHED)
     assert notes(run) == {"warm"}
     assert file.read_text() == "a line\n" * 2

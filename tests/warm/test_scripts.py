@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 import pytest
 
-from contract.seat import Watcher
-from contract.sites import LocalSite, WarmSite, wait_until
 from drumline.engine.local.warm.known import known_warm_processes
 from drumline.plan.types import Plan
 from drumline.run.event import Exit, ReplicaStarted
-from lines import line
+from scaffold.gangs import gang
+from scaffold.supervised import SessionRecorder
+from scaffold.testbeds import LocalTestBed, WarmTestBed
+from scaffold.waiting import wait_until
 from warm.scripts import SCRIPTS
 
 
@@ -191,9 +192,9 @@ def test_nobody_draws_the_same_lot(tmp_path: Path) -> None:
 
 def test_a_hundred_replicas_leave_a_warm_process_as_it_was(tmp_path: Path) -> None:
     scripts = {"small": "print('here')"}
-    with _seat(tmp_path, {"small": ("see_small.py",)}, {}, scripts=scripts) as watcher:
+    with _seat(tmp_path, {"small": ("see_small.py",)}, {}, scripts=scripts) as recorder:
         for attempt in range(100):
-            _start_and_wait(watcher, attempt)
+            _start_and_wait(recorder, attempt)
             if attempt == 0:
                 before = _state_at_rest(tmp_path)
         wait_until(lambda: _state_at_rest(tmp_path).descriptors <= before.descriptors)
@@ -228,10 +229,10 @@ def _state_of(pid: int) -> _State:
     return _State(pid, len(list(Path(f"/proc/{pid}/fd").iterdir())), len(children), anonymous // 4)
 
 
-def _start_and_wait(watcher: Watcher, attempt: int) -> None:
-    watcher.start(attempt)
-    watcher.until(lambda: len(watcher.ends(attempt)) == 1)
-    assert watcher.exits(attempt)[watcher.plan.replicas[0].id] == Exit(code=0)
+def _start_and_wait(recorder: SessionRecorder, attempt: int) -> None:
+    recorder.start(attempt)
+    recorder.until(lambda: len(recorder.ends(attempt)) == 1)
+    assert recorder.exits(attempt)[recorder.plan.replicas[0].id] == Exit(code=0)
 
 
 def _run_all(
@@ -244,18 +245,18 @@ def _run_all(
     extra: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, Outcome], dict[str, str]]:
     """Run these, all at once but each in a folder of its own; return what became of each, and how it was started."""
-    with _seat(folder, commands, env, warm=warm, scripts=scripts, extra=extra) as watcher:
-        watcher.start()
-        watcher.until(lambda: len(watcher.ends()) == len(commands))
-        notes = {event.replica: event.note for event in watcher.told if isinstance(event, ReplicaStarted)}
-        exits = watcher.exits()
+    with _seat(folder, commands, env, warm=warm, scripts=scripts, extra=extra) as recorder:
+        recorder.start()
+        recorder.until(lambda: len(recorder.ends()) == len(commands))
+        notes = {event.replica: event.note for event in recorder.told if isinstance(event, ReplicaStarted)}
+        exits = recorder.exits()
         found = {}
-        for name, replica in zip(commands, watcher.plan.replicas, strict=True):
+        for name, replica in zip(commands, recorder.plan.replicas, strict=True):
             project = _project(folder, replica.id.index)
-            log = watcher.log(replica.id).replace(f"house-{replica.id.index}/", "house/")
+            log = recorder.log(replica.id).replace(f"workspace-{replica.id.index}/", "workspace/")
             files = sorted((str(path.relative_to(project)), path.read_bytes()) for path in project.rglob("*.txt"))
             found[name] = Outcome(exits[replica.id], _without_addresses(log), files)
-        names = {replica.id: name for name, replica in zip(commands, watcher.plan.replicas, strict=True)}
+        names = {replica.id: name for name, replica in zip(commands, recorder.plan.replicas, strict=True)}
         return found, {names[replica]: note for replica, note in notes.items()}
 
 
@@ -273,15 +274,15 @@ def _seat(
     warm: bool = True,
     scripts: Mapping[str, str] = SCRIPTS,
     extra: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[Watcher]:
+) -> Iterator[SessionRecorder]:
     run_dir = folder / ("warm" if warm else "cold")
-    site = WarmSite(folder) if warm else LocalSite(folder)
+    testbed = WarmTestBed(folder) if warm else LocalTestBed(folder)
     try:
         plan = _plan(commands, env)
-        watcher = Watcher(site, run_dir, site.of(plan) if warm else plan)
+        recorder = SessionRecorder(testbed, run_dir, testbed.of(plan) if warm else plan)
         for index in range(len(commands)):
             _furnish(_project(folder, index), scripts, extra)
-        launches = watcher.launches
+        launches = recorder.launches
 
         def each_at_home(attempt: int = 0):  # type: ignore[no-untyped-def]
             return tuple(
@@ -289,11 +290,11 @@ def _seat(
                 for launch in launches(attempt)
             )
 
-        watcher.launches = each_at_home  # type: ignore[method-assign]
-        yield watcher
-        watcher.loop.wait(watcher.engine.release())
+        recorder.launches = each_at_home  # type: ignore[method-assign]
+        yield recorder
+        recorder.loop.wait(recorder.engine.release())
     finally:
-        site.close()
+        testbed.close()
 
 
 def _same_in_shell(folder: Path, shell: tuple[str, ...], name: str, scripts: dict[str, str]) -> Outcome:
@@ -317,11 +318,11 @@ def _stem(name: str) -> str:
 
 
 def _project(folder: Path, index: int) -> Path:
-    return folder / f"house-{index}" / "project"
+    return folder / f"workspace-{index}" / "project"
 
 
 def _plan(commands: Mapping[str, tuple[str, ...]], env: Mapping[str, str]) -> Plan:
-    plan = line(f"worker*{len(commands)} framework=plain")
+    plan = gang(f"worker*{len(commands)} framework=plain")
     return plan.replace(
         replicas=tuple(
             replica.replace(argv=words if words[0] in ("sh", "bash") else (sys.executable, *words), env=env)

@@ -17,17 +17,17 @@ from drumline.engine.local.warm.known import known_warm_processes
 from drumline.engine.warm import WarmProcess
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
-from integration.local.runs import House, Run
+from scaffold.workspace import Run, Workspace
 
 SECRET = "wq7-never-in-a-warm-process-7qw"
 SPEC = f"run: {sys.executable} show.py\nwarm: true\nenv: {{TOKEN: {{from: MY_SOURCE}}}}"
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
-def train(house: House, spec: str, env: Mapping[str, str]) -> tuple[Run, dict[str, str]]:
+def train(workspace: Workspace, spec: str, env: Mapping[str, str]) -> tuple[Run, dict[str, str]]:
     """Run a script that shows its environment; return what it showed."""
-    house.write("show.py", SHOW)
-    run = house.train(spec, env=env)
+    workspace.write("show.py", SHOW)
+    run = workspace.train(spec, env=env)
     run.wait_for(Phase.FINISHED)
     return run, json.loads(run.log("worker.0"))
 
@@ -37,8 +37,8 @@ def note(run: Run) -> str:
     return found
 
 
-def only(house: House) -> WarmProcess:
-    (found,) = known_warm_processes(house.home)
+def only(workspace: Workspace) -> WarmProcess:
+    (found,) = known_warm_processes(workspace.home)
     return found
 
 
@@ -62,24 +62,24 @@ def holds(pid: int, text: str) -> bool:
     return False
 
 
-def test_a_secret_reaches_the_replica_and_no_warm_process(house: House) -> None:
-    run, seen = train(house, SPEC, {"MY_SOURCE": SECRET, "PLAIN": "plainly-to-be-seen"})
+def test_a_secret_reaches_the_replica_and_no_warm_process(workspace: Workspace) -> None:
+    run, seen = train(workspace, SPEC, {"MY_SOURCE": SECRET, "PLAIN": "plainly-to-be-seen"})
     assert note(run) == "warm"
     assert seen["TOKEN"] == seen["MY_SOURCE"] == SECRET
-    warm = only(house).pid
+    warm = only(workspace).pid
     assert holds(warm, "plainly-to-be-seen")  # where one looks, there is something to find
     assert not holds(warm, SECRET)
-    files = [path for path in warm_folder(house.home).rglob("*") if path.is_file()]
+    files = [path for path in warm_folder(workspace.home).rglob("*") if path.is_file()]
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
-def test_a_warm_process_that_serves_two_runs_gives_each_its_own_secret_and_keeps_neither(house: House) -> None:
-    _, first = train(house, SPEC, {"MY_SOURCE": SECRET, "SSH_AUTH_SOCK": "/of/the/first"})
-    warm = only(house).pid
-    run, second = train(house, SPEC, {"MY_SOURCE": SECRET[::-1]})
-    assert (note(run), only(house).pid) == ("warm", warm)
+def test_a_warm_process_that_serves_two_runs_gives_each_its_own_secret_and_keeps_neither(workspace: Workspace) -> None:
+    _, first = train(workspace, SPEC, {"MY_SOURCE": SECRET, "SSH_AUTH_SOCK": "/of/the/first"})
+    warm = only(workspace).pid
+    run, second = train(workspace, SPEC, {"MY_SOURCE": SECRET[::-1]})
+    assert (note(run), only(workspace).pid) == ("warm", warm)
     assert (first["TOKEN"], second["TOKEN"]) == (SECRET, SECRET[::-1])
-    cold, by_itself = train(house, SPEC.replace("warm: true", "warm: false"), {"MY_SOURCE": SECRET[::-1]})
+    cold, by_itself = train(workspace, SPEC.replace("warm: true", "warm: false"), {"MY_SOURCE": SECRET[::-1]})
     assert note(cold) == ""
     assert json.dumps(second).replace(f"/runs/{run.id}/", "/runs/N/") == json.dumps(
         {**by_itself, "DRUMLINE_RUN": run.id}
@@ -88,25 +88,25 @@ def test_a_warm_process_that_serves_two_runs_gives_each_its_own_secret_and_keeps
     assert not holds(warm, SECRET[::-1])
 
 
-def test_a_variable_whose_name_says_that_it_is_a_secret_is_left_out_too(house: House) -> None:
+def test_a_variable_whose_name_says_that_it_is_a_secret_is_left_out_too(workspace: Workspace) -> None:
     env = {"WANDB_API_KEY": SECRET, "AWS_SECRET_ACCESS_KEY": SECRET, "GITHUB_TOKEN": SECRET, "DB_PASSWORD": SECRET}
-    run, seen = train(house, f"run: {sys.executable} show.py\nwarm: true", env)
+    run, seen = train(workspace, f"run: {sys.executable} show.py\nwarm: true", env)
     assert note(run) == "warm"
     assert {seen[name] for name in env} == {SECRET}
-    assert not holds(only(house).pid, SECRET)
+    assert not holds(only(workspace).pid, SECRET)
 
 
-def test_a_module_that_the_spec_names_is_imported_by_the_replica_where_there_are_secrets(house: House) -> None:
-    modules = house.project / "modules"
+def test_a_module_that_the_spec_names_is_imported_by_the_replica_where_there_are_secrets(workspace: Workspace) -> None:
+    modules = workspace.project / "modules"
     modules.mkdir()
     (modules / "curious.py").write_text("import os\nSEEN = os.environ.get('TOKEN')\n")
-    house.write("show.py", "import curious; print(curious.SEEN)")
+    workspace.write("show.py", "import curious; print(curious.SEEN)")
     spec = SPEC.replace("warm: true", "warm: {import: [curious]}")
-    run = house.train(spec, env={"MY_SOURCE": SECRET, "PYTHONPATH": str(modules)})
+    run = workspace.train(spec, env={"MY_SOURCE": SECRET, "PYTHONPATH": str(modules)})
     run.wait_for(Phase.FINISHED)
     assert (note(run), run.log("worker.0").decode()) == ("warm", f"{SECRET}\n")
-    assert only(house).modules == ()
-    assert not holds(only(house).pid, SECRET)
+    assert only(workspace).modules == ()
+    assert not holds(only(workspace).pid, SECRET)
 
 
 @pytest.mark.parametrize("name", ["TF_XLA_FLAGS", "PYTHONPATH", "LD_PRELOAD_PATH"])

@@ -10,7 +10,8 @@ import pytest
 
 from drumline.run.event import Exit, ReplicaStarted
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 SHOW = """
 import json, os, sys
@@ -33,38 +34,38 @@ def notes(run: Run) -> set[str]:
         "{argv: [/bin/sh, -ec, 'cd app; A=1 PYTHON show.py --lr 0.1']}",
     ],
 )
-def test_a_line_that_starts_python_starts_warm(house: House, run: str) -> None:
-    app = house.project / "app"
+def test_a_line_that_starts_python_starts_warm(workspace: Workspace, run: str) -> None:
+    app = workspace.project / "app"
     app.mkdir()
     (app / "show.py").write_text(SHOW)
-    trained = house.train(f"run: {run.replace('PYTHON', sys.executable)}\nwarm: true\n")
+    trained = workspace.train(f"run: {run.replace('PYTHON', sys.executable)}\nwarm: true\n")
     trained.wait_for(Phase.FINISHED)
     assert notes(trained) == {"warm"}
     shown = json.loads(trained.log("worker.0"))
     assert shown == [["show.py", "--lr", "0.1"], str(app), "1", str(app), str(app)]
     assert os.path.basename(trained.plan.replicas[0].argv[0]) in ("sh", "bash")  # noqa: PTH119
-    assert ", warm" in house.run("events", trained.id).out
+    assert ", warm" in workspace.run("events", trained.id).out
 
 
 @needs_dash
 @pytest.mark.parametrize("run", ["cd . && PYTHON dies.py", "[cd ., PYTHON dies.py]"])
-def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(house: House, run: str) -> None:
-    house.write("dies.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(workspace: Workspace, run: str) -> None:
+    workspace.write("dies.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     for warm in ("false", "true"):
-        trained = house.train(f"run: {run.replace('PYTHON', sys.executable)}\nwarm: {warm}\nrestart: 0\n")
+        trained = workspace.train(f"run: {run.replace('PYTHON', sys.executable)}\nwarm: {warm}\nrestart: 0\n")
         trained.wait_for(Phase.FAILED)
         assert trained.exit("worker.0") == Exit(code=137)
         assert trained.log("worker.0") == b"Killed\n"
     assert notes(trained) == {"warm"}
 
 
-def test_stacks_are_those_of_the_script_and_not_of_the_shell_above_it(house: House) -> None:
-    house.write("rests.py", "import signal\ndef rest():\n    open('up', 'w').close()\n    signal.pause()\nrest()\n")
-    run = house.train(f"run: cd . && {sys.executable} rests.py\nwarm: true\ntimeouts: {{grace: 1}}\n")
-    wait_until(lambda: house.exists("up"))
+def test_stacks_are_those_of_the_script_and_not_of_the_shell_above_it(workspace: Workspace) -> None:
+    workspace.write("rests.py", "import signal\ndef rest():\n    open('up', 'w').close()\n    signal.pause()\nrest()\n")
+    run = workspace.train(f"run: cd . && {sys.executable} rests.py\nwarm: true\ntimeouts: {{grace: 1}}\n")
+    wait_until(lambda: workspace.exists("up"))
     assert notes(run) == {"warm"}
-    shown = wait_until(lambda: house.run("stacks", run.id).out)
+    shown = wait_until(lambda: workspace.run("stacks", run.id).out)
     assert "rest (" in shown
     assert "shell" not in shown
-    assert house.run("kill", run.id).code == 0
+    assert workspace.run("kill", run.id).code == 0
     run.wait_for(Phase.KILLED)

@@ -1,4 +1,4 @@
-"""A house for every test, and the proof after every test that nothing of it is left."""
+"""A workspace for every test, and the proof after every test that nothing of it is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from drumline.engine.local.network import objection
-from integration.local.runs import WARMLY, House
+from scaffold.workspace import WARMLY, Workspace
 
 # Nobody has this number, nor any test that goes on beside: the kernel counts processes by user.
 STRANGER = 61_000 + os.getpid() % 4_000
@@ -31,9 +31,9 @@ def private_networks() -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     """A home and a project; whatever was started there has ended when the test has."""
-    place = House(tmp_path / "house")
+    place = Workspace(tmp_path / "workspace")
     try:
         yield place
         place.leave()
@@ -42,13 +42,13 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Iterator[House]:
-    """The house of another user, who may enter nobody else's."""
+def stranger(tmp_path: Path) -> Iterator[Workspace]:
+    """The workspace of another user, who may enter nobody else's."""
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
     with TemporaryDirectory(prefix="stranger-") as folder:
         os.chown(folder, STRANGER, STRANGER)
-        place = House(Path(folder) / "house", owner=STRANGER)
+        place = Workspace(Path(folder) / "workspace", owner=STRANGER)
         if place.run("--version").code != 0 or (WARMLY and not place.may_run_python()):
             pytest.skip("this Python is for its owner alone")
         try:
@@ -58,8 +58,8 @@ def stranger(tmp_path: Path) -> Iterator[House]:
             place.clear()
 
 
-@pytest.fixture(params=["house", "stranger"])
-def anyones(request: pytest.FixtureRequest) -> House:
-    """A house of ours, and one of a user without rights."""
-    found: House = request.getfixturevalue(request.param)
+@pytest.fixture(params=["workspace", "stranger"])
+def anyones(request: pytest.FixtureRequest) -> Workspace:
+    """A workspace of ours, and one of a user without rights."""
+    found: Workspace = request.getfixturevalue(request.param)
     return found

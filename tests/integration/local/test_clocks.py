@@ -10,7 +10,9 @@ from drumline.run.state import Phase
 from drumline.runtime.keeper import boot_id
 from drumline.store.journal import VERSION
 from drumline.store.logs import MARK
-from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+from scaffold.processes import is_alive, kill_and_wait
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
 
@@ -39,88 +41,88 @@ def move_to_another_boot(run: Run, *, since_boot: float) -> None:
         trace.write_bytes(text)
 
 
-def test_a_clock_that_is_set_back_does_not_change_the_order(house: House) -> None:
-    run = house.train("roles: {worker: 2}\nrun: echo one; echo two; exit 0")
+def test_a_clock_that_is_set_back_does_not_change_the_order(workspace: Workspace) -> None:
+    run = workspace.train("roles: {worker: 2}\nrun: echo one; echo two; exit 0")
     run.wait_for(Phase.FINISHED)
-    order = [line.rpartition("] ")[2] for line in house.run("logs", run.id).out.splitlines()]
+    order = [line.rpartition("] ")[2] for line in workspace.run("logs", run.id).out.splitlines()]
     rewrite(run, lambda number, record: {**record, "at": record["at"] - 3600 * number})
     for marks in run.path.glob("attempts/*/*/marks"):
         times = enumerate(MARK.iter_unpack(marks.read_bytes()))
         marks.write_bytes(b"".join(MARK.pack(at - 7200 * number, size) for number, (at, size) in times))
-    again = [line.rpartition("] ")[2] for line in house.run("logs", run.id).out.splitlines()]
+    again = [line.rpartition("] ")[2] for line in workspace.run("logs", run.id).out.splitlines()]
     assert sorted(again) == sorted(order)
     assert again[0] == "--> PENDING"
     assert again[-1] == "--> FINISHED"
     for replica in ("worker.0", "worker.1"):
-        own = house.run("logs", f"{run.id}.{replica}").out.splitlines()
+        own = workspace.run("logs", f"{run.id}.{replica}").out.splitlines()
         said = [line.rpartition("] ")[2] for line in own if replica in line]
         assert said == ["--> STARTING", "--> RUNNING", "one", "two", "--> FINISHED", "Exit Code: 0"]
 
 
-def test_a_run_of_another_boot_is_lost(house: House) -> None:
-    run = house.train("roles: {worker: 2}\nrun: echo $$ >> $HERE/up; exec sleep 1000")
-    house.wait_numbers("up", 2)
+def test_a_run_of_another_boot_is_lost(workspace: Workspace) -> None:
+    run = workspace.train("roles: {worker: 2}\nrun: echo $$ >> $HERE/up; exec sleep 1000")
+    workspace.wait_numbers("up", 2)
     leave_alone(run)
     move_to_another_boot(run, since_boot=10.0**9)
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     run.wait_for(Phase.FAILED)
     assert run.cause.reason == "ExitUnknown"
-    assert len(house.numbers("up")) == 2
+    assert len(workspace.numbers("up")) == 2
 
 
-def test_processes_of_this_boot_are_safe_from_the_traces_of_another(house: House) -> None:
-    run = house.train("run: echo $$ >> $HERE/up; exec sleep 1000")
-    house.wait_numbers("up", 1)
+def test_processes_of_this_boot_are_safe_from_the_traces_of_another(workspace: Workspace) -> None:
+    run = workspace.train("run: echo $$ >> $HERE/up; exec sleep 1000")
+    workspace.wait_numbers("up", 1)
     leave_alone(run)
-    bystander = house.train("run: echo $$ >> $HERE/bystander; exec sleep 1000")
-    (innocent,) = house.wait_numbers("bystander", 1)
+    bystander = workspace.train("run: echo $$ >> $HERE/bystander; exec sleep 1000")
+    (innocent,) = workspace.wait_numbers("bystander", 1)
     trace = run.trace_dir("worker.0") / "keeper"
     other = bystander.trace("worker.0")
     # The pids of the run that is lost belong to somebody else by now, as after a restart they may.
     lines = [{"keeper": other.keeper, "boot": OTHER_BOOT}, {"pid": other.pid, "ticks": other.ticks}]
     trace.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     move_to_another_boot(run, since_boot=10.0)
-    assert house.run("kill", run.id).code == 0
+    assert workspace.run("kill", run.id).code == 0
     assert run.state.phase is Phase.KILLED
-    assert lives(innocent)
-    assert house.run("kill", bystander.id).code == 0
+    assert is_alive(innocent)
+    assert workspace.run("kill", bystander.id).code == 0
 
 
-def test_a_lost_run_starts_again_if_it_may_and_its_time_limit_counts_no_downtime(house: House) -> None:
-    run = house.train("""
+def test_a_lost_run_starts_again_if_it_may_and_its_time_limit_counts_no_downtime(workspace: Workspace) -> None:
+    run = workspace.train("""
         run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done
         restart: {lost: 1}
         timeouts: {run: 1h}
     """)
-    house.wait_numbers("up", 1)
+    workspace.wait_numbers("up", 1)
     leave_alone(run)
     move_to_another_boot(run, since_boot=1.0)
-    house.write("go", "")
-    assert house.run("supervise", run.id).code == 0
+    workspace.write("go", "")
+    assert workspace.run("supervise", run.id).code == 0
     assert run.wait_for(Phase.FINISHED).attempt == 1
 
 
-def test_a_journal_cut_in_the_middle_of_a_line_is_read_up_to_there_and_goes_on(house: House) -> None:
-    run = house.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done")
-    house.wait_numbers("up", 1)
+def test_a_journal_cut_in_the_middle_of_a_line_is_read_up_to_there_and_goes_on(workspace: Workspace) -> None:
+    run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done")
+    workspace.wait_numbers("up", 1)
     wait_until(lambda: run.state.phase is Phase.RUNNING)
     run.kill_supervisor()
     journal = run.folder.journal_file
     journal.write_bytes(journal.read_bytes()[:-20])
     assert run.state.phase is Phase.STARTING
-    assert house.run("logs", run.id).code == 0
-    house.write("go", "")
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("logs", run.id).code == 0
+    workspace.write("go", "")
+    assert workspace.run("supervise", run.id).code == 0
     run.wait_for(Phase.FINISHED)
     assert all(json.loads(line)["v"] == VERSION for line in journal.read_text().splitlines())
 
 
-def test_a_journal_with_a_damaged_line_is_read_without_it(house: House) -> None:
-    run = house.train("run: echo said; exit 0")
+def test_a_journal_with_a_damaged_line_is_read_without_it(workspace: Workspace) -> None:
+    run = workspace.train("run: echo said; exit 0")
     run.wait_for(Phase.FINISHED)
     journal = run.folder.journal_file
     first, *rest = journal.read_bytes().splitlines(keepends=True)
     noise = b'\0\0\0\0\n[1, 2]\n{"v": 1}\n{"v": 99, "event": "Later"}\n' + b"[" * 5000 + b"\n\xff\xfe\n"
     journal.write_bytes(b"".join([first, noise, *rest]))
     assert run.state.phase is Phase.FINISHED
-    assert "said" in house.run("logs", run.id).out
+    assert "said" in workspace.run("logs", run.id).out

@@ -10,11 +10,12 @@ import pytest
 
 from drumline.run.state import Phase
 from drumline.run.traces import METRICS
-from integration.local.runs import House, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 
-def test_an_exit_before_the_first_line_is_an_end_like_any_other(house: House) -> None:
-    run = house.train("run: exit 7")
+def test_an_exit_before_the_first_line_is_an_end_like_any_other(workspace: Workspace) -> None:
+    run = workspace.train("run: exit 7")
     run.wait_for(Phase.FAILED)
     assert (run.log("worker.0"), run.exit("worker.0").code, run.cause.exit.code) == (b"", 7, 7)
 
@@ -31,44 +32,46 @@ def test_an_exit_before_the_first_line_is_an_end_like_any_other(house: House) ->
         ("./stranger.sh", 127, "drumline: cannot run ./stranger.sh: its interpreter does not exist\n"),
     ],
 )
-def test_a_command_that_cannot_run_says_so_in_one_line(house: House, command: str, code: int, line: str) -> None:
-    house.write("data.txt", "")
-    house.write("mine", "#!/bin/sh\n").chmod(0o755)
-    house.write("stranger.sh", "#!/no/such/interpreter\n").chmod(0o755)
-    run = house.train(f"run: {{argv: ['{command}']}}")
+def test_a_command_that_cannot_run_says_so_in_one_line(
+    workspace: Workspace, command: str, code: int, line: str
+) -> None:
+    workspace.write("data.txt", "")
+    workspace.write("mine", "#!/bin/sh\n").chmod(0o755)
+    workspace.write("stranger.sh", "#!/no/such/interpreter\n").chmod(0o755)
+    run = workspace.train(f"run: {{argv: ['{command}']}}")
     run.wait_for(Phase.FAILED)
     assert (run.exit("worker.0").code, run.log("worker.0").decode()) == (code, line)
     assert run.cause.reason == "CannotExecute"
 
 
-def test_a_script_that_names_no_interpreter_is_the_shells(house: House) -> None:
-    house.write("bare.sh", 'echo "$0 $1 in a shell"').chmod(0o755)
-    run = house.train("run: {argv: [./bare.sh, runs]}")
+def test_a_script_that_names_no_interpreter_is_the_shells(workspace: Workspace) -> None:
+    workspace.write("bare.sh", 'echo "$0 $1 in a shell"').chmod(0o755)
+    run = workspace.train("run: {argv: [./bare.sh, runs]}")
     run.wait_for(Phase.FINISHED)
     assert run.log("worker.0") == b"./bare.sh runs in a shell\n"
 
 
-def test_a_command_is_looked_for_on_the_path_of_its_own_environment(house: House) -> None:
-    (house.project / "bin").mkdir()
-    house.write("bin/mine", '#!/bin/sh\necho "$1 $(pwd)"\n').chmod(0o755)
-    run = house.train("run: {argv: [mine, runs]}\nworkdir: bin\nenv: {PATH: '.:/usr/bin:/bin'}")
+def test_a_command_is_looked_for_on_the_path_of_its_own_environment(workspace: Workspace) -> None:
+    (workspace.project / "bin").mkdir()
+    workspace.write("bin/mine", '#!/bin/sh\necho "$1 $(pwd)"\n').chmod(0o755)
+    run = workspace.train("run: {argv: [mine, runs]}\nworkdir: bin\nenv: {PATH: '.:/usr/bin:/bin'}")
     run.wait_for(Phase.FINISHED)
-    assert run.log("worker.0").decode() == f"runs {house.project}/bin\n"
+    assert run.log("worker.0").decode() == f"runs {workspace.project}/bin\n"
 
 
-def test_a_workdir_that_has_gone_is_named(house: House) -> None:
-    (house.project / "work").mkdir()
-    run = house.train("""
+def test_a_workdir_that_has_gone_is_named(workspace: Workspace) -> None:
+    (workspace.project / "work").mkdir()
+    run = workspace.train("""
         run: if [ $DRUMLINE_ATTEMPT = 0 ]; then rmdir $HERE/work; exit 1; fi
         workdir: work
         restart: {crash: 1}
     """)
     state = run.wait_for(Phase.FAILED)
     assert state.attempt == 1
-    assert f"workdir `work` is not a folder in {house.project}" in house.run("logs", run.id).out
+    assert f"workdir `work` is not a folder in {workspace.project}" in workspace.run("logs", run.id).out
 
 
-def test_a_workdir_that_may_not_be_entered_is_named(stranger: House) -> None:
+def test_a_workdir_that_may_not_be_entered_is_named(stranger: Workspace) -> None:
     work = stranger.project / "work"
     work.mkdir(mode=0)
     run = stranger.train("run: 'true'\nworkdir: work")
@@ -77,16 +80,16 @@ def test_a_workdir_that_may_not_be_entered_is_named(stranger: House) -> None:
     assert run.log("worker.0").decode() == f"drumline: cannot work in {work}: Permission denied\n"
 
 
-def test_a_workdir_that_is_not_there_is_refused_before_there_is_a_run(house: House) -> None:
-    house.write_spec("run: 'true'\nworkdir: nowhere")
-    answer = house.run("train")
+def test_a_workdir_that_is_not_there_is_refused_before_there_is_a_run(workspace: Workspace) -> None:
+    workspace.write_spec("run: 'true'\nworkdir: nowhere")
+    answer = workspace.run("train")
     assert answer.code == 2
     assert "workdir `nowhere` is not a folder" in answer.err
-    assert house.runs() == []
+    assert workspace.runs() == []
 
 
-def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_them(house: House) -> None:
-    run = house.train("run: {argv: [sh, -c, 'grep SigIgn /proc/self/status; ls /proc/self/fd; umask; ulimit -n']}")
+def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_them(workspace: Workspace) -> None:
+    run = workspace.train("run: {argv: [sh, -c, 'grep SigIgn /proc/self/status; ls /proc/self/fd; umask; ulimit -n']}")
     run.wait_for(Phase.FINISHED)
     words = run.log("worker.0").decode().split()
     assert words[2:6] == ["0", "1", "2", "3"]  # the last is the folder that ls reads
@@ -100,21 +103,21 @@ def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_th
 
 
 @pytest.mark.cold("whoever started a warm replica is not the supervisor")
-def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(house: House) -> None:
+def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(workspace: Workspace) -> None:
     # The first replica kills the supervisor; the others become replicas when nobody hears them any more.
-    house.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
-    house.write_spec("""
+    workspace.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
+    workspace.write_spec("""
         roles: {worker: {replicas: 16, run: echo up, first: {run: sh assassin.sh}}}
     """)
-    house.run("train", "-d")
-    (run,) = house.runs()
-    house.wait_numbers("killed", 1)
-    assert house.run("supervise", run.id).code == 0  # unless the supervisor is back already
+    workspace.run("train", "-d")
+    (run,) = workspace.runs()
+    workspace.wait_numbers("killed", 1)
+    assert workspace.run("supervise", run.id).code == 0  # unless the supervisor is back already
     state = run.wait_for(Phase.FINISHED)
     assert {(each.exit.code, each.exit.signal) for each in state.replicas.values() if each.exit} == {(0, None)}
 
 
-def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(stranger: House) -> None:
+def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(stranger: Workspace) -> None:
     stranger.before = ("prlimit", "--nproc=12", *stranger.before)
     stranger.write_spec("roles: {worker: {replicas: 30, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
     stranger.run("train", "-d")
@@ -124,7 +127,7 @@ def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(s
     assert "Traceback" not in run.said()
 
 
-def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(stranger: House) -> None:
+def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(stranger: Workspace) -> None:
     for _ in range(10):
         run = stranger.train("run: exec sleep 1000\ntimeouts: {grace: 1}")
         facts = run.folder.facts_file.stat().st_ino
@@ -141,36 +144,38 @@ def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(st
 
 
 @pytest.mark.parametrize("number", [30, 87, 90, 92, 100])
-def test_a_line_for_which_there_are_not_enough_descriptors_is_ended_and_says_why(house: House, number: int) -> None:
-    house.before = ("prlimit", f"--nofile={number}:{number}")
-    run = house.train("roles: {worker: {replicas: 40, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
+def test_a_line_for_which_there_are_not_enough_descriptors_is_ended_and_says_why(
+    workspace: Workspace, number: int
+) -> None:
+    workspace.before = ("prlimit", f"--nofile={number}:{number}")
+    run = workspace.train("roles: {worker: {replicas: 40, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
     run.wait_for(Phase.FAILED)
     assert "Too many open files" in run.cause.exit.message
     assert "Traceback" not in run.said()
 
 
-def test_a_replica_may_end_by_any_signal(house: House) -> None:
-    run = house.train("run: kill -SEGV $$")
+def test_a_replica_may_end_by_any_signal(workspace: Workspace) -> None:
+    run = workspace.train("run: kill -SEGV $$")
     run.wait_for(Phase.FAILED)
     assert run.exit("worker.0").signal == signal.SIGSEGV
-    said = house.run("logs", run.id).out
+    said = workspace.run("logs", run.id).out
     assert "killed by signal 11 (SEGV)" in said
 
 
-def test_a_nested_run_ends_with_the_replica_that_started_it(house: House) -> None:
-    house.write("inner.yml", "project: inner\nframework: plain\nrun: echo $$ > $HERE/inner; exec sleep 1000\n")
-    run = house.train(f"run: {sys.executable} -m drumline train inner.yml")
-    house.wait_numbers("inner", 1)
-    assert house.run("kill", run.id).code == 0
-    inner = next(each for each in house.runs() if each.id != run.id)
-    wait_until(lambda: not house.processes())
-    assert house.run("kill", inner.id).code == 0  # its supervisor was killed before it could write the end down
+def test_a_nested_run_ends_with_the_replica_that_started_it(workspace: Workspace) -> None:
+    workspace.write("inner.yml", "project: inner\nframework: plain\nrun: echo $$ > $HERE/inner; exec sleep 1000\n")
+    run = workspace.train(f"run: {sys.executable} -m drumline train inner.yml")
+    workspace.wait_numbers("inner", 1)
+    assert workspace.run("kill", run.id).code == 0
+    inner = next(each for each in workspace.runs() if each.id != run.id)
+    wait_until(lambda: not workspace.processes())
+    assert workspace.run("kill", inner.id).code == 0  # its supervisor was killed before it could write the end down
 
 
-def test_a_run_that_is_refused_takes_its_spare_supervisor_along(house: House) -> None:
-    house.write_spec("run: 'true'\nnonsense: 1")
-    answer = house.run("train")
+def test_a_run_that_is_refused_takes_its_spare_supervisor_along(workspace: Workspace) -> None:
+    workspace.write_spec("run: 'true'\nnonsense: 1")
+    answer = workspace.run("train")
     assert answer.code == 2
     assert answer.err.count("nonsense") == 1
-    wait_until(lambda: not house.processes())
-    assert house.runs() == []
+    wait_until(lambda: not workspace.processes())
+    assert workspace.runs() == []

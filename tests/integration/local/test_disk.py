@@ -11,18 +11,20 @@ from pathlib import Path
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.runs import House, lives, mounted, wait_until
+from scaffold.processes import is_alive
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace, mounted
 
 FULL = os.strerror(errno.ENOSPC)
 
 
 @pytest.fixture
-def cramped(house: House) -> Iterator[House]:
-    """A house whose home is a disk of half a megabyte."""
-    with mounted(house.home, "512k"):
-        yield house
-        house.leave()
-        house.clear()
+def cramped(workspace: Workspace) -> Iterator[Workspace]:
+    """A workspace whose home is a disk of half a megabyte."""
+    with mounted(workspace.home, "512k"):
+        yield workspace
+        workspace.leave()
+        workspace.clear()
 
 
 def fill(folder: Path) -> Path:
@@ -36,7 +38,7 @@ def fill(folder: Path) -> Path:
     return filler
 
 
-def test_a_replica_whose_log_fills_the_disk_fails_for_itself(cramped: House) -> None:
+def test_a_replica_whose_log_fills_the_disk_fails_for_itself(cramped: Workspace) -> None:
     run = cramped.train("run: yes all work and no play")
     run.wait_for(Phase.FAILED)
     assert run.exit("worker.0").code == 1
@@ -46,7 +48,7 @@ def test_a_replica_whose_log_fills_the_disk_fails_for_itself(cramped: House) -> 
     assert "all work" in answer.out
 
 
-def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: House) -> None:
+def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: Workspace) -> None:
     run = cramped.train("run: cat /dev/zero; echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 0")
     cramped.wait_numbers("up", 1)
     run.wait_for(Phase.RUNNING)
@@ -54,7 +56,7 @@ def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: House) -> Non
     run.wait_for(Phase.FINISHED)
 
 
-def test_the_end_of_a_run_is_written_down_on_a_full_disk(cramped: House) -> None:
+def test_the_end_of_a_run_is_written_down_on_a_full_disk(cramped: Workspace) -> None:
     run = cramped.train("roles: {worker: 4}\nrun: echo $$ >> $HERE/up; exec sleep 1000\ntimeouts: {grace: 1}")
     cramped.wait_numbers("up", 4)
     run.wait_started()
@@ -65,19 +67,19 @@ def test_the_end_of_a_run_is_written_down_on_a_full_disk(cramped: House) -> None
     filler.unlink()
 
 
-def test_kill_needs_no_room_where_the_supervisor_is_gone(cramped: House) -> None:
+def test_kill_needs_no_room_where_the_supervisor_is_gone(cramped: Workspace) -> None:
     run = cramped.train("run: echo $$ >> $HERE/up; exec sleep 1000")
     (replica,) = cramped.wait_numbers("up", 1)
     run.kill_supervisor()
     filler = fill(cramped.home)
     cramped.run("kill", run.id)
-    assert not lives(replica)
+    assert not is_alive(replica)
     filler.unlink()
     cramped.run("kill", run.id)
     assert run.state.phase in (Phase.KILLED, Phase.FAILED)
 
 
-def test_no_attempt_begins_on_a_full_disk(cramped: House) -> None:
+def test_no_attempt_begins_on_a_full_disk(cramped: Workspace) -> None:
     run = cramped.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 1\nrestart: 5")
     cramped.wait_numbers("up", 1)
     filler = fill(cramped.home)
@@ -90,7 +92,7 @@ def test_no_attempt_begins_on_a_full_disk(cramped: House) -> None:
     filler.unlink()
 
 
-def test_nothing_begins_on_a_full_disk(cramped: House) -> None:
+def test_nothing_begins_on_a_full_disk(cramped: Workspace) -> None:
     filler = fill(cramped.home)
     cramped.write_spec("run: 'true'")
     answer = cramped.run("train")
@@ -101,25 +103,27 @@ def test_nothing_begins_on_a_full_disk(cramped: House) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 12])
-def test_a_run_whose_journal_cannot_be_written_is_ended_and_can_be_concluded_later(house: House, replicas: int) -> None:
+def test_a_run_whose_journal_cannot_be_written_is_ended_and_can_be_concluded_later(
+    workspace: Workspace, replicas: int
+) -> None:
     # No file may grow beyond this: sooner or later the journal has no room for another attempt.
-    house.before = ("prlimit", f"--fsize={1024 + 512 * replicas}")
-    run = house.train(f"""
+    workspace.before = ("prlimit", f"--fsize={1024 + 512 * replicas}")
+    run = workspace.train(f"""
         roles: {{worker: {replicas}}}
         run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 1
         restart: {{crash: 50, backoff: {{initial: 0.01, maximum: 0.01}}}}
     """)
-    house.wait_numbers("up", replicas)
-    house.write("go", "")
+    workspace.wait_numbers("up", replicas)
+    workspace.write("go", "")
     wait_until(lambda: run.supervisor() is None)
-    wait_until(lambda: not house.processes())
+    wait_until(lambda: not workspace.processes())
     assert "File too large" in run.said()
     assert not run.state.phase.is_final
     assert run.state.attempt < 50
-    answer = house.run("kill", run.id)
+    answer = workspace.run("kill", run.id)
     assert answer.code == 3
     assert "its end could not be written down" in answer.err
-    wait_until(lambda: not house.processes())
-    house.before = ()
-    assert house.run("kill", run.id).code == 0
+    wait_until(lambda: not workspace.processes())
+    workspace.before = ()
+    assert workspace.run("kill", run.id).code == 0
     assert run.state.phase.is_final

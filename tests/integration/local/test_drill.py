@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.peers import PRIVATE
-from integration.local.runs import Answer, House, wait_until
 from integration.local.test_network_ends import KNOCKER
+from scaffold.peers import PRIVATE
+from scaffold.waiting import wait_until
+from scaffold.workspace import Answer, Workspace
 
 # Takes a step every few moments, saves every tenth, and goes on where it was.
 SCRIPT = """
@@ -30,17 +31,17 @@ LINE = "run: python steps.py\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 
 
 
 @pytest.fixture
-def project(house: House) -> House:
-    house.write("steps.py", SCRIPT)
-    house.write_spec(LINE)
-    return house
+def project(workspace: Workspace) -> Workspace:
+    workspace.write("steps.py", SCRIPT)
+    workspace.write_spec(LINE)
+    return workspace
 
 
 def report_of(answer: Answer) -> Any:
     return json.loads(answer.out)
 
 
-def test_a_spec_is_started_hurt_seen_to_come_back_and_ended(project: House) -> None:
+def test_a_spec_is_started_hurt_seen_to_come_back_and_ended(project: Workspace) -> None:
     answer = project.run("drill", "--kill", "worker.1", "--at-step", "25", "--steps-lost", "200", "-o", "json")
     report = report_of(answer)
     assert answer.code == 0, answer
@@ -61,14 +62,14 @@ def test_a_spec_is_started_hurt_seen_to_come_back_and_ended(project: House) -> N
     assert "was for the drill" in answer.err
 
 
-def test_a_bound_that_is_not_kept_fails_the_drill(project: House) -> None:
+def test_a_bound_that_is_not_kept_fails_the_drill(project: Workspace) -> None:
     answer = project.run("drill", "--at-step", "5", "--within", "0.001s", "--steps-lost", "0")
     assert answer.code == 1
     assert "Exceeded:   no new step was seen within" in answer.out
     assert answer.out.endswith("Drill:      FAILED\n")
 
 
-def test_a_run_that_goes_on_is_hurt_only_if_that_is_meant_and_is_left_going_on(project: House) -> None:
+def test_a_run_that_goes_on_is_hurt_only_if_that_is_meant_and_is_left_going_on(project: Workspace) -> None:
     run = project.train(LINE)
     run.wait_for(Phase.RUNNING)
     refused = project.run("drill", run.id)
@@ -84,7 +85,7 @@ def test_a_run_that_goes_on_is_hurt_only_if_that_is_meant_and_is_left_going_on(p
     assert project.run("kill", run.id).code == 0
 
 
-def test_without_a_budget_a_run_does_not_come_back_and_the_verdict_is_right(project: House) -> None:
+def test_without_a_budget_a_run_does_not_come_back_and_the_verdict_is_right(project: Workspace) -> None:
     run = project.train(LINE.replace("restart: 1", "restart: 0"))
     run.wait_for(Phase.RUNNING)
     answer = project.run("drill", run.id, "--yes", "--kill", "worker.0")
@@ -94,7 +95,7 @@ def test_without_a_budget_a_run_does_not_come_back_and_the_verdict_is_right(proj
     run.wait_for(Phase.FAILED)
 
 
-def test_a_spec_without_a_budget_gets_one_for_the_drill_and_is_told_so(project: House) -> None:
+def test_a_spec_without_a_budget_gets_one_for_the_drill_and_is_told_so(project: Workspace) -> None:
     project.write_spec(LINE.replace("restart: 1", ""))
     answer = project.run("drill", "--at-start")
     assert answer.code == 0, answer
@@ -102,7 +103,7 @@ def test_a_spec_without_a_budget_gets_one_for_the_drill_and_is_told_so(project: 
     assert "First step: " in answer.out
 
 
-def test_a_run_without_steps_that_can_be_read_comes_back_as_far_as_anybody_knows(project: House) -> None:
+def test_a_run_without_steps_that_can_be_read_comes_back_as_far_as_anybody_knows(project: Workspace) -> None:
     project.write_spec('run: "sleep 1000"\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n')
     answer = project.run("drill", "--after", "10ms", "-o", "json")
     assert answer.code == 0, answer
@@ -110,14 +111,14 @@ def test_a_run_without_steps_that_can_be_read_comes_back_as_far_as_anybody_knows
     assert project.run("drill", "--after", "10ms", "--steps-lost", "5").code == 1
 
 
-def test_a_run_that_is_over_before_its_moment_is_not_hurt(project: House) -> None:
+def test_a_run_that_is_over_before_its_moment_is_not_hurt(project: Workspace) -> None:
     project.write_spec("run: echo step 1 loss 0.5\nroles: {worker: 2}\n")
     answer = project.run("drill", "--at-step", "100")
     assert answer.code == 1
     assert "was FINISHED before the moment came; no replica was harmed" in answer.err
 
 
-def test_a_drill_that_is_interrupted_ends_what_it_began_and_heals_whom_it_hurt(project: House) -> None:
+def test_a_drill_that_is_interrupted_ends_what_it_began_and_heals_whom_it_hurt(project: Workspace) -> None:
     project.write_spec(f"{LINE.replace('grace: 1', 'grace: 1, progress: 1h')}")
     drill = project.command("drill", "--pause", "worker.1", "--at-step", "1")
     assert drill.stderr
@@ -130,19 +131,19 @@ def test_a_drill_that_is_interrupted_ends_what_it_began_and_heals_whom_it_hurt(p
 
 
 @pytest.mark.usefixtures("private_networks")
-def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(house: House) -> None:
-    house.write("knocker.py", KNOCKER)
-    run = house.train(f"framework: tensorflow\nrun: python knocker.py\nroles: {{worker: 2}}\n{PRIVATE}")
-    wait_until(lambda: house.exists("there"))
-    drill = house.command("drill", run.id, "--yes", "--net-cut", "worker.1", "--after", "0s", "--within", "3s")
-    wait_until(lambda: house.exists("away"))
+def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(workspace: Workspace) -> None:
+    workspace.write("knocker.py", KNOCKER)
+    run = workspace.train(f"framework: tensorflow\nrun: python knocker.py\nroles: {{worker: 2}}\n{PRIVATE}")
+    wait_until(lambda: workspace.exists("there"))
+    drill = workspace.command("drill", run.id, "--yes", "--net-cut", "worker.1", "--after", "0s", "--within", "3s")
+    wait_until(lambda: workspace.exists("away"))
     out, _ = drill.communicate()
     assert drill.returncode == 1
     assert "Noticed:    never" in out
     assert "wrong: nobody is named, and it was worker.1" in out
-    (house.project / "there").unlink()
-    wait_until(lambda: house.exists("there"))
-    assert house.run("kill", run.id).code == 0
+    (workspace.project / "there").unlink()
+    wait_until(lambda: workspace.exists("there"))
+    assert workspace.run("kill", run.id).code == 0
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(house: House
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_started(
-    project: House, words: tuple[str, ...], said: str
+    project: Workspace, words: tuple[str, ...], said: str
 ) -> None:
     answer = project.run("drill", *words)
     assert answer.code in (2, 4)
@@ -165,7 +166,7 @@ def test_what_cannot_be_is_refused_before_anything_is_started(
     assert project.runs() == []
 
 
-def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: House) -> None:
+def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: Workspace) -> None:
     project.write_spec(LINE.replace("worker: 2", "worker: 1").replace("grace: 1", "grace: 1, progress: 1s"))
     answer = project.run("drill", "--pause", "worker.0", "--at-step", "3", "-o", "json")
     report = report_of(answer)
@@ -174,13 +175,13 @@ def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: House) -
     assert report["notice_seconds"] > 0.5  # a second after its last sign of life, which came before the pause
 
 
-def test_nobody_is_paused_where_nobody_would_notice(project: House) -> None:
+def test_nobody_is_paused_where_nobody_would_notice(project: Workspace) -> None:
     project.write_spec(LINE.replace("grace: 1", "grace: 1, progress: never"))
     answer = project.run("drill", "--pause", "worker.1")
     assert (answer.code, "nobody would notice" in answer.err, project.runs()) == (2, True, [])
 
 
-def test_a_run_that_is_over_or_alone_cannot_be_drilled(project: House) -> None:
+def test_a_run_that_is_over_or_alone_cannot_be_drilled(project: Workspace) -> None:
     run = project.train(LINE)
     run.wait_for(Phase.RUNNING)
     run.kill_supervisor()

@@ -8,8 +8,9 @@ import re
 import signal
 
 from drumline.run.event import CauseNamed
-from integration.local.runs import House, read_to
 from integration.local.test_terminal import Terminal
+from scaffold.processes import read_to
+from scaffold.workspace import Workspace
 
 # The second worker raises; the first has a connection to it and leaves because of that, whatever it is told; the third
 # knows nothing and is stopped.
@@ -53,17 +54,17 @@ CARD = r"""┃ Run 1 failed. First to fall: 1.worker.1, exit code 1
 """
 
 
-def test_train_status_and_json_show_the_same_card_first(house: House) -> None:
-    house.write("cascade.py", CASCADE)
-    house.write_spec("roles: {worker: 3}\nrun: python3 cascade.py")
-    trained = house.run("train")
+def test_train_status_and_json_show_the_same_card_first(workspace: Workspace) -> None:
+    workspace.write("cascade.py", CASCADE)
+    workspace.write_spec("roles: {worker: 3}\nrun: python3 cascade.py")
+    trained = workspace.run("train")
     assert trained.code == 1
     assert re.search(CARD + r"\Z", trained.out), trained.out
     assert "Message: 1.worker.1: exit code 1, ValueError: bad row: 7\n" in trained.out
-    status = house.run("status", "1").out
+    status = workspace.run("status", "1").out
     assert re.match(CARD + "\n", status), status
     assert "State:      FAILED: 1.worker.1: exit code 1, ValueError: bad row: 7\n" in status
-    data = json.loads(house.run("status", "1", "-o", "json").out)
+    data = json.loads(workspace.run("status", "1", "-o", "json").out)
     assert next(iter(data)) == "cause"
     cause = data["cause"]
     assert (cause["replica"], cause["reason"], cause["class"]) == ("1.worker.1", "Exited", "crash")
@@ -73,8 +74,8 @@ def test_train_status_and_json_show_the_same_card_first(house: House) -> None:
     assert cause["followed"] == [{"replicas": ["1.worker.0"], "message": "connection reset by peer"}]
     assert cause["stopped"] == ["1.worker.2"]
     # Part of it is shown without the card, and a terminal has it in colour and no wider than itself.
-    assert "┃" not in house.run("status", "1.worker.0").out
-    terminal = Terminal(house, "status", "1", columns=50)
+    assert "┃" not in workspace.run("status", "1.worker.0").out
+    terminal = Terminal(workspace, "status", "1", columns=50)
     terminal.wait()
     shown = terminal.shown.decode().replace("\r", "")
     assert shown.startswith("\x1b[31m┃\x1b[0m\x1b[1m Run 1 failed. First to fall: 1.worker.1, exit")
@@ -82,8 +83,10 @@ def test_train_status_and_json_show_the_same_card_first(house: House) -> None:
     assert max(len(line) for line in plain if line.startswith("┃")) <= 50
 
 
-def test_a_card_has_the_last_lines_of_who_left_without_a_traceback_and_earlier_causes_are_lines(house: House) -> None:
-    house.write(
+def test_a_card_has_the_last_lines_of_who_left_without_a_traceback_and_earlier_causes_are_lines(
+    workspace: Workspace,
+) -> None:
+    workspace.write(
         "fall.py",
         """
         import os, signal
@@ -94,8 +97,8 @@ def test_a_card_has_the_last_lines_of_who_left_without_a_traceback_and_earlier_c
         os.kill(os.getpid(), signal.SIGKILL)
         """,
     )
-    house.write_spec("run: python3 fall.py\nrestart: 1")
-    status = (house.run("train"), house.run("status", "1"))[1].out
+    workspace.write_spec("run: python3 fall.py\nrestart: 1")
+    status = (workspace.run("train"), workspace.run("status", "1"))[1].out
     lines = status.split("\n")
     assert lines[0] == "┃ Run 1 failed. First to fall: 1.worker.0, killed by signal 9 (KILL)"
     assert lines[1].endswith("after its start, attempt 1")
@@ -103,10 +106,10 @@ def test_a_card_has_the_last_lines_of_who_left_without_a_traceback_and_earlier_c
     assert "Earlier:    attempt 0: 1.worker.0: exit code 1, KeyError: 'digits'\n" in status
 
 
-def test_a_run_that_did_not_fail_has_no_card(house: House) -> None:
-    house.write_spec("run: 'true'")
-    assert "┃" not in house.run("train").out
-    assert json.loads(house.run("status", "1", "-o", "json").out)["cause"] is None
+def test_a_run_that_did_not_fail_has_no_card(workspace: Workspace) -> None:
+    workspace.write_spec("run: 'true'")
+    assert "┃" not in workspace.run("train").out
+    assert json.loads(workspace.run("status", "1", "-o", "json").out)["cause"] is None
 
 
 # The first worker raises; what it leaves behind stops its keeper, so that its end is told late. The second then leaves
@@ -132,12 +135,12 @@ raise EOFError("nothing comes from worker.0")
 """
 
 
-def test_a_cause_that_later_evidence_corrects_is_recorded_and_shown_as_a_correction(house: House) -> None:
-    house.write("late.py", LATE)
-    house.write_spec("roles: {worker: 2}\nframework: plain\nrun: python3 late.py")
-    with house.command("train") as train:
+def test_a_cause_that_later_evidence_corrects_is_recorded_and_shown_as_a_correction(workspace: Workspace) -> None:
+    workspace.write("late.py", LATE)
+    workspace.write_spec("roles: {worker: 2}\nframework: plain\nrun: python3 late.py")
+    with workspace.command("train") as train:
         shown = read_to(train, "┃ EOFError: nothing comes from worker.0\n")
-        os.kill(house.runs()[0].keeper("worker.0"), signal.SIGCONT)
+        os.kill(workspace.runs()[0].keeper("worker.0"), signal.SIGCONT)
         card = train.communicate()[0]
     assert train.returncode == 1
     assert "┃ Run 1 failed. First to fall: 1.worker.1, exit code 1\n" in shown
@@ -145,15 +148,15 @@ def test_a_cause_that_later_evidence_corrects_is_recorded_and_shown_as_a_correct
     before = "named before the other replicas had ended: 1.worker.1, exit code 1, EOFError: nothing comes from worker.0"
     assert f"┃ {before}\n" in card
     assert card.index("┃ ValueError: bad row\n") < card.index("┃ 1.worker.1 failed too: EOFError: nothing comes")
-    (run,) = house.runs()
+    (run,) = workspace.runs()
     named = [event for event in run.events if isinstance(event, CauseNamed)]
     assert [(str(event.cause.replica), event.is_correction) for event in named] == [
         ("worker.1", False),
         ("worker.0", True),
     ]
-    told = house.run("events", "1").out
+    told = workspace.run("events", "1").out
     assert "1 fails for good: worker.1: exit code 1, EOFError: nothing comes from worker.0\n" in told
     assert "1 fails for another cause than was named before: worker.0: exit code 1, ValueError: bad row\n" in told
-    assert f"┃ {before}\n" in house.run("status", "1").out
-    cause = json.loads(house.run("status", "1", "-o", "json").out)["cause"]
+    assert f"┃ {before}\n" in workspace.run("status", "1").out
+    cause = json.loads(workspace.run("status", "1", "-o", "json").out)["cause"]
     assert (cause["replica"], cause["corrects"]["replica"]) == ("1.worker.0", "1.worker.1")

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.runs import House, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("private_networks")
 
@@ -37,42 +38,42 @@ os.execvp(sys.argv[2], sys.argv[2:])
 UNSHARE = {"x86_64": 272, "aarch64": 97}
 
 
-def refused(house: House) -> str:
+def refused(workspace: Workspace) -> str:
     """What `train` says instead of starting."""
-    house.write_spec(SPEC)
-    answer = house.run("train", "-d")
+    workspace.write_spec(SPEC)
+    answer = workspace.run("train", "-d")
     assert (answer.code, answer.out) == (3, "")
-    assert house.runs() == []
+    assert workspace.runs() == []
     (said,) = answer.err.splitlines()
     return said
 
 
 @pytest.mark.parametrize("switch", ["max_user_namespaces", "max_net_namespaces", "max_uts_namespaces"])
-def test_a_limit_of_namespaces_is_named(house: House, switch: str) -> None:
+def test_a_limit_of_namespaces_is_named(workspace: Workspace, switch: str) -> None:
     # The limits are those of a user namespace: in one of our own they can be lowered without harm to anybody.
-    house.before = ("unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/{switch} && exec "$@"', "sh")
-    assert refused(house) == (
+    workspace.before = ("unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/{switch} && exec "$@"', "sh")
+    assert refused(workspace) == (
         f"error: a private network cannot be made here: `user.{switch}` is 0;"
         f" allow more, as root: `sysctl -w user.{switch}=10000`"
     )
 
 
-def test_a_limit_that_is_reached_is_named(house: House) -> None:
-    house.before = ("unshare", "-Ur", "sh", "-c", 'echo 1 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh")
-    assert "all 1 that `user.max_net_namespaces` allows are in use" in refused(house)
+def test_a_limit_that_is_reached_is_named(workspace: Workspace) -> None:
+    workspace.before = ("unshare", "-Ur", "sh", "-c", 'echo 1 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh")
+    assert "all 1 that `user.max_net_namespaces` allows are in use" in refused(workspace)
 
 
-def test_the_filter_of_a_container_is_named(house: House) -> None:
-    house.before = (sys.executable, "-c", FILTERED, str(UNSHARE[platform.machine()]))
-    assert "a filter of this container forbids user namespaces" in refused(house)
-    assert "`docker run --security-opt seccomp=unconfined`" in refused(house)
+def test_the_filter_of_a_container_is_named(workspace: Workspace) -> None:
+    workspace.before = (sys.executable, "-c", FILTERED, str(UNSHARE[platform.machine()]))
+    assert "a filter of this container forbids user namespaces" in refused(workspace)
+    assert "`docker run --security-opt seccomp=unconfined`" in refused(workspace)
 
 
-def test_check_and_render_say_it_too(house: House) -> None:
-    house.write_spec(SPEC)
-    assert (house.run("check").code, house.run("render").code) == (0, 0)
-    house.before = ("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh")
-    checked, rendered = house.run("check"), house.run("render")
+def test_check_and_render_say_it_too(workspace: Workspace) -> None:
+    workspace.write_spec(SPEC)
+    assert (workspace.run("check").code, workspace.run("render").code) == (0, 0)
+    workspace.before = ("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh")
+    checked, rendered = workspace.run("check"), workspace.run("render")
     assert checked.code == 3
     assert "drumline.yml cannot start" in checked.out
     assert rendered.code == 0
@@ -80,21 +81,25 @@ def test_check_and_render_say_it_too(house: House) -> None:
         assert "a private network cannot be made here: `user.max_user_namespaces` is 0" in answer.err
 
 
-def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_same_words(house: House) -> None:
-    house.before = ("unshare", "-Ur")
-    run = house.train(
+def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_same_words(
+    workspace: Workspace,
+) -> None:
+    workspace.before = ("unshare", "-Ur")
+    run = workspace.train(
         f"{NETWORK}\nrestart: 1\nrun: echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 3"
     )
-    house.wait_numbers("up", 1)
+    workspace.wait_numbers("up", 1)
     lower = ["sh", "-c", "echo 0 > /proc/sys/user/max_user_namespaces"]
     subprocess.run(["nsenter", "-U", "-t", str(wait_until(run.supervisor)), *lower], check=True)
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FAILED)
-    assert "a private network cannot be made here: `user.max_user_namespaces` is 0" in house.run("status", run.id).out
+    assert (
+        "a private network cannot be made here: `user.max_user_namespaces` is 0" in workspace.run("status", run.id).out
+    )
 
 
-def test_a_line_with_too_few_descriptors_for_its_network_is_ended_and_says_why(house: House) -> None:
-    house.before = ("prlimit", "--nofile=30:30")
-    run = house.train(f"{SPEC}\nroles: {{worker: 20}}")
+def test_a_line_with_too_few_descriptors_for_its_network_is_ended_and_says_why(workspace: Workspace) -> None:
+    workspace.before = ("prlimit", "--nofile=30:30")
+    run = workspace.train(f"{SPEC}\nroles: {{worker: 20}}")
     run.wait_for(Phase.FAILED)
-    assert "a private network cannot be made here: Too many open files" in house.run("status", run.id).out
+    assert "a private network cannot be made here: Too many open files" in workspace.run("status", run.id).out

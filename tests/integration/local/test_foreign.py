@@ -17,7 +17,8 @@ import pytest
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
 from drumline.runtime.unix import connect, listen
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
@@ -31,73 +32,73 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def planted(house: House) -> Path:
+def planted(workspace: Workspace) -> Path:
     """A failed run whose plan another user has replaced by one that writes `executed`."""
-    run = house.train("run: exit 1")
+    run = workspace.train("run: exit 1")
     run.wait_for(Phase.FAILED)
     plan = json.loads(run.folder.plan_file.read_text())
-    plan["replicas"][0]["argv"] = ["touch", f"{house.project}/executed"]
+    plan["replicas"][0]["argv"] = ["touch", f"{workspace.project}/executed"]
     run.folder.plan_file.write_text(json.dumps(plan))
     return run.path
 
 
-def refused_everywhere(house: House, reason: str, commands: list[list[str]] = COMMANDS) -> None:
-    house.write_spec("run: 'true'")
+def refused_everywhere(workspace: Workspace, reason: str, commands: list[list[str]] = COMMANDS) -> None:
+    workspace.write_spec("run: 'true'")
     for words in commands:
-        answer = house.run(*words)
+        answer = workspace.run(*words)
         assert (answer.code, answer.out) == (3, ""), (words, answer)
         error, hint = answer.err.splitlines()
         assert error.startswith("error: the folder "), words
         assert error.endswith(f" is not used, since others could have changed it: {reason}"), (words, error)
         assert hint.startswith("hint: set DRUMLINE_HOME to a folder that only you can write, or `chmod go-w` this one")
-    assert not house.exists("executed")
+    assert not workspace.exists("executed")
 
 
-def test_the_attack_works_where_nobody_else_could_have_done_it(house: House) -> None:
-    planted(house)
-    assert house.run("resume", "1").code == 0
-    assert house.exists("executed")
+def test_the_attack_works_where_nobody_else_could_have_done_it(workspace: Workspace) -> None:
+    planted(workspace)
+    assert workspace.run("resume", "1").code == 0
+    assert workspace.exists("executed")
 
 
-def test_a_home_that_others_can_write_is_refused_by_every_command(house: House) -> None:
-    planted(house)
-    house.home.chmod(0o777)
-    refused_everywhere(house, f"{house.home} can be written by others (mode 0777)")
-    house.home.chmod(0o700)
+def test_a_home_that_others_can_write_is_refused_by_every_command(workspace: Workspace) -> None:
+    planted(workspace)
+    workspace.home.chmod(0o777)
+    refused_everywhere(workspace, f"{workspace.home} can be written by others (mode 0777)")
+    workspace.home.chmod(0o700)
 
 
-def test_a_home_that_belongs_to_another_user_is_refused_by_every_command_of_root_too(house: House) -> None:
-    planted(house)
-    os.chown(house.home, OTHER, OTHER)
-    refused_everywhere(house, f"{house.home} belongs to user {OTHER}")
-    os.chown(house.home, 0, 0)
+def test_a_home_that_belongs_to_another_user_is_refused_by_every_command_of_root_too(workspace: Workspace) -> None:
+    planted(workspace)
+    os.chown(workspace.home, OTHER, OTHER)
+    refused_everywhere(workspace, f"{workspace.home} belongs to user {OTHER}")
+    os.chown(workspace.home, 0, 0)
 
 
-def test_a_home_in_a_folder_that_others_can_write_is_refused_by_every_command(house: House) -> None:
-    planted(house)
-    house.path.chmod(0o777)
-    refused_everywhere(house, f"{house.path} can be written by others (mode 0777)")
-    house.path.chmod(0o700)
+def test_a_home_in_a_folder_that_others_can_write_is_refused_by_every_command(workspace: Workspace) -> None:
+    planted(workspace)
+    workspace.path.chmod(0o777)
+    refused_everywhere(workspace, f"{workspace.path} can be written by others (mode 0777)")
+    workspace.path.chmod(0o700)
 
 
-def test_a_run_that_another_user_has_planted_is_refused_by_every_command_that_names_it(house: House) -> None:
-    path = planted(house)
+def test_a_run_that_another_user_has_planted_is_refused_by_every_command_that_names_it(workspace: Workspace) -> None:
+    path = planted(workspace)
     commands = [words for words in COMMANDS if "1" in words and words[0] not in ("rm", "drill")]
     for part in (path, path / "plan.json", path / "launch.json", path / "events.jsonl"):
         os.chown(part, OTHER, OTHER)
-        refused_everywhere(house, f"{part} belongs to user {OTHER}", commands)
+        refused_everywhere(workspace, f"{part} belongs to user {OTHER}", commands)
         os.chown(part, 0, 0)
-    assert house.run("rm", "1").code == 0
+    assert workspace.run("rm", "1").code == 0
 
 
-def test_a_supervisor_refuses_a_run_that_changed_hands_after_the_command_looked(house: House) -> None:
-    path = planted(house)
+def test_a_supervisor_refuses_a_run_that_changed_hands_after_the_command_looked(workspace: Workspace) -> None:
+    path = planted(workspace)
     os.chown(path / "plan.json", OTHER, OTHER)
     told = subprocess.run(
-        [sys.executable, "-c", SUPERVISE, str(path)], env=house.env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SUPERVISE, str(path)], env=workspace.env, capture_output=True, text=True, check=True
     )
     assert f"plan.json belongs to user {OTHER}" in told.stdout
-    assert not house.exists("executed")
+    assert not workspace.exists("executed")
 
 
 SUPERVISE = """
@@ -114,7 +115,7 @@ except EngineError as error:
 """
 
 
-def test_root_with_the_home_of_a_user_is_told_to_name_a_folder_of_its_own(stranger: House) -> None:
+def test_root_with_the_home_of_a_user_is_told_to_name_a_folder_of_its_own(stranger: Workspace) -> None:
     """As with `sudo` that keeps HOME: what the user planted there would be executed by root."""
     stranger.train("run: 'true'").wait_for(Phase.FINISHED)
     user, stranger.before = stranger.before, ()
@@ -126,48 +127,48 @@ def test_root_with_the_home_of_a_user_is_told_to_name_a_folder_of_its_own(strang
 
 
 @pytest.mark.parametrize("name", ["last-run", "index.sqlite", "ledger/lock", "runs"])
-def test_a_link_that_was_planted_in_a_home_is_not_written_through(house: House, name: str) -> None:
-    house.train("run: 'true'").wait_for(Phase.FINISHED)
-    precious = house.path / "precious"
+def test_a_link_that_was_planted_in_a_home_is_not_written_through(workspace: Workspace, name: str) -> None:
+    workspace.train("run: 'true'").wait_for(Phase.FINISHED)
+    precious = workspace.path / "precious"
     precious.write_text("precious")
-    part = house.home / name
+    part = workspace.home / name
     if part.is_dir():
-        part.rename(house.path / "runs-of-others")
-        (house.path / "runs-of-others").chmod(0o777)
-        part.symlink_to(house.path / "runs-of-others")
+        part.rename(workspace.path / "runs-of-others")
+        (workspace.path / "runs-of-others").chmod(0o777)
+        part.symlink_to(workspace.path / "runs-of-others")
     else:
         part.parent.mkdir(exist_ok=True)
         part.unlink(missing_ok=True)
         part.symlink_to(precious)
-    house.write_spec("run: 'true'\nresources: {cpus: 1}")
-    answer = house.run("train")
+    workspace.write_spec("run: 'true'\nresources: {cpus: 1}")
+    answer = workspace.run("train")
     assert answer.code in (1, 3), answer
     assert answer.err
     assert precious.read_text() == "precious"
 
 
-def test_all_that_runs_leave_is_private_whatever_the_umask(house: House) -> None:
+def test_all_that_runs_leave_is_private_whatever_the_umask(workspace: Workspace) -> None:
     """Failed, restarted, killed and warm runs; an exception kept as data, metrics, stacks, claims, TensorBoard."""
-    house.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
-    del house.env["DRUMLINE_HOME"], house.env["XDG_CACHE_HOME"]
-    house.env |= {"HOME": str(house.path / "user"), "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
-    (house.path / "user").mkdir(mode=0o700)
-    house.home = house.path / "user" / ".local" / "share" / "drumline"
-    house.write("fail.py", FAILS)
+    workspace.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
+    del workspace.env["DRUMLINE_HOME"], workspace.env["XDG_CACHE_HOME"]
+    workspace.env |= {"HOME": str(workspace.path / "user"), "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    (workspace.path / "user").mkdir(mode=0o700)
+    workspace.home = workspace.path / "user" / ".local" / "share" / "drumline"
+    workspace.write("fail.py", FAILS)
     spec = f"run: {sys.executable} fail.py\nrestart: 1\nresources: {{cpus: 0.1, memory: 200MiB}}\ntensorboard: true\n"
     for warm in ("false", "true"):
-        house.train(f"{spec}warm: {warm}").wait_for(Phase.FAILED)
-    run = house.train("run: until [ -e $HERE/go ]; do sleep 0.01; done\nresources: {cpus: 0.1}")
+        workspace.train(f"{spec}warm: {warm}").wait_for(Phase.FAILED)
+    run = workspace.train("run: until [ -e $HERE/go ]; do sleep 0.01; done\nresources: {cpus: 0.1}")
     run.wait_started()
-    assert house.run("monitor", "--once").code == 0
-    house.run("stacks", run.id)
-    assert house.run("kill", run.id).code == 0
-    assert house.run("status").code == 0
-    assert house.run("warm", "stop").code == 0
-    wait_until(lambda: not house.processes())
-    names = {path.name for path in house.home.rglob("*")}
+    assert workspace.run("monitor", "--once").code == 0
+    workspace.run("stacks", run.id)
+    assert workspace.run("kill", run.id).code == 0
+    assert workspace.run("status").code == 0
+    assert workspace.run("warm", "stop").code == 0
+    wait_until(lambda: not workspace.processes())
+    names = {path.name for path in workspace.home.rglob("*")}
     assert {"error", "report", "log", "keeper", "plan.json", "supervisor.log", "last-run", "index.sqlite"} <= names
-    for path in [*(house.path / "user").rglob("*")]:
+    for path in [*(workspace.path / "user").rglob("*")]:
         if "output" not in path.parts:
             assert stat.S_IMODE(path.lstat().st_mode) in (0o700, 0o600), path
 
@@ -188,8 +189,8 @@ def test_a_socket_of_another_user_is_not_spoken_to(tmp_path: Path) -> None:
             connect(tmp_path / "control")
 
 
-def test_a_supervisor_answers_no_other_user(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = house.train("run: until [ -e $HERE/go ]; do sleep 0.01; done")
+def test_a_supervisor_answers_no_other_user(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = workspace.train("run: until [ -e $HERE/go ]; do sleep 0.01; done")
     run.wait_started()
     own = connect(run.folder.socket_file)
     assert own
@@ -205,7 +206,7 @@ def test_a_supervisor_answers_no_other_user(house: House, monkeypatch: pytest.Mo
         with suppress(ConnectionError):
             assert theirs.recv(99) == b""
     assert run.state.phase is Phase.RUNNING
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
@@ -219,8 +220,8 @@ def acting_as(user: int) -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_ports_whose_names_another_user_holds_are_left_to_it(house: House) -> None:
-    first = house.train("run: 'true'")
+def test_ports_whose_names_another_user_holds_are_left_to_it(workspace: Workspace) -> None:
+    first = workspace.train("run: 'true'")
     first.wait_for(Phase.FINISHED)
     port = port_of(first)
     names = {number: socket.socket(socket.AF_UNIX) for number in range(port, port + 200)}
@@ -229,7 +230,7 @@ def test_ports_whose_names_another_user_holds_are_left_to_it(house: House) -> No
             with suppress(OSError):  # a run of another test holds it
                 name.bind(f"\0drumline-port-{number}")
         held = {number for number, name in names.items() if name.getsockname()}
-        second = house.train("run: 'true'")
+        second = workspace.train("run: 'true'")
         second.wait_for(Phase.FINISHED)
     finally:
         for name in names.values():

@@ -10,7 +10,9 @@ import pytest
 from drumline.run.event import AttemptPlaced, LineHung, RendezvousFailed, StacksTaken
 from drumline.run.state import Phase
 from drumline.run.traces import STACKS
-from integration.local.runs import House, kill_and_wait, wait_until
+from scaffold.processes import kill_and_wait
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 SLEEPER = """
 import os, signal, time
@@ -49,9 +51,9 @@ time.sleep(1000)
 """
 
 
-def test_a_line_that_hangs_is_looked_at_stopped_and_charged_to_its_own_budget(house: House) -> None:
-    house.write("sleeper.py", SLEEPER)
-    run = house.train("""
+def test_a_line_that_hangs_is_looked_at_stopped_and_charged_to_its_own_budget(workspace: Workspace) -> None:
+    workspace.write("sleeper.py", SLEEPER)
+    run = workspace.train("""
         roles: {worker: 2}
         run: exec python sleeper.py
         env: {STOPPED: "1"}
@@ -68,12 +70,14 @@ def test_a_line_that_hangs_is_looked_at_stopped_and_charged_to_its_own_budget(ho
     for attempt in (0, 1):
         assert "rest (" in (run.trace_dir("worker.0", attempt) / STACKS).read_text()
         assert "sleeper.py:" in (run.trace_dir("worker.1", attempt) / STACKS).read_text()
-    assert re.search(r"hangs: no progress for \d", house.run("events", run.id).out)
-    assert "worker.1 is stopped" in house.run("status", run.id).out
+    assert re.search(r"hangs: no progress for \d", workspace.run("events", run.id).out)
+    assert "worker.1 is stopped" in workspace.run("status", run.id).out
 
 
-def test_a_run_that_spins_after_its_steps_is_ended_if_its_spec_limits_the_time_without_a_step(house: House) -> None:
-    house.write(
+def test_a_run_that_spins_after_its_steps_is_ended_if_its_spec_limits_the_time_without_a_step(
+    workspace: Workspace,
+) -> None:
+    workspace.write(
         "spin.py",
         """
 import time
@@ -84,14 +88,14 @@ while True:
     pass
 """,
     )
-    run = house.train("run: exec python spin.py\ntimeouts: {steps: 2s, grace: 1s}")
+    run = workspace.train("run: exec python spin.py\ntimeouts: {steps: 2s, grace: 1s}")
     run.wait_for(Phase.FAILED)
     assert (run.cause.failure, run.cause.reason) == ("hang", "Hung")
     assert re.match(r"no step for \d.*, since step 30", run.cause.exit.message)
 
 
-def test_a_line_that_computes_or_writes_in_silence_is_left_alone(house: House) -> None:
-    house.write(
+def test_a_line_that_computes_or_writes_in_silence_is_left_alone(workspace: Workspace) -> None:
+    workspace.write(
         "busy.py",
         """
         import os, time
@@ -103,7 +107,7 @@ def test_a_line_that_computes_or_writes_in_silence_is_left_alone(house: House) -
             time.sleep(3.5)
     """,
     )
-    run = house.train("""
+    run = workspace.train("""
         roles: {worker: 2}
         run: python busy.py
         timeouts: {progress: 1s}
@@ -114,10 +118,10 @@ def test_a_line_that_computes_or_writes_in_silence_is_left_alone(house: House) -
 
 @pytest.mark.parametrize("network", ["shared", "private"])
 def test_whoever_keeps_a_line_from_forming_is_named_with_the_address(
-    house: House, network: str, private_networks: None
+    workspace: Workspace, network: str, private_networks: None
 ) -> None:
-    house.write("caller.py", CALLER)
-    run = house.train(f"""
+    workspace.write("caller.py", CALLER)
+    run = workspace.train(f"""
         framework: torch
         warm: false
         roles: {{worker: 3}}
@@ -134,31 +138,31 @@ def test_whoever_keeps_a_line_from_forming_is_named_with_the_address(
     assert "prepare" in (run.trace_dir("worker.1") / STACKS).read_text()
 
 
-def test_stacks_of_a_run_that_goes_on_are_shown_and_do_it_no_harm(house: House) -> None:
-    house.write("sleeper.py", SLEEPER)
-    run = house.train("roles: {worker: 2}\nrun: exec python sleeper.py")
+def test_stacks_of_a_run_that_goes_on_are_shown_and_do_it_no_harm(workspace: Workspace) -> None:
+    workspace.write("sleeper.py", SLEEPER)
+    run = workspace.train("roles: {worker: 2}\nrun: exec python sleeper.py")
     run.wait_started()
-    nobody = house.run("stacks", f"{run.id}.worker.7")
+    nobody = workspace.run("stacks", f"{run.id}.worker.7")
     assert nobody.code != 0
 
     def shown() -> str | None:
-        answer = house.run("stacks", f"{run.id}.worker.1")
+        answer = workspace.run("stacks", f"{run.id}.worker.1")
         return answer.out if "rest (" in answer.out else None
 
     assert wait_until(shown).count(f"{run.id}.worker.") == 1
-    wait_until(lambda: len(json.loads(house.run("stacks", run.id, "-o", "json").out)) == 2)
+    wait_until(lambda: len(json.loads(workspace.run("stacks", run.id, "-o", "json").out)) == 2)
     assert run.state.phase is Phase.RUNNING
     assert not run.exits()
-    assert house.run("kill", run.id).code == 0
-    assert "rest (" in house.run("stacks", run.id).out  # as they were
+    assert workspace.run("kill", run.id).code == 0
+    assert "rest (" in workspace.run("stacks", run.id).out  # as they were
     (run.trace_dir("worker.0") / STACKS).unlink()
-    gone = house.run("stacks", f"{run.id}.worker.0")
+    gone = workspace.run("stacks", f"{run.id}.worker.0")
     assert (gone.code, "there are no stacks" in gone.err) == (4, True)
 
 
-def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(house: House) -> None:
-    house.write("sleeper.py", SLEEPER)
-    run = house.train("""
+def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(workspace: Workspace) -> None:
+    workspace.write("sleeper.py", SLEEPER)
+    run = workspace.train("""
         run: python sleeper.py
         env: {DEAF: "1"}  # so that it is there until somebody has seen it through the grace
         timeouts: {progress: 1s, grace: 3s}
@@ -167,7 +171,7 @@ def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(house
     wait_until(lambda: any(isinstance(event, LineHung) for event in run.events))
     kill_and_wait(supervisor)
     run.wait_alone()
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     state = run.wait_for(Phase.FAILED)
     assert not state.stacks_due
     assert str(run.cause.replica) == "worker.0"

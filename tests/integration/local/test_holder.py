@@ -15,7 +15,7 @@ import pytest
 from drumline.engine.local.holder import find_holders, require_free
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
-from plans import plan_of
+from scaffold.plans import plan_of
 
 SERVER = (
     "import socket, sys; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); sys.stdin.read()"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
-from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 SECRET = "wq7-never-on-disk-7qw"
 WAITING = "run: until [ -e $HERE/go ]; do sleep 0.01; done"
@@ -17,13 +18,13 @@ def everything(folder: Path) -> list[Path]:
     return [folder, *(path for path in folder.rglob("*"))]
 
 
-def test_what_a_run_leaves_is_for_its_user_alone(house: House) -> None:
-    house.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
-    run = house.train("run: echo said; mkdir $OUTPUT_DIR/theirs; exit $((1 - DRUMLINE_ATTEMPT))\nrestart: 1")
+def test_what_a_run_leaves_is_for_its_user_alone(workspace: Workspace) -> None:
+    workspace.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
+    run = workspace.train("run: echo said; mkdir $OUTPUT_DIR/theirs; exit $((1 - DRUMLINE_ATTEMPT))\nrestart: 1")
     run.wait_for(Phase.FINISHED)
-    house.run("status")
-    wait_until(lambda: not house.processes())  # somebody may still look up which code it was, and write that down
-    for path in everything(house.home):
+    workspace.run("status")
+    wait_until(lambda: not workspace.processes())  # somebody may still look up which code it was, and write that down
+    for path in everything(workspace.home):
         if path.name == "theirs":
             assert stat.S_IMODE(path.stat().st_mode) == 0o777  # a replica's own umask is its user's
         elif path.is_dir():
@@ -32,76 +33,76 @@ def test_what_a_run_leaves_is_for_its_user_alone(house: House) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-def test_a_home_that_is_there_already_keeps_its_mode(house: House) -> None:
-    house.home.mkdir(mode=0o755)
-    house.train("run: 'true'").wait_for(Phase.FINISHED)
-    assert stat.S_IMODE(house.home.stat().st_mode) == 0o755
-    assert stat.S_IMODE((house.home / "runs").stat().st_mode) == 0o700
+def test_a_home_that_is_there_already_keeps_its_mode(workspace: Workspace) -> None:
+    workspace.home.mkdir(mode=0o755)
+    workspace.train("run: 'true'").wait_for(Phase.FINISHED)
+    assert stat.S_IMODE(workspace.home.stat().st_mode) == 0o755
+    assert stat.S_IMODE((workspace.home / "runs").stat().st_mode) == 0o700
 
 
-def test_a_secret_reaches_its_replica_and_no_disk(house: House) -> None:
+def test_a_secret_reaches_its_replica_and_no_disk(workspace: Workspace) -> None:
     spec = 'run: test "$TOKEN" = "$EXPECTED"; exit $?\nenv: {TOKEN: {from: MY_TOKEN}}'
-    run = house.train(spec, env={"MY_TOKEN": SECRET, "EXPECTED": SECRET})
+    run = workspace.train(spec, env={"MY_TOKEN": SECRET, "EXPECTED": SECRET})
     run.wait_for(Phase.FINISHED)
-    wait_until(lambda: not house.processes())
-    holding = [path for path in everything(house.path) if path.is_file() and SECRET.encode() in path.read_bytes()]
+    wait_until(lambda: not workspace.processes())
+    holding = [path for path in everything(workspace.path) if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert holding == []
 
 
-def test_a_secret_that_is_not_set_is_missed_before_there_is_a_run(house: House) -> None:
-    house.write_spec("run: 'true'\nenv: {TOKEN: {from: MY_TOKEN}}")
-    answer = house.run("train")
+def test_a_secret_that_is_not_set_is_missed_before_there_is_a_run(workspace: Workspace) -> None:
+    workspace.write_spec("run: 'true'\nenv: {TOKEN: {from: MY_TOKEN}}")
+    answer = workspace.run("train")
     assert answer.code == 2
     assert answer.err.splitlines() == [
         "error: worker.0 needs the secret TOKEN from the variable MY_TOKEN, which is not set",
         "hint: set it where you launch: `export MY_TOKEN=…`",
     ]
-    assert house.runs() == []
+    assert workspace.runs() == []
 
 
-def test_a_supervisor_without_the_secrets_sees_a_line_through_but_starts_none(house: House) -> None:
+def test_a_supervisor_without_the_secrets_sees_a_line_through_but_starts_none(workspace: Workspace) -> None:
     spec = "run: until [ -e $HERE/go ]; do sleep 0.01; done; exit 1\nenv: {TOKEN: {from: MY_TOKEN}}\nrestart: 1"
-    run = house.train(spec, env={"MY_TOKEN": SECRET})
+    run = workspace.train(spec, env={"MY_TOKEN": SECRET})
     run.wait_started()
     run.kill_supervisor()
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     wait_until(run.supervisor)
     assert run.state.ending is None
-    house.write("go", "")
+    workspace.write("go", "")
     state = run.wait_for(Phase.FAILED)
     assert state.attempt == 1
     assert "needs the secret TOKEN from the variable MY_TOKEN" in run.cause.exit.message
 
 
-def test_twenty_launches_at_one_instant_have_numbers_of_their_own_and_all_finish(house: House) -> None:
-    house.write_spec("run: echo $DRUMLINE_RUN >> $HERE/ran")
-    commands = [house.command("train", "-d") for _ in range(20)]
+def test_twenty_launches_at_one_instant_have_numbers_of_their_own_and_all_finish(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo $DRUMLINE_RUN >> $HERE/ran")
+    commands = [workspace.command("train", "-d") for _ in range(20)]
     answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
     assert [command.returncode for command in commands] == [0] * 20, answers
     numbers = sorted(int(out) for out, _ in answers)
     assert numbers == list(range(1, 21))
     for number in numbers:
-        Run(house, str(number)).wait_for(Phase.FINISHED)
-    assert sorted(house.numbers("ran")) == numbers
+        Run(workspace, str(number)).wait_for(Phase.FINISHED)
+    assert sorted(workspace.numbers("ran")) == numbers
 
 
-def test_a_number_is_not_given_again_when_its_run_is_gone(house: House) -> None:
+def test_a_number_is_not_given_again_when_its_run_is_gone(workspace: Workspace) -> None:
     for number in ("1", "2"):
-        run = house.train("run: 'true'")
+        run = workspace.train("run: 'true'")
         assert run.id == number
         run.wait_for(Phase.FINISHED)
-        assert house.run("rm", number).code == 0
+        assert workspace.run("rm", number).code == 0
 
 
-def test_a_home_that_cannot_be_made_is_named(house: House) -> None:
-    house.write("file", "")
-    house.write_spec("run: 'true'")
-    answer = house.run("train", env={"DRUMLINE_HOME": str(house.project / "file" / "home")})
+def test_a_home_that_cannot_be_made_is_named(workspace: Workspace) -> None:
+    workspace.write("file", "")
+    workspace.write_spec("run: 'true'")
+    answer = workspace.run("train", env={"DRUMLINE_HOME": str(workspace.project / "file" / "home")})
     assert answer.code == 3
-    assert f"cannot keep runs in {house.project}/file/home: Not a directory" in answer.err
+    assert f"cannot keep runs in {workspace.project}/file/home: Not a directory" in answer.err
 
 
-def test_a_home_that_may_not_be_read_or_written_is_named_by_every_command(stranger: House) -> None:
+def test_a_home_that_may_not_be_read_or_written_is_named_by_every_command(stranger: Workspace) -> None:
     stranger.write_spec("run: 'true'")
     stranger.home.mkdir(mode=0o755)  # root's
     (stranger.home / "runs" / "1").mkdir(parents=True)
@@ -113,7 +114,7 @@ def test_a_home_that_may_not_be_read_or_written_is_named_by_every_command(strang
     (stranger.home / "runs" / "1").rmdir()
 
 
-def test_a_run_that_may_not_be_read_is_named(stranger: House) -> None:
+def test_a_run_that_may_not_be_read_is_named(stranger: Workspace) -> None:
     run = stranger.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
     for name in ("events.jsonl", "plan.json"):
@@ -125,16 +126,16 @@ def test_a_run_that_may_not_be_read_is_named(stranger: House) -> None:
         (run.path / name).chmod(0o600)
 
 
-def test_two_users_neither_see_nor_disturb_each_other(house: House, stranger: House) -> None:
-    runs = [house.train(WAITING), stranger.train(WAITING)]
+def test_two_users_neither_see_nor_disturb_each_other(workspace: Workspace, stranger: Workspace) -> None:
+    runs = [workspace.train(WAITING), stranger.train(WAITING)]
     assert [run.id for run in runs] == ["1", "1"]
     for run in runs:
         run.wait_started()
     first, second = (_ports(run) for run in runs)
     assert not set(first) & set(second)
-    denied = stranger.run("logs", "1", env={"DRUMLINE_HOME": str(house.home)})
+    denied = stranger.run("logs", "1", env={"DRUMLINE_HOME": str(workspace.home)})
     assert denied.code in (3, 4)
-    assert house.run("kill", "1").code == 0
+    assert workspace.run("kill", "1").code == 0
     stranger.write("go", "")
     runs[1].wait_for(Phase.FINISHED)
 

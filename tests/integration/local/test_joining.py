@@ -21,7 +21,7 @@ from drumline.engine.registry import open_engine
 from drumline.plan.bind import bind
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
-from plans import plan_of
+from scaffold.plans import plan_of
 
 pytestmark = pytest.mark.usefixtures("private_networks")
 

@@ -11,7 +11,9 @@ import pytest
 from drumline.plan.types import ReplicaId
 from drumline.run.event import StopRequested, SupervisorReturned
 from drumline.run.state import Phase
-from integration.local.runs import PATIENCE_SECONDS, House, Run, kill_and_wait, lives, read_to, wait_until
+from scaffold.processes import is_alive, kill_and_wait, read_to
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 LINE = """
 roles: {chief: 1, worker: 2, ps: 1}
@@ -37,27 +39,27 @@ GRACE = "grace: 5"
 FIRST_WORKER, SECOND_WORKER = ReplicaId("worker", 0), ReplicaId("worker", 1)
 
 
-def start(house: House, spec: str, up: int) -> Run:
-    run = house.train(spec)
+def start(workspace: Workspace, spec: str, up: int) -> Run:
+    run = workspace.train(spec)
     run.wait_started()
-    house.wait_numbers("up", up)
+    workspace.wait_numbers("up", up)
     return run
 
 
 @pytest.mark.parametrize("victim", ["chief.0", "worker.1", "ps.0"])
-def test_a_replica_that_is_killed_takes_the_line_along_and_is_named(house: House, victim: str) -> None:
-    run = start(house, LINE, up=4)
+def test_a_replica_that_is_killed_takes_the_line_along_and_is_named(workspace: Workspace, victim: str) -> None:
+    run = start(workspace, LINE, up=4)
     os.kill(run.pid(victim), signal.SIGKILL)
     state = run.wait_for(Phase.FAILED)
     assert str(run.cause.replica) == victim
     assert run.cause.exit.signal == signal.SIGKILL
     others = [each for name, each in state.replicas.items() if str(name) != victim]
     assert {(each.phase, each.reason) for each in others} == {(Phase.KILLED, "PeerFailed")}
-    assert house.run("wait", run.id).code == 1
+    assert workspace.run("wait", run.id).code == 1
 
 
-def test_a_killed_evaluator_does_not_end_the_training(house: House) -> None:
-    run = house.train("""
+def test_a_killed_evaluator_does_not_end_the_training(workspace: Workspace) -> None:
+    run = workspace.train("""
         roles:
           worker: {run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
           evaluator: {run: exec sleep 1000}
@@ -65,51 +67,51 @@ def test_a_killed_evaluator_does_not_end_the_training(house: House) -> None:
     run.wait_started()
     os.kill(run.pid("evaluator.0"), signal.SIGKILL)
     wait_until(lambda: run.replica_phase("evaluator.0") is Phase.FAILED)
-    house.write("done", "")
+    workspace.write("done", "")
     (warning,) = run.wait_for(Phase.FINISHED).warnings
     assert warning == "evaluator.0 failed (killed by signal 9 (KILL)); the training goes on without it"
 
 
-def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(house: House) -> None:
-    run = start(house, STUBBORN, up=2)
-    asker = house.command("kill", run.id)
-    house.wait_numbers("asked", 2)
+def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(workspace: Workspace) -> None:
+    run = start(workspace, STUBBORN, up=2)
+    asker = workspace.command("kill", run.id)
+    workspace.wait_numbers("asked", 2)
     os.kill(run.pid("worker.0"), signal.SIGKILL)
     wait_until(lambda: run.replica_phase("worker.0").is_final)
-    assert house.run("kill", "--force", run.id).code == 0
+    assert workspace.run("kill", "--force", run.id).code == 0
     out, _ = asker.communicate(timeout=PATIENCE_SECONDS)
     assert out == f"killed run {run.id}; nothing of it is alive\n"
     assert {each.phase for each in run.state.replicas.values()} == {Phase.KILLED}
 
 
-def test_a_replica_that_is_killed_after_the_run_has_succeeded_changes_nothing(house: House) -> None:
-    run = start(house, LINGERING, up=2)
-    house.write("done", "")
+def test_a_replica_that_is_killed_after_the_run_has_succeeded_changes_nothing(workspace: Workspace) -> None:
+    run = start(workspace, LINGERING, up=2)
+    workspace.write("done", "")
     wait_until(lambda: run.state.lingering)
     os.kill(run.pid("worker.1"), signal.SIGKILL)
     wait_until(lambda: run.replica_phase("worker.1").is_final)
-    house.write("end", "")
+    workspace.write("end", "")
     state = run.wait_for(Phase.FINISHED)
     assert (state.replicas[SECOND_WORKER].phase, state.replicas[SECOND_WORKER].reason) == (Phase.FINISHED, "RunOver")
 
 
-def test_a_replica_whose_keeper_is_killed_is_ended_and_counts_as_lost(house: House) -> None:
-    run = start(house, LINE, up=4)
+def test_a_replica_whose_keeper_is_killed_is_ended_and_counts_as_lost(workspace: Workspace) -> None:
+    run = start(workspace, LINE, up=4)
     replica = run.pid("worker.0")
     kill_and_wait(run.keeper("worker.0"))
     run.wait_for(Phase.FAILED)
     assert (run.cause.replica, run.cause.reason) == (FIRST_WORKER, "ExitUnknown")
-    assert not lives(replica)
+    assert not is_alive(replica)
 
 
-def test_the_whole_tree_of_a_killed_keeper_is_found(house: House) -> None:
-    house.write("tree.py", TREE)
-    run = house.train("run: {argv: [python, tree.py]}\ntimeouts: {grace: 1}")
-    tree = house.wait_numbers("tree", 4)
-    assert all(map(lives, tree))
+def test_the_whole_tree_of_a_killed_keeper_is_found(workspace: Workspace) -> None:
+    workspace.write("tree.py", TREE)
+    run = workspace.train("run: {argv: [python, tree.py]}\ntimeouts: {grace: 1}")
+    tree = workspace.wait_numbers("tree", 4)
+    assert all(map(is_alive, tree))
     kill_and_wait(run.keeper("worker.0"))
     run.wait_for(Phase.FAILED)
-    assert [pid for pid in tree if lives(pid)] == []
+    assert [pid for pid in tree if is_alive(pid)] == []
 
 
 # A replica, a child in its group, one with a session of its own, and one that forked twice and knows nothing any more.
@@ -139,45 +141,49 @@ signal.pause()
 """
 
 
-def test_a_keeper_killed_by_the_first_act_of_its_replica_leaves_nobody(house: House) -> None:
-    run = house.train("run: echo $$ > $HERE/up; kill -9 $PPID; exec sleep 1000")
+def test_a_keeper_killed_by_the_first_act_of_its_replica_leaves_nobody(workspace: Workspace) -> None:
+    run = workspace.train("run: echo $$ > $HERE/up; kill -9 $PPID; exec sleep 1000")
     assert run.wait_for(Phase.FAILED).ending
-    assert not lives(house.numbers("up")[0])
+    assert not is_alive(workspace.numbers("up")[0])
 
 
-def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(house: House) -> None:
-    run = start(house, STUBBORN, up=2)
-    asker = house.command("kill", run.id)
-    house.wait_numbers("asked", 2)
+def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(workspace: Workspace) -> None:
+    run = start(workspace, STUBBORN, up=2)
+    asker = workspace.command("kill", run.id)
+    workspace.wait_numbers("asked", 2)
     os.kill(run.keeper("worker.1"), signal.SIGKILL)
     wait_until(lambda: run.replica_phase("worker.1").is_final)
-    assert house.run("kill", "--force", run.id).code == 0
+    assert workspace.run("kill", "--force", run.id).code == 0
     out, _ = asker.communicate(timeout=PATIENCE_SECONDS)
     assert out == f"killed run {run.id}; nothing of it is alive\n"
 
 
-def test_what_a_replica_left_behind_is_ended_even_if_its_keeper_is_killed_in_the_midst_of_that(house: House) -> None:
+def test_what_a_replica_left_behind_is_ended_even_if_its_keeper_is_killed_in_the_midst_of_that(
+    workspace: Workspace,
+) -> None:
     # The replica has exited, and its keeper waits a second for the child to go, who kills it when it is asked to.
-    house.write("child.sh", "trap 'echo $$ >> asked; kill -9 $KEEPER' TERM; echo $$ >> up; while :; do sleep 0.1; done")
-    run = house.train("run: KEEPER=$PPID setsid sh child.sh & until [ -e up ]; do sleep 0.01; done; exit 4")
-    (child,) = house.wait_numbers("asked", 1)
+    workspace.write(
+        "child.sh", "trap 'echo $$ >> asked; kill -9 $KEEPER' TERM; echo $$ >> up; while :; do sleep 0.1; done"
+    )
+    run = workspace.train("run: KEEPER=$PPID setsid sh child.sh & until [ -e up ]; do sleep 0.01; done; exit 4")
+    (child,) = workspace.wait_numbers("asked", 1)
     run.wait_for(Phase.FAILED)
-    assert not lives(child)
+    assert not is_alive(child)
     assert run.exit("worker.0").code == 4
 
 
-def test_a_keeper_killed_after_success_leaves_the_run_finished(house: House) -> None:
-    run = start(house, LINGERING, up=2)
-    house.write("done", "")
+def test_a_keeper_killed_after_success_leaves_the_run_finished(workspace: Workspace) -> None:
+    run = start(workspace, LINGERING, up=2)
+    workspace.write("done", "")
     wait_until(lambda: run.state.lingering)
     os.kill(run.keeper("worker.0"), signal.SIGKILL)
     wait_until(lambda: run.replica_phase("worker.0").is_final)
-    house.write("end", "")
+    workspace.write("end", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_lost(house: House) -> None:
-    run = house.train("""
+def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_lost(workspace: Workspace) -> None:
+    run = workspace.train("""
         roles:
           worker:
             replicas: 2
@@ -185,240 +191,244 @@ def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_l
     """)
     run.wait_started()
     run.kill_supervisor()
-    house.write("go", "")
+    workspace.write("go", "")
     wait_until(lambda: run.is_over("worker.0") and run.is_over("worker.1"))
     assert run.log("worker.0") == b"after 0\n"
     assert run.state.phase is Phase.RUNNING
-    waiting = house.run("wait", run.id)
+    waiting = workspace.run("wait", run.id)
     assert waiting.code == 3
     assert f"`drumline supervise {run.id}` takes the run up again" in waiting.err
 
-    assert house.run("supervise", run.id) == (0, f"run {run.id} is looked after again\n", "")
+    assert workspace.run("supervise", run.id) == (0, f"run {run.id} is looked after again\n", "")
     run.wait_for(Phase.FAILED)
     assert (run.exit("worker.0").code, run.exit("worker.1").code) == (0, 1)
 
 
 @pytest.mark.cold("whoever started a warm replica is not the supervisor")
-def test_a_supervisor_killed_before_everybody_was_started_is_replaced_and_the_line_is_completed(house: House) -> None:
+def test_a_supervisor_killed_before_everybody_was_started_is_replaced_and_the_line_is_completed(
+    workspace: Workspace,
+) -> None:
     # The first replica kills the supervisor, its keeper's parent, while that still starts the others.
-    house.write_spec("""
+    workspace.write_spec("""
         roles:
           worker:
             replicas: 24
             run: until [ -e $HERE/go ]; do sleep 0.05; done
             first: {run: sh assassin.sh}
     """)
-    house.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
-    answer = house.run("train", "-d")
-    house.wait_numbers("killed", 1)
-    (run,) = house.runs()
+    workspace.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
+    answer = workspace.run("train", "-d")
+    workspace.wait_numbers("killed", 1)
+    (run,) = workspace.runs()
     if answer.code != 0:  # it was killed before it could say that all is well
         assert answer.code == 3
         assert f"`drumline supervise {run.id}` tries again" in answer.err
-    house.write("go", "")
-    assert house.run("supervise", run.id).code == 0  # unless the supervisor is back already
+    workspace.write("go", "")
+    assert workspace.run("supervise", run.id).code == 0  # unless the supervisor is back already
     state = run.wait_for(Phase.FINISHED)
     assert {each.exit.code for each in state.replicas.values() if each.exit} == {0}
     pids = [run.pid(f"worker.{index}") for index in range(24)]
     assert len(set(pids)) == 24
 
 
-def test_a_supervisor_killed_while_the_line_is_stopped_is_replaced_and_the_line_still_ends(house: House) -> None:
-    run = start(house, STUBBORN.replace("grace: 1h", GRACE), up=2)
+def test_a_supervisor_killed_while_the_line_is_stopped_is_replaced_and_the_line_still_ends(
+    workspace: Workspace,
+) -> None:
+    run = start(workspace, STUBBORN.replace("grace: 1h", GRACE), up=2)
     os.kill(wait_until(run.supervisor), signal.SIGTERM)
-    house.wait_numbers("asked", 2)
+    workspace.wait_numbers("asked", 2)
     run.kill_supervisor()
-    assert all(lives(pid) for pid in house.numbers("up"))
-    assert house.run("supervise", run.id).code == 0
+    assert all(is_alive(pid) for pid in workspace.numbers("up"))
+    assert workspace.run("supervise", run.id).code == 0
     assert run.wait_for(Phase.KILLED)
 
 
-def test_a_supervisor_killed_after_success_is_replaced_and_the_run_is_a_success(house: House) -> None:
-    run = start(house, LINGERING.replace("grace: 1h", GRACE), up=2)
-    house.write("done", "")
+def test_a_supervisor_killed_after_success_is_replaced_and_the_run_is_a_success(workspace: Workspace) -> None:
+    run = start(workspace, LINGERING.replace("grace: 1h", GRACE), up=2)
+    workspace.write("done", "")
     wait_until(lambda: run.state.lingering)
     run.kill_supervisor()
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     state = run.wait_for(Phase.FINISHED)
     assert state.replicas[FIRST_WORKER].reason == "RunOver"
 
 
 @pytest.mark.parametrize("words", [[], ["--force"]])
-def test_kill_works_without_a_supervisor(house: House, words: list[str]) -> None:
-    run = start(house, LINE, up=4)
+def test_kill_works_without_a_supervisor(workspace: Workspace, words: list[str]) -> None:
+    run = start(workspace, LINE, up=4)
     run.kill_supervisor()
-    assert house.run("kill", *words, run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
-    assert [pid for pid in house.numbers("up") if lives(pid)] == []
+    assert workspace.run("kill", *words, run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert [pid for pid in workspace.numbers("up") if is_alive(pid)] == []
     assert run.state.phase is Phase.KILLED
 
 
-def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_success(house: House) -> None:
-    run = house.train("""
+def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_success(workspace: Workspace) -> None:
+    run = workspace.train("""
         roles:
           worker: {replicas: 2, run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
           ps: {run: exec sleep 1000}
     """)
     run.wait_started()
     run.kill_supervisor()
-    house.write("done", "")
+    workspace.write("done", "")
     wait_until(lambda: run.is_over("worker.0") and run.is_over("worker.1"))
-    assert house.run("kill", run.id) == (0, f"run {run.id} ended by itself first: FINISHED\n", "")
+    assert workspace.run("kill", run.id) == (0, f"run {run.id} ended by itself first: FINISHED\n", "")
     assert (run.state.phase, run.replica_phase("ps.0")) == (Phase.FINISHED, Phase.FINISHED)
 
 
-def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_again(house: House) -> None:
-    run = house.train("run: echo $$ >> $HERE/up; until [ -e $HERE/done ]; do sleep 0.01; done; exit 3\nrestart: 3")
+def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_again(workspace: Workspace) -> None:
+    run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/done ]; do sleep 0.01; done; exit 3\nrestart: 3")
     run.wait_started()
     run.kill_supervisor()
-    house.write("done", "")
+    workspace.write("done", "")
     wait_until(lambda: run.is_over("worker.0"))
-    assert house.run("kill", run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert workspace.run("kill", run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
     assert run.cause.exit.code == 3
-    assert (run.state.attempt, len(house.numbers("up"))) == (0, 1)
+    assert (run.state.attempt, len(workspace.numbers("up"))) == (0, 1)
 
 
 @pytest.mark.cold("whoever started a warm replica is not the supervisor")
-def test_everybody_may_be_killed_while_the_line_is_starting(house: House) -> None:
+def test_everybody_may_be_killed_while_the_line_is_starting(workspace: Workspace) -> None:
     # The first replica kills the supervisor and its keeper, while others are not there yet.
-    house.write(
+    workspace.write(
         "assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent $PPID; echo $$ > up; sleep 1000"
     )
-    house.write_spec("roles: {worker: {replicas: 16, run: exec sleep 1000, first: {run: sh assassin.sh}}}")
-    house.run("train", "-d")
-    (assassin,) = house.wait_numbers("up", 1)
-    (run,) = house.runs()
-    assert house.run("kill", run.id).code == 0
+    workspace.write_spec("roles: {worker: {replicas: 16, run: exec sleep 1000, first: {run: sh assassin.sh}}}")
+    workspace.run("train", "-d")
+    (assassin,) = workspace.wait_numbers("up", 1)
+    (run,) = workspace.runs()
+    assert workspace.run("kill", run.id).code == 0
     assert run.state.phase is Phase.KILLED
-    assert not lives(assassin)
+    assert not is_alive(assassin)
 
 
-def test_kill_works_when_the_supervisor_and_all_keepers_are_gone(house: House) -> None:
-    house.write("family.sh", "setsid sh -c 'echo $$ >> $HERE/up; exec sleep 1000' & echo $$ >> $HERE/up; wait")
-    run = start(house, "roles: {worker: 2}\nrun: sh family.sh", up=4)
-    family = house.numbers("up")
+def test_kill_works_when_the_supervisor_and_all_keepers_are_gone(workspace: Workspace) -> None:
+    workspace.write("family.sh", "setsid sh -c 'echo $$ >> $HERE/up; exec sleep 1000' & echo $$ >> $HERE/up; wait")
+    run = start(workspace, "roles: {worker: 2}\nrun: sh family.sh", up=4)
+    family = workspace.numbers("up")
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"), run.keeper("worker.1"))
-    assert all(map(lives, family))
-    assert house.run("kill", run.id).code == 0
-    assert [pid for pid in family if lives(pid)] == []
+    assert all(map(is_alive, family))
+    assert workspace.run("kill", run.id).code == 0
+    assert [pid for pid in family if is_alive(pid)] == []
     assert run.state.phase is Phase.KILLED
 
 
-def test_a_replica_that_forgot_its_environment_is_found_when_everybody_above_it_is_gone(house: House) -> None:
-    run = start(house, "run: echo $$ >> $HERE/up; exec env -i sleep 1000", up=1)
+def test_a_replica_that_forgot_its_environment_is_found_when_everybody_above_it_is_gone(workspace: Workspace) -> None:
+    run = start(workspace, "run: echo $$ >> $HERE/up; exec env -i sleep 1000", up=1)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"))
-    assert lives(house.numbers("up")[0])
-    assert house.run("kill", run.id).code == 0
-    assert not lives(house.numbers("up")[0])
+    assert is_alive(workspace.numbers("up")[0])
+    assert workspace.run("kill", run.id).code == 0
+    assert not is_alive(workspace.numbers("up")[0])
 
 
-def test_a_run_of_which_nobody_is_left_ends_as_lost(house: House) -> None:
-    run = start(house, LINE, up=4)
+def test_a_run_of_which_nobody_is_left_ends_as_lost(workspace: Workspace) -> None:
+    run = start(workspace, LINE, up=4)
     run.kill_supervisor()
     keepers = [run.keeper(name) for name in ("chief.0", "worker.0", "worker.1", "ps.0")]
-    kill_and_wait(*keepers, *house.numbers("up"))
-    assert house.run("supervise", run.id).code == 0
+    kill_and_wait(*keepers, *workspace.numbers("up"))
+    assert workspace.run("supervise", run.id).code == 0
     run.wait_for(Phase.FAILED)
     assert run.cause.reason == "ExitUnknown"
 
 
-def test_a_supervisor_that_comes_back_keeps_to_the_budget_of_restarts(house: House) -> None:
-    run = house.train("""
+def test_a_supervisor_that_comes_back_keeps_to_the_budget_of_restarts(workspace: Workspace) -> None:
+    run = workspace.train("""
         run: echo $$ >> $HERE/up; exec sleep 1000
         restart: 1
     """)
     for attempt in (0, 1):
-        house.wait_numbers("up", attempt + 1)
+        workspace.wait_numbers("up", attempt + 1)
         run.kill_supervisor()
         kill_and_wait(run.pid("worker.0", attempt))
         wait_until(partial(run.is_over, "worker.0", attempt))
-        assert house.run("supervise", run.id).code == 0
+        assert workspace.run("supervise", run.id).code == 0
     state = run.wait_for(Phase.FAILED)
     assert state.attempt == 1
-    assert len(house.numbers("up")) == 2
+    assert len(workspace.numbers("up")) == 2
 
 
-def test_many_who_take_a_run_up_at_once_give_it_one_supervisor(house: House) -> None:
-    run = start(house, LINE, up=4)
+def test_many_who_take_a_run_up_at_once_give_it_one_supervisor(workspace: Workspace) -> None:
+    run = start(workspace, LINE, up=4)
     run.kill_supervisor()
-    commands = [house.command("supervise", run.id) for _ in range(6)]
+    commands = [workspace.command("supervise", run.id) for _ in range(6)]
     answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
     assert {command.returncode for command in commands} == {0}
     assert sum("is looked after again" in out for out, _ in answers) >= 1
     wait_until(run.supervisor)
     assert [type(event) for event in run.events].count(SupervisorReturned) == 1
-    assert len(house.numbers("up")) == 4
-    assert house.run("kill", run.id).code == 0
+    assert len(workspace.numbers("up")) == 4
+    assert workspace.run("kill", run.id).code == 0
 
 
-def test_a_supervisor_killed_again_and_again_leaves_the_run_as_it_was(house: House) -> None:
-    run = start(house, LINGERING, up=2)
+def test_a_supervisor_killed_again_and_again_leaves_the_run_as_it_was(workspace: Workspace) -> None:
+    run = start(workspace, LINGERING, up=2)
     for _ in range(4):
         run.kill_supervisor()
-        assert house.run("supervise", run.id).code == 0
+        assert workspace.run("supervise", run.id).code == 0
     for name in ("done", "end"):
-        house.write(name, "")
+        workspace.write(name, "")
     run.wait_for(Phase.FINISHED)
-    assert len(house.numbers("up")) == 2
+    assert len(workspace.numbers("up")) == 2
 
 
-def test_all_ids_are_looked_up_before_any_run_is_killed(house: House) -> None:
-    run = house.train("run: exec sleep 1000")
-    answer = house.run("kill", run.id, "99")
+def test_all_ids_are_looked_up_before_any_run_is_killed(workspace: Workspace) -> None:
+    run = workspace.train("run: exec sleep 1000")
+    answer = workspace.run("kill", run.id, "99")
     assert answer.code == 4
     assert f"there is run {run.id}" in answer.err
-    assert house.run("kill", run.id, f"{run.id}.worker.0").code == 2
+    assert workspace.run("kill", run.id, f"{run.id}.worker.0").code == 2
     assert run.state.phase in (Phase.STARTING, Phase.RUNNING)
-    assert house.run("kill", run.id, run.id).out == f"killed run {run.id}; nothing of it is alive\n"
-    assert house.run("kill", run.id) == (0, f"run {run.id} was over already: KILLED\n", "")
-    assert house.run("wait", run.id).code == 1
+    assert workspace.run("kill", run.id, run.id).out == f"killed run {run.id}; nothing of it is alive\n"
+    assert workspace.run("kill", run.id) == (0, f"run {run.id} was over already: KILLED\n", "")
+    assert workspace.run("wait", run.id).code == 1
 
 
-def test_several_runs_are_killed_together_not_one_after_the_other(house: House) -> None:
+def test_several_runs_are_killed_together_not_one_after_the_other(workspace: Workspace) -> None:
     spec = "run: trap '' TERM; echo $$ >> $HERE/up; until [ -e $HERE/end ]; do sleep 0.05; done\ntimeouts: {grace: 1h}"
-    runs = [house.train(spec) for _ in range(3)]
-    house.wait_numbers("up", 3)
-    killer = house.command("kill", *(run.id for run in runs))
+    runs = [workspace.train(spec) for _ in range(3)]
+    workspace.wait_numbers("up", 3)
+    killer = workspace.command("kill", *(run.id for run in runs))
     # All are asked while none of them has ended, nor will before we say so.
     wait_until(lambda: all(any(isinstance(event, StopRequested) for event in run.events) for run in runs))
     assert not any(run.state.phase.is_final for run in runs)
-    house.write("end", "")
+    workspace.write("end", "")
     killer.communicate(timeout=PATIENCE_SECONDS)
     assert killer.returncode == 0
 
 
-def test_a_foreground_train_that_is_killed_leaves_the_run(house: House) -> None:
-    house.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.01; done")
-    command = house.command("train")
+def test_a_foreground_train_that_is_killed_leaves_the_run(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.01; done")
+    command = workspace.command("train")
     read_to(command, "begun")
     command.kill()
     command.communicate()
-    (run,) = house.runs()
-    house.write("go", "")
+    (run,) = workspace.runs()
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
 def test_a_foreground_train_tells_that_its_supervisor_is_gone_and_leaves_with_another_code_than_a_failed_run(
-    house: House,
+    workspace: Workspace,
 ) -> None:
-    house.write_spec("run: echo begun; exec sleep 1000")
-    command = house.command("train")
+    workspace.write_spec("run: echo begun; exec sleep 1000")
+    command = workspace.command("train")
     read_to(command, "begun")
-    (run,) = house.runs()
+    (run,) = workspace.runs()
     run.kill_supervisor()
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 3
     assert "the supervisor of run 1 is gone; its replicas go on by themselves" in err
-    assert house.run("kill", run.id).code == 0
+    assert workspace.run("kill", run.id).code == 0
 
 
-def test_a_run_that_is_killed_from_elsewhere_is_a_failure_to_whoever_waits_for_it(house: House) -> None:
-    house.write_spec("run: echo begun; exec sleep 1000")
-    command = house.command("train")
+def test_a_run_that_is_killed_from_elsewhere_is_a_failure_to_whoever_waits_for_it(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo begun; exec sleep 1000")
+    command = workspace.command("train")
     read_to(command, "begun")
-    waiting = house.command("wait", "1")
-    assert house.run("kill", "1").code == 0
+    waiting = workspace.command("wait", "1")
+    assert workspace.run("kill", "1").code == 0
     out, _ = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 1
     assert out.rstrip().splitlines()[-2].endswith("--> KILLED")

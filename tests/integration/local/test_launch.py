@@ -11,8 +11,9 @@ import pytest
 from drumline.load.load import load
 from drumline.run.state import Phase
 from drumline.store.launch import read_facts
-from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
 from integration.local.test_terminal import WAITING, Terminal
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 pytestmark = pytest.mark.cold("whoever makes other plans makes them in another way")
 
@@ -28,28 +29,28 @@ class Launched(NamedTuple):
     run: Run
 
 
-def launch(house: House, *words: str) -> Launched:
+def launch(workspace: Workspace, *words: str) -> Launched:
     """Launch and wait for the end of the command."""
-    answer = house.run("train", *words)
-    return Launched(*answer, house.runs()[-1] if house.runs() else Run(house, "0"))
+    answer = workspace.run("train", *words)
+    return Launched(*answer, workspace.runs()[-1] if workspace.runs() else Run(workspace, "0"))
 
 
-def test_a_launch_keeps_its_plan_its_spec_and_its_folder(house: House) -> None:
-    house.write_spec(BOTH)
-    launched = launch(house)
+def test_a_launch_keeps_its_plan_its_spec_and_its_folder(workspace: Workspace) -> None:
+    workspace.write_spec(BOTH)
+    launched = launch(workspace)
     assert (launched.code, launched.err) == (0, "drumline: run 1 (bad-day): 1 chief and 1 worker on local\n")
-    assert launched.run.folder.plan() == load(str(house.project / "drumline.yml")).plan_as("1")
-    assert launched.run.folder.spec_file.read_bytes() == (house.project / "drumline.yml").read_bytes()
-    assert read_facts(launched.run.folder)["directory"] == str(house.project)
+    assert launched.run.folder.plan() == load(str(workspace.project / "drumline.yml")).plan_as("1")
+    assert launched.run.folder.spec_file.read_bytes() == (workspace.project / "drumline.yml").read_bytes()
+    assert read_facts(launched.run.folder)["directory"] == str(workspace.project)
 
 
-def test_a_supervisor_is_forked_by_a_process_without_threads_and_without_an_event_loop(house: House) -> None:
-    house.write_spec(BOTH)
-    counting = house.write("counting.py", _COUNTING)
-    command = house.command("train", program=(sys.executable, str(counting)))
+def test_a_supervisor_is_forked_by_a_process_without_threads_and_without_an_event_loop(workspace: Workspace) -> None:
+    workspace.write_spec(BOTH)
+    counting = workspace.write("counting.py", _COUNTING)
+    command = workspace.command("train", program=(sys.executable, str(counting)))
     command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 0
-    assert (house.project / "forks").read_text() == "1 thread, loop None\n"
+    assert (workspace.project / "forks").read_text() == "1 thread, loop None\n"
 
 
 # The command line, which writes down how many threads there are when it forks.
@@ -71,24 +72,24 @@ main()
 """
 
 
-def test_in_the_background_it_prints_its_number(house: House) -> None:
-    house.write_spec(BOTH)
-    launched = launch(house, "-d")
+def test_in_the_background_it_prints_its_number(workspace: Workspace) -> None:
+    workspace.write_spec(BOTH)
+    launched = launch(workspace, "-d")
     assert (launched.code, launched.out) == (0, "1\n")
     launched.run.wait_for(Phase.FINISHED)
 
 
-def test_what_fails_says_why(house: House) -> None:
-    house.write_spec("run: echo broken >&2; exit 3")
-    launched = launch(house)
+def test_what_fails_says_why(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo broken >&2; exit 3")
+    launched = launch(workspace)
     assert launched.code == 1
     assert "Run 1 failed. First to fall: 1.worker.0, exit code 3" in launched.out
 
 
-def test_what_is_typed_has_its_part_in_the_plan(house: House) -> None:
-    house.write("other.yml", "project: other\nframework: torch\nrun: echo {{ lr }}\nparameters: {lr: 1, seed: 2}\n")
+def test_what_is_typed_has_its_part_in_the_plan(workspace: Workspace) -> None:
+    workspace.write("other.yml", "project: other\nframework: torch\nrun: echo {{ lr }}\nparameters: {lr: 1, seed: 2}\n")
     words = ("-p", "lr=0.5", "--parameter", "seed=7", "--name", "mine", "--no-warm", "--oversubscribe", "other.yml")
-    launched = launch(house, *words)
+    launched = launch(workspace, *words)
     plan = launched.run.folder.plan()
     assert (plan.name, plan.parameters, plan.warm, plan.oversubscribe) == (
         "mine",
@@ -100,73 +101,75 @@ def test_what_is_typed_has_its_part_in_the_plan(house: House) -> None:
 
 
 @pytest.mark.parametrize("where", ["output", "checkpoint"])
-def test_where_the_number_has_a_part_in_the_plan_every_run_gets_one_of_its_own(house: House, where: str) -> None:
-    house.write_spec(f"{where}: 'at-{{{{ run }}}}'\nrun: echo here")
-    launch(house)
-    again = launch(house)
+def test_where_the_number_has_a_part_in_the_plan_every_run_gets_one_of_its_own(
+    workspace: Workspace, where: str
+) -> None:
+    workspace.write_spec(f"{where}: 'at-{{{{ run }}}}'\nrun: echo here")
+    launch(workspace)
+    again = launch(workspace)
     assert getattr(again.run.folder.plan(), where) == "at-2"
 
 
-def test_a_spec_that_is_wrong_is_refused_with_its_lines(house: House) -> None:
-    house.write_spec("run: echo here\nrolls: 3")
-    launched = launch(house)
+def test_a_spec_that_is_wrong_is_refused_with_its_lines(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo here\nrolls: 3")
+    launched = launch(workspace)
     assert launched.code == 2
     assert launched.err.startswith("drumline.yml:4: rolls: ")
     assert launched.err.splitlines()[1] == "error: one problem, nothing was done"
-    assert not house.runs()
+    assert not workspace.runs()
 
 
-def test_a_spec_that_is_not_there_is_refused(house: House) -> None:
-    launched = launch(house)
+def test_a_spec_that_is_not_there_is_refused(workspace: Workspace) -> None:
+    launched = launch(workspace)
     assert (launched.code, launched.err.splitlines()[0]) == (2, "error: there is no drumline.yml here")
 
 
-def test_what_the_machine_does_not_have_is_refused_behind_what_is_unwise(house: House) -> None:
-    house.write("task.py", "import os\nos.environ['TF_CONFIG'] = '{}'\n")
-    house.write_spec(
+def test_what_the_machine_does_not_have_is_refused_behind_what_is_unwise(workspace: Workspace) -> None:
+    workspace.write("task.py", "import os\nos.environ['TF_CONFIG'] = '{}'\n")
+    workspace.write_spec(
         "framework: tensorflow\nresources: {cpus: 4000}\nroles: {worker: {replicas: 2, run: python task.py}}"
     )
-    launched = launch(house)
+    launched = launch(workspace)
     assert launched.code == 2
     warning, error, hint = launched.err.splitlines()
     assert warning.startswith("warning: task.py:2: sets TF_CONFIG itself")
     assert error.startswith("error: ")
     assert "8000" in error
     assert hint == "hint: ask for less, or insist with `--oversubscribe`"
-    assert not house.runs()
+    assert not workspace.runs()
 
 
-def test_a_secret_that_is_missing_is_named(house: House) -> None:
-    house.write_spec("run: echo here\nenv: {TOKEN: {from: TOKEN}}")
-    launched = launch(house)
+def test_a_secret_that_is_missing_is_named(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo here\nenv: {TOKEN: {from: TOKEN}}")
+    launched = launch(workspace)
     assert launched.code == 2
     assert "needs the secret TOKEN from the variable TOKEN, which is not set" in launched.err
-    assert not house.runs()
+    assert not workspace.runs()
 
 
-def test_a_home_that_cannot_be_written_is_one_clear_error(house: House) -> None:
-    house.write_spec("run: echo here")
-    launch(house)
-    (house.home / "last-run").unlink()
-    (house.home / "last-run").mkdir()
-    again = launch(house)
+def test_a_home_that_cannot_be_written_is_one_clear_error(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo here")
+    launch(workspace)
+    (workspace.home / "last-run").unlink()
+    (workspace.home / "last-run").mkdir()
+    again = launch(workspace)
     assert again.code == 3
     assert again.err == (
-        f"error: cannot keep runs in {house.home}: Is a directory\n"
+        f"error: cannot keep runs in {workspace.home}: Is a directory\n"
         "hint: set DRUMLINE_HOME to a folder that you may write to\n"
     )
-    (house.home / "last-run").rmdir()
+    (workspace.home / "last-run").rmdir()
 
 
-def test_a_supervisor_that_is_killed_before_it_has_taken_its_run_is_one_clear_error(house: House) -> None:
-    house.write_spec("run: echo here")
-    murder = house.write("murder.py", _MURDER)
-    command = house.command("train", program=(sys.executable, str(murder)))
+def test_a_supervisor_that_is_killed_before_it_has_taken_its_run_is_one_clear_error(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo here")
+    murder = workspace.write("murder.py", _MURDER)
+    command = workspace.command("train", program=(sys.executable, str(murder)))
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 3
     assert err.startswith("error: the supervisor of run 1 could not start: it was killed\nhint: ")
-    assert house.run("supervise", "1").out == "run 1 is looked after again\n"
-    Run(house, "1").wait_for(Phase.FINISHED)
+    assert workspace.run("supervise", "1").out == "run 1 is looked after again\n"
+    Run(workspace, "1").wait_for(Phase.FINISHED)
 
 
 # The command line, whose supervisor is killed at once.
@@ -187,9 +190,9 @@ main()
 """
 
 
-def test_ctrl_c_leaves_it_alone_and_says_how_to_come_back(house: House) -> None:
-    house.write_spec(WAITING)
-    terminal = Terminal(house, "train")
+def test_ctrl_c_leaves_it_alone_and_says_how_to_come_back(workspace: Workspace) -> None:
+    workspace.write_spec(WAITING)
+    terminal = Terminal(workspace, "train")
     try:
         terminal.wait_for("here I am")
         terminal.press_ctrl_c()
@@ -199,22 +202,22 @@ def test_ctrl_c_leaves_it_alone_and_says_how_to_come_back(house: House) -> None:
         terminal.close()
         terminal.process.kill()
         terminal.process.wait()
-    house.write("go", "")
-    Run(house, "1").wait_for(Phase.FINISHED)
+    workspace.write("go", "")
+    Run(workspace, "1").wait_for(Phase.FINISHED)
 
 
-def test_an_interrupt_between_the_run_and_its_name_is_answered_with_the_name(house: House) -> None:
-    house.write_spec(WAITING)
-    slow = house.write("slow.py", _SLOW)
-    command = house.command("train", program=(sys.executable, str(slow)))
-    wait_until(lambda: house.exists("made"))
+def test_an_interrupt_between_the_run_and_its_name_is_answered_with_the_name(workspace: Workspace) -> None:
+    workspace.write_spec(WAITING)
+    slow = workspace.write("slow.py", _SLOW)
+    command = workspace.command("train", program=(sys.executable, str(slow)))
+    wait_until(lambda: workspace.exists("made"))
     command.send_signal(signal.SIGINT)
-    house.write("interrupted", "")
+    workspace.write("interrupted", "")
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 130
     assert "run 1 goes on" in err
-    house.write("go", "")
-    Run(house, "1").wait_for(Phase.FINISHED)
+    workspace.write("go", "")
+    Run(workspace, "1").wait_for(Phase.FINISHED)
 
 
 # The command line, which waits for Ctrl-C when its run is made and has no supervisor yet.
@@ -237,15 +240,15 @@ main()
 
 
 @pytest.mark.parametrize("module", ["click", "yaml", "drumline.supervise.launch"])
-def test_an_interrupt_during_start_up_exits_with_130_and_no_traceback(house: House, module: str) -> None:
-    house.write_spec(WAITING)
-    slow = house.write("slow.py", _SLOW_IMPORT.replace("MODULE", module))
-    command = house.command("train", program=(sys.executable, str(slow)))
-    wait_until(lambda: house.exists("importing"))
+def test_an_interrupt_during_start_up_exits_with_130_and_no_traceback(workspace: Workspace, module: str) -> None:
+    workspace.write_spec(WAITING)
+    slow = workspace.write("slow.py", _SLOW_IMPORT.replace("MODULE", module))
+    command = workspace.command("train", program=(sys.executable, str(slow)))
+    wait_until(lambda: workspace.exists("importing"))
     command.send_signal(signal.SIGINT)
     out, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert (command.returncode, out, err.strip()) == (130, "", "")
-    assert not house.runs()
+    assert not workspace.runs()
 
 
 # The command line, which is interrupted while it imports what it needs.

@@ -17,7 +17,9 @@ from drumline.plan.types import ReplicaId
 from drumline.run.event import EngineWarned, Event, Exit
 from drumline.run.state import Phase
 from drumline.run.traces import GROUP
-from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+from scaffold.processes import is_alive, kill_and_wait
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 HOG = 'python3 -c "x = bytearray(200 << 20)"'
 ALL_OF_IT = "out of memory: it used 64.0 MiB, all of its limit"
@@ -46,26 +48,26 @@ def find_limits() -> Ground | None:
 
 
 def ground() -> Ground:
-    """Where limits are kept; only for whoever has a house in which they are."""
+    """Where limits are kept; only for whoever has a workspace in which they are."""
     found = find_limits()
     assert found
     return found
 
 
 @pytest.fixture
-def narrow(house: House) -> Iterator[House]:
-    """A house in which limits are kept, and the proof that no group is left; else the warning is what is tested."""
+def narrow(workspace: Workspace) -> Iterator[Workspace]:
+    """A workspace in which limits are kept, and the proof that no group is left; else the warning is what is tested."""
     if find_limits() is None:
-        run = house.train(f"run: {HOG}\nresources: {{memory: 64MiB}}")
+        run = workspace.train(f"run: {HOG}\nresources: {{memory: 64MiB}}")
         run.wait_for(Phase.FINISHED)
         assert [warning.startswith("memory limits are not enforced: ") for warning in warnings(run)] == [True]
-        house.leave()
+        workspace.leave()
         pytest.skip("this machine lets us make no memory cgroup: only the warning that says so was tested")
     try:
-        yield house
-        assert [group for run in house.runs() for group in groups(run)] == []
+        yield workspace
+        assert [group for run in workspace.runs() for group in groups(run)] == []
     finally:
-        for group in [group for run in house.runs() for group in groups(run)]:
+        for group in [group for run in workspace.runs() for group in groups(run)]:
             kill_and_wait(*members(group))
             remove_group(group)
 
@@ -83,23 +85,23 @@ def groups(run: Run) -> list[Path]:
     return sorted(Path(path) for path, _, _ in os.walk(ground().path) if Path(path).match(name))
 
 
-def start(house: House, spec: str, up: int = 1) -> Run:
-    run = house.train(spec)
+def start(workspace: Workspace, spec: str, up: int = 1) -> Run:
+    run = workspace.train(spec)
     run.wait_started()
-    house.wait_numbers("up", up)
+    workspace.wait_numbers("up", up)
     return run
 
 
-def go(house: House) -> None:
+def go(workspace: Workspace) -> None:
     """Let patient replicas take too much."""
-    (house.project / "go").touch()
+    (workspace.project / "go").touch()
 
 
 def reason(run: Run, replica: str) -> str:
     return run.state.replicas[ReplicaId.parse(replica)].reason
 
 
-def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopped(narrow: House) -> None:
+def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopped(narrow: Workspace) -> None:
     run = narrow.train(f"""
         resources: {{memory: 64MiB}}
         roles:
@@ -115,20 +117,20 @@ def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopp
     assert f"1.worker.0 exited: {CHOSEN}; {ALL_OF_IT}\n" in narrow.run("events", "1").out
 
 
-def test_within_its_limit_nobody_is_ended(narrow: House) -> None:
+def test_within_its_limit_nobody_is_ended(narrow: Workspace) -> None:
     run = narrow.train(f"run: {HOG}\nresources: {{memory: 1GiB}}")
     run.wait_for(Phase.FINISHED)
     assert run.exit("worker.0").message == ""
     assert warnings(run) == []
 
 
-def test_want_of_memory_is_charged_to_its_own_budget(narrow: House) -> None:
+def test_want_of_memory_is_charged_to_its_own_budget(narrow: Workspace) -> None:
     run = narrow.train(f"run: {HOG}\nresources: {{memory: 64MiB}}\nrestart: {{budget: 5, out_of_memory: 1}}")
     run.wait_for(Phase.FAILED)
     assert [[exit_.exit.out_of_memory for exit_ in run.exits(attempt)] for attempt in (0, 1, 2)] == [[True], [True], []]
 
 
-def test_a_child_that_hits_the_limit_fails_its_replica(narrow: House) -> None:
+def test_a_child_that_hits_the_limit_fails_its_replica(narrow: Workspace) -> None:
     run = narrow.train(f"run: {HOG} || exit 7\nresources: {{memory: 64MiB}}")
     run.wait_for(Phase.FAILED)
     assert reason(run, "worker.0") == "OutOfMemory"
@@ -137,7 +139,7 @@ def test_a_child_that_hits_the_limit_fails_its_replica(narrow: House) -> None:
     assert (end.code, end.signal, end.message) == ((None, 9, ALL_OF_IT) if whole_group else (7, None, ALL_OF_IT))
 
 
-def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: House) -> None:
+def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: Workspace) -> None:
     if ground().version == 2:
         return  # there the kernel ends all of it, as the test above shows
     run = narrow.train(f"run: {HOG}; exit 0\nresources: {{memory: 64MiB}}")
@@ -146,7 +148,7 @@ def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: Ho
     assert (end.code, end.signal, end.message) == (0, None, ALL_OF_IT)
 
 
-def test_a_child_in_a_session_of_its_own_is_limited_and_the_keeper_is_not(narrow: House) -> None:
+def test_a_child_in_a_session_of_its_own_is_limited_and_the_keeper_is_not(narrow: Workspace) -> None:
     run = start(narrow, f"{SLEEPING.replace('exec sleep', 'setsid sleep 1000 & echo $! >> $HERE/up; exec sleep')}", 2)
     (group,) = groups(run)
     assert members(group) == set(narrow.numbers("up"))
@@ -154,7 +156,7 @@ def test_a_child_in_a_session_of_its_own_is_limited_and_the_keeper_is_not(narrow
     assert not group.exists()
 
 
-def test_the_verdict_needs_no_supervisor(narrow: House) -> None:
+def test_the_verdict_needs_no_supervisor(narrow: Workspace) -> None:
     run = start(narrow, PATIENT)
     run.kill_supervisor()
     go(narrow)
@@ -165,38 +167,38 @@ def test_the_verdict_needs_no_supervisor(narrow: House) -> None:
     assert (run.cause.reason, run.exit("worker.0").message) == ("OutOfMemory", ALL_OF_IT)
 
 
-def test_an_end_that_no_keeper_saw_is_known_from_the_group(narrow: House) -> None:
+def test_an_end_that_no_keeper_saw_is_known_from_the_group(narrow: Workspace) -> None:
     run = start(narrow, PATIENT)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"))
     go(narrow)
-    wait_until(lambda: not lives(run.pid("worker.0")))
+    wait_until(lambda: not is_alive(run.pid("worker.0")))
     assert narrow.run("supervise", run.id).code == 0
     run.wait_for(Phase.FAILED)
     assert (run.cause.reason, run.exit("worker.0").message) == ("OutOfMemory", f"its keeper is gone; {ALL_OF_IT}")
 
 
-def test_a_killed_keeper_leaves_no_group(narrow: House) -> None:
+def test_a_killed_keeper_leaves_no_group(narrow: Workspace) -> None:
     run = start(narrow, SLEEPING)
     kill_and_wait(run.keeper("worker.0"))
     run.wait_for(Phase.FAILED)
     assert (run.cause.reason, run.exit("worker.0").message) == ("ExitUnknown", "its keeper is gone")
 
 
-def test_who_hides_from_everybody_is_found_in_the_group(narrow: House) -> None:
+def test_who_hides_from_everybody_is_found_in_the_group(narrow: Workspace) -> None:
     # Without a mark, a session, a log or a parent that would tell whose it is.
     narrow.write("hide.sh", "cd /; exec env -i setsid sh -c 'echo $$ > $0; exec sleep 1000' $1 > /dev/null 2>&1")
     run = start(narrow, SLEEPING.replace("exec", "(sh hide.sh $HERE/hidden &); exec"))
     (hidden,) = narrow.wait_numbers("hidden", 1)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"))
-    assert lives(hidden)
+    assert is_alive(hidden)
     assert narrow.run("kill", run.id).code == 0
-    assert not lives(hidden)
+    assert not is_alive(hidden)
 
 
 @pytest.mark.parametrize("command", ["supervise", "kill"])
-def test_when_everybody_was_killed_the_next_to_look_removes_the_group(narrow: House, command: str) -> None:
+def test_when_everybody_was_killed_the_next_to_look_removes_the_group(narrow: Workspace, command: str) -> None:
     run = start(narrow, SLEEPING)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"), run.pid("worker.0"))
@@ -205,7 +207,7 @@ def test_when_everybody_was_killed_the_next_to_look_removes_the_group(narrow: Ho
     run.wait_for(Phase.KILLED if command == "kill" else Phase.FAILED)
 
 
-def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: House) -> None:
+def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: Workspace) -> None:
     run = start(narrow, SLEEPING)
     run.kill_supervisor()
     elsewhere = make_group(ground(), f"elsewhere-{os.getpid()}", 1 << 30)
@@ -219,7 +221,7 @@ def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: House) -> None:
         wait_until(lambda: remove_group(elsewhere))
 
 
-def test_who_is_ended_below_its_limit_is_told_so(narrow: House) -> None:
+def test_who_is_ended_below_its_limit_is_told_so(narrow: Workspace) -> None:
     if ground().version == 2:
         return  # a group around our own would have to be left to us as well
     around = make_group(ground(), f"around-{os.getpid()}", 128 << 20)
@@ -237,9 +239,9 @@ def test_who_is_ended_below_its_limit_is_told_so(narrow: House) -> None:
         wait_until(lambda: remove_group(around))
 
 
-def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: House, tmp_path: Path) -> None:
-    other = House(tmp_path / "other")
-    runs = [start(house, SLEEPING) for house in (narrow, other)]
+def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: Workspace, tmp_path: Path) -> None:
+    other = Workspace(tmp_path / "other")
+    runs = [start(workspace, SLEEPING) for workspace in (narrow, other)]
     try:
         assert [run.id for run in runs] == ["1", "1"]
         (one,), (two,) = map(groups, runs)
@@ -252,7 +254,7 @@ def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: House,
         other.clear()
 
 
-def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: House) -> None:
+def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: Workspace) -> None:
     run = start(narrow, SLEEPING)
     (group,) = groups(run)
     below = group / "below"
@@ -264,7 +266,7 @@ def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: House) -> None
     assert not group.exists()
 
 
-def test_a_group_that_was_made_for_a_life_that_never_began_is_made_anew(narrow: House, tmp_path: Path) -> None:
+def test_a_group_that_was_made_for_a_life_that_never_began_is_made_anew(narrow: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "0" / "worker.0"
     folder.mkdir(parents=True)
     told: list[Event] = []
@@ -279,7 +281,7 @@ def test_a_group_that_was_made_for_a_life_that_never_began_is_made_anew(narrow: 
     assert (told, list(folder.iterdir())) == ([], [])
 
 
-def test_a_group_of_another_name_is_nobodys_to_remove(narrow: House, tmp_path: Path) -> None:
+def test_a_group_of_another_name_is_nobodys_to_remove(narrow: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "0" / "worker.0"
     folder.mkdir(parents=True)
     others = make_group(ground(), f"others-{os.getpid()}", 1 << 30)
@@ -292,14 +294,14 @@ def test_a_group_of_another_name_is_nobodys_to_remove(narrow: House, tmp_path: P
         remove_group(others)
 
 
-def test_nothing_is_written_about_a_replica_without_a_limit(narrow: House) -> None:
+def test_nothing_is_written_about_a_replica_without_a_limit(narrow: Workspace) -> None:
     run = start(narrow, "run: echo $$ >> $HERE/up; exec sleep 1000")
     assert groups(run) == []
     assert not (run.trace_dir("worker.0") / GROUP).exists()
     assert narrow.run("kill", run.id).code == 0
 
 
-def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: House) -> None:
+def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: Workspace) -> None:
     run = stranger.train(f"""
         resources: {{memory: 64MiB}}
         roles: {{worker: 2}}
@@ -315,15 +317,15 @@ def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: Hous
     assert not list(run.path.glob(f"attempts/*/*/{GROUP}"))
 
 
-def test_who_is_killed_in_a_group_around_the_whole_run_is_found_in_the_kernels_log(house: House) -> None:
+def test_who_is_killed_in_a_group_around_the_whole_run_is_found_in_the_kernels_log(workspace: Workspace) -> None:
     found = find_limits()
     if found is None:
         pytest.skip("this machine lets us make no memory cgroup")
     # Everybody of the run is in it; whoever has most is chosen.
     group = make_group(found, f"drumline-test-around-{os.getpid()}", 160 << 20)
     try:
-        house.before = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
-        run = house.train(f"run: {HOG}\nwarm: false")
+        workspace.before = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        run = workspace.train(f"run: {HOG}\nwarm: false")
         run.wait_for(Phase.FAILED)
         if killed_for_memory_is_secret():
             assert run.cause.exit == Exit(signal=9)
@@ -332,7 +334,7 @@ def test_who_is_killed_in_a_group_around_the_whole_run_is_found_in_the_kernels_l
             assert run.cause.exit == Exit(signal=9, message=message, out_of_memory=True)
             assert (run.cause.reason, run.cause.failure) == ("OutOfMemory", "out_of_memory")
     finally:
-        house.clear()
+        workspace.clear()
         wait_until(lambda: not members(group))
         remove_group(group)
 

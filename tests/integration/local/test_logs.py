@@ -7,7 +7,9 @@ import re
 
 from drumline.run.state import Phase
 from drumline.store.logs import MARK
-from integration.local.runs import PATIENCE_SECONDS, House, Run, read_to, wait_until
+from scaffold.processes import read_to
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 
 def texts(output: str) -> list[str]:
@@ -20,8 +22,8 @@ def spoken(output: str) -> list[str]:
     return [text for text in texts(output) if not re.match(r"-->|Exit Code|Reason|Message|Signal", text)]
 
 
-def test_following_goes_across_a_restart_and_ends_with_the_run(house: House) -> None:
-    house.write(
+def test_following_goes_across_a_restart_and_ends_with_the_run(workspace: Workspace) -> None:
+    workspace.write(
         "flaky.sh",
         """
         echo attempt $DRUMLINE_ATTEMPT
@@ -29,66 +31,66 @@ def test_following_goes_across_a_restart_and_ends_with_the_run(house: House) -> 
         exit $((1 - DRUMLINE_ATTEMPT))
         """,
     )
-    run = house.train("run: sh flaky.sh\nrestart: 1")
-    follower = house.command("logs", "-f", run.id)
+    run = workspace.train("run: sh flaky.sh\nrestart: 1")
+    follower = workspace.command("logs", "-f", run.id)
     shown = ""
     for attempt in (0, 1):
         shown += read_to(follower, f"attempt {attempt}\n")
-        house.write(f"go{attempt}", "")
+        workspace.write(f"go{attempt}", "")
     rest, _ = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 0
     assert spoken(shown + rest) == ["attempt 0", "attempt 1"]
     assert texts(shown + rest)[-1] == "--> FINISHED"
     assert [text for text in texts(shown + rest) if "RESTARTING" in text] == ["--> RESTARTING"]
-    assert spoken(house.run("logs", run.id).out) == ["attempt 0", "attempt 1"]
-    assert spoken(house.run("logs", "--attempt", "0", run.id).out) == ["attempt 0"]
-    assert spoken(house.run("logs", "--attempt", "1", run.id).out) == ["attempt 1"]
+    assert spoken(workspace.run("logs", run.id).out) == ["attempt 0", "attempt 1"]
+    assert spoken(workspace.run("logs", "--attempt", "0", run.id).out) == ["attempt 0"]
+    assert spoken(workspace.run("logs", "--attempt", "1", run.id).out) == ["attempt 1"]
 
 
-def test_following_may_begin_before_anybody_looks_after_the_run(house: House) -> None:
+def test_following_may_begin_before_anybody_looks_after_the_run(workspace: Workspace) -> None:
     # A run that has its number and its plan, and no supervisor yet.
-    old = house.train("run: echo first; exit 0")
+    old = workspace.train("run: echo first; exit 0")
     old.wait_for(Phase.FINISHED)
-    young = Run(house, "2")
+    young = Run(workspace, "2")
     young.path.mkdir(mode=0o700)
     for name in ("plan.json", "launch.json", "drumline.yml"):
         (young.path / name).write_bytes((old.path / name).read_bytes())
-    follower = house.command("logs", "-f", "2")
-    assert house.run("supervise", "2").code == 0
+    follower = workspace.command("logs", "-f", "2")
+    assert workspace.run("supervise", "2").code == 0
     out, err = follower.communicate(timeout=PATIENCE_SECONDS)
     assert (follower.returncode, err) == (0, "")
     assert spoken(out) == ["first"]
 
 
-def test_following_a_run_without_supervisor_says_so(house: House) -> None:
-    run = house.train("run: echo begun; exec sleep 1000")
+def test_following_a_run_without_supervisor_says_so(workspace: Workspace) -> None:
+    run = workspace.train("run: echo begun; exec sleep 1000")
     wait_until(lambda: run.log("worker.0"))
-    follower = house.command("logs", "-f", run.id)
+    follower = workspace.command("logs", "-f", run.id)
     read_to(follower, "begun")
     run.kill_supervisor()
     _, err = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 3
     assert f"the supervisor of run {run.id} is gone" in err
-    assert spoken(house.run("logs", run.id).out) == ["begun"]
-    assert house.run("kill", run.id).code == 0
+    assert spoken(workspace.run("logs", run.id).out) == ["begun"]
+    assert workspace.run("kill", run.id).code == 0
 
 
-def test_tail_counts_the_lines_of_replicas(house: House) -> None:
-    run = house.train("run: for i in 1 2 3 4 5; do echo line $i; done; printf 'line 6'")
+def test_tail_counts_the_lines_of_replicas(workspace: Workspace) -> None:
+    run = workspace.train("run: for i in 1 2 3 4 5; do echo line $i; done; printf 'line 6'")
     run.wait_for(Phase.FINISHED)
     for number, lines in ((0, []), (1, ["line 6"]), (3, ["line 4", "line 5", "line 6"])):
-        assert spoken(house.run("logs", "--tail", str(number), run.id).out) == lines
+        assert spoken(workspace.run("logs", "--tail", str(number), run.id).out) == lines
     last = ["line 6", "--> FINISHED", "Exit Code: 0", "--> FINISHED"]
-    assert texts(house.run("logs", "--tail", "1", run.id).out) == last
-    assert texts(house.run("logs", "--tail", "100", run.id).out) == texts(house.run("logs", run.id).out)
+    assert texts(workspace.run("logs", "--tail", "1", run.id).out) == last
+    assert texts(workspace.run("logs", "--tail", "100", run.id).out) == texts(workspace.run("logs", run.id).out)
 
 
-def test_since_leaves_out_what_is_older(house: House) -> None:
-    run = house.train("run: echo old; until [ -e $HERE/go ]; do sleep 0.01; done; echo new; exit 0")
+def test_since_leaves_out_what_is_older(workspace: Workspace) -> None:
+    run = workspace.train("run: echo old; until [ -e $HERE/go ]; do sleep 0.01; done; echo new; exit 0")
     wait_until(lambda: run.log("worker.0"))
     marks = run.trace_dir("worker.0") / "marks"
     wait_until(lambda: marks.exists() and marks.stat().st_size)
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     # As if everything up to the first mark had been an hour ago.
     (at, size), *later = MARK.iter_unpack(marks.read_bytes())
@@ -96,30 +98,30 @@ def test_since_leaves_out_what_is_older(house: House) -> None:
     *early, last = [json.loads(line) for line in run.folder.journal_file.read_text().splitlines()]
     moved = [{**record, "at": record["at"] - 3600} for record in early]
     run.folder.journal_file.write_text("".join(f"{json.dumps(record)}\n" for record in (*moved, last)))
-    assert spoken(house.run("logs", "--since", "30m", run.id).out) == ["new"]
-    assert spoken(house.run("logs", "--since", "2h", run.id).out) == ["old", "new"]
-    assert house.run("logs", "--since", "soon", run.id).code == 2
+    assert spoken(workspace.run("logs", "--since", "30m", run.id).out) == ["new"]
+    assert spoken(workspace.run("logs", "--since", "2h", run.id).out) == ["old", "new"]
+    assert workspace.run("logs", "--since", "soon", run.id).code == 2
 
 
-def test_a_part_of_a_run_can_be_named(house: House) -> None:
-    run = house.train("""
+def test_a_part_of_a_run_can_be_named(workspace: Workspace) -> None:
+    run = workspace.train("""
         roles: {chief: {run: echo I lead}, worker: {replicas: 2, run: echo I work $DRUMLINE_INDEX}}
         success: all-workers
     """)
     run.wait_for(Phase.FINISHED)
-    assert spoken(house.run("logs", f"{run.id}.chief").out) == ["I lead"]
-    assert spoken(house.run("logs", f"{run.id}.master").out) == ["I lead"]
-    assert spoken(house.run("logs", f"{run.id}.worker.1").out) == ["I work 1"]
-    assert sorted(spoken(house.run("logs", "--role", "worker", run.id).out)) == ["I work 0", "I work 1"]
-    assert house.run("logs", "--role", "ps", run.id).code == 4
-    wrong = house.run("logs", f"{run.id}.worker.7")
+    assert spoken(workspace.run("logs", f"{run.id}.chief").out) == ["I lead"]
+    assert spoken(workspace.run("logs", f"{run.id}.master").out) == ["I lead"]
+    assert spoken(workspace.run("logs", f"{run.id}.worker.1").out) == ["I work 1"]
+    assert sorted(spoken(workspace.run("logs", "--role", "worker", run.id).out)) == ["I work 0", "I work 1"]
+    assert workspace.run("logs", "--role", "ps", run.id).code == 4
+    wrong = workspace.run("logs", f"{run.id}.worker.7")
     assert wrong.code == 4
     assert f"{run.id}.worker.1" in wrong.err
-    assert house.run("logs", "77").code == 4
+    assert workspace.run("logs", "77").code == 4
 
 
-def test_lines_from_a_time_without_supervisor_are_shown_as_approximate(house: House) -> None:
-    house.write(
+def test_lines_from_a_time_without_supervisor_are_shown_as_approximate(workspace: Workspace) -> None:
+    workspace.write(
         "talk.sh",
         """
         echo seen
@@ -128,36 +130,36 @@ def test_lines_from_a_time_without_supervisor_are_shown_as_approximate(house: Ho
         until [ -e end ]; do sleep 0.01; done
         """,
     )
-    run = house.train("run: sh talk.sh")
+    run = workspace.train("run: sh talk.sh")
     marks = run.trace_dir("worker.0") / "marks"
     wait_until(lambda: marks.exists() and marks.stat().st_size)
     run.kill_supervisor()
-    house.write("go", "")
+    workspace.write("go", "")
     wait_until(lambda: b"unseen" in run.log("worker.0"))
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     wait_until(lambda: marks.stat().st_size == 32)
-    house.write("end", "")
+    workspace.write("end", "")
     run.wait_for(Phase.FINISHED)
-    lines = {line.rpartition(" ")[2]: line for line in house.run("logs", run.id).out.splitlines()}
+    lines = {line.rpartition(" ")[2]: line for line in workspace.run("logs", run.id).out.splitlines()}
     assert "[~" in lines["unseen"]
     assert "[~" not in lines["seen"]
 
 
-def test_a_damaged_file_of_marks_costs_times_and_nothing_else(house: House) -> None:
-    run = house.train("run: echo one; echo two; exit 0")
+def test_a_damaged_file_of_marks_costs_times_and_nothing_else(workspace: Workspace) -> None:
+    run = workspace.train("run: echo one; echo two; exit 0")
     run.wait_for(Phase.FINISHED)
     (run.trace_dir("worker.0") / "marks").write_bytes(b"\xff" * 37)
-    assert spoken(house.run("logs", run.id).out) == ["one", "two"]
+    assert spoken(workspace.run("logs", run.id).out) == ["one", "two"]
 
 
-def test_what_a_run_warns_of_is_said_when_it_happens(house: House) -> None:
-    run = house.train("""
+def test_what_a_run_warns_of_is_said_when_it_happens(workspace: Workspace) -> None:
+    run = workspace.train("""
         run: until [ -e $HERE/go ]; do sleep 0.01; done
         roles: {worker: 1, evaluator: {run: exit 3}}
     """)
     wait_until(lambda: run.state.warnings)
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
-    said = texts(house.run("logs", run.id).out)
+    said = texts(workspace.run("logs", run.id).out)
     warning = "Warning: evaluator.0 failed (exit code 3); the training goes on without it"
     assert said.index(warning) < said.index("--> FINISHED")

@@ -5,36 +5,43 @@ from __future__ import annotations
 import os
 
 from drumline.run.state import Phase
-from integration.local.runs import LEFT_BY_A_RUN, WARMLY, House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import LEFT_BY_A_RUN, WARMLY, Run, Workspace
 
 # DRUMLINE_RUNS=200 for the long way.
 WARM_LEFT = ("warm",) if WARMLY else ()
 RUNS = int(os.environ.get("DRUMLINE_RUNS", "24"))
 
 
-def test_runs_in_a_row_leave_nothing_behind(house: House) -> None:
-    house.write_spec("""
+def test_runs_in_a_row_leave_nothing_behind(workspace: Workspace) -> None:
+    workspace.write_spec("""
         roles: {chief: {run: sleep 0.02 & exit $((DRUMLINE_RUN % 3))}, worker: 2, ps: 1}
         run: exec sleep 1000
         timeouts: {grace: 0.01}
     """)
-    temporary = house.path / "tmp"  # a folder of its own: others use the machine's at the same time
+    temporary = workspace.path / "tmp"  # a folder of its own: others use the machine's at the same time
     temporary.mkdir()
-    house.env["TMPDIR"] = str(temporary)
+    workspace.env["TMPDIR"] = str(temporary)
     for number in range(1, RUNS + 1):
-        answer = house.run("train", "-d")
+        answer = workspace.run("train", "-d")
         assert answer.out == f"{number}\n", answer.err
         if number % 5 == 0:
-            house.run("kill", str(number))
+            workspace.run("kill", str(number))
     for number in range(1, RUNS + 1):
-        run = Run(house, str(number))
+        run = Run(workspace, str(number))
         wait_until(lambda run=run: run.state.phase.is_final)  # type: ignore[misc]
         if number % 3 == 0 and number % 5:
             assert run.state.phase is Phase.FINISHED
-    wait_until(lambda: not house.processes())
-    assert {path.name for path in house.home.iterdir()} <= {"runs", "last-run", "index.sqlite", "version", *WARM_LEFT}
+    wait_until(lambda: not workspace.processes())
+    assert {path.name for path in workspace.home.iterdir()} <= {
+        "runs",
+        "last-run",
+        "index.sqlite",
+        "version",
+        *WARM_LEFT,
+    }
     for number in range(1, RUNS + 1):
-        folder = house.home / "runs" / str(number)
+        folder = workspace.home / "runs" / str(number)
         assert {path.name for path in folder.iterdir()} <= LEFT_BY_A_RUN
         assert (folder / "supervisor.log").read_text() == ""
         lives = list((folder / "attempts" / "0").iterdir())

@@ -20,9 +20,10 @@ from drumline.run.state import Phase
 from drumline.run.traces import METRICS
 from drumline.runtime.keeper import descendants, now, start_ticks
 from drumline.store.metrics import Sample, read_samples
-from integration.local.runs import COMMAND, PATIENCE_SECONDS, House, Run, mounted, wait_until
 from integration.local.test_disk import fill
 from integration.local.test_terminal import Terminal, screen
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import COMMAND, Run, Workspace, mounted
 
 MEGABYTE = 1 << 20
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -46,9 +47,9 @@ def samples(run: Run, replica: str = "worker.0") -> list[Sample]:
     return read_samples(run.trace_dir(replica) / METRICS)
 
 
-def look(house: House, *words: str) -> dict[str, Any]:
+def look(workspace: Workspace, *words: str) -> dict[str, Any]:
     """What `monitor --once` says of a run."""
-    answer = house.run("monitor", "--once", "-o", "json", *words)
+    answer = workspace.run("monitor", "--once", "-o", "json", *words)
     assert answer.code == 0, answer.err
     (run,) = json.loads(answer.out)
     assert isinstance(run, dict)
@@ -60,23 +61,23 @@ def burnt(run: Run, replica: str = "worker.0") -> float:
     return sum(float(line.split()[1]) for line in lines if line.startswith("burnt"))
 
 
-def test_a_replica_that_burns_a_known_amount_is_shown_with_it(house: House) -> None:
-    house.write("burn.py", BURN + "burn(float(sys.argv[1])); say()")
-    run = house.train("""
+def test_a_replica_that_burns_a_known_amount_is_shown_with_it(workspace: Workspace) -> None:
+    workspace.write("burn.py", BURN + "burn(float(sys.argv[1])); say()")
+    run = workspace.train("""
         roles: {chief: {run: {argv: [python, burn.py, "1.5"]}}, worker: {run: {argv: [python, burn.py, "0.2"]}}}
     """)
     run.wait_for(Phase.FINISHED)
-    (shown,) = json.loads(house.run("monitor", "--history", "-o", "json", run.id).out)
+    (shown,) = json.loads(workspace.run("monitor", "--history", "-o", "json", run.id).out)
     for replica, name in zip(shown["replicas"], ("chief.0", "worker.0"), strict=True):
         used = burnt(run, name)
         assert used - 0.05 <= replica["cpu_seconds"] <= used + 0.5  # what Python does after its last line
-    text = house.run("monitor", "--history", run.id).out
+    text = workspace.run("monitor", "--history", run.id).out
     assert "1.chief.0   CPU %" in text
     assert "1.worker.0  CPU %" in text
 
 
-def test_what_children_computed_is_not_lost_when_they_end_wherever_they_belong(house: House) -> None:
-    house.write(
+def test_what_children_computed_is_not_lost_when_they_end_wherever_they_belong(workspace: Workspace) -> None:
+    workspace.write(
         "family.py",
         BURN
         + """
@@ -103,19 +104,19 @@ while not pathlib.Path("go").exists():
 say()
 """,
     )
-    run = house.train("run: {argv: [python, family.py]}")
-    wait_until(lambda: all(house.exists(name) for name in ("child", "grandchild", "orphan", "up")))
-    look(house, run.id)
+    run = workspace.train("run: {argv: [python, family.py]}")
+    wait_until(lambda: all(workspace.exists(name) for name in ("child", "grandchild", "orphan", "up")))
+    look(workspace, run.id)
     seconds = sum(sample.cpu_seconds for sample in samples(run))
     assert seconds >= 3 * (0.4 - 2 * TICK)  # though all of them are gone; the kernel counts user and system in ticks
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     total = sum(sample.cpu_seconds for sample in samples(run))
     assert burnt(run) - 0.1 <= total <= burnt(run) + 0.5
 
 
-def test_memory_that_a_family_shares_is_counted_once(house: House) -> None:
-    house.write(
+def test_memory_that_a_family_shares_is_counted_once(workspace: Workspace) -> None:
+    workspace.write(
         "shared.py",
         """
         import os, pathlib, time
@@ -129,16 +130,16 @@ def test_memory_that_a_family_shares_is_counted_once(house: House) -> None:
             time.sleep(0.05)
         """,
     )
-    run = house.train("run: {argv: [python, shared.py]}\nresources: {memory: 1GiB}")
-    pids = house.wait_numbers("pids", 4)
-    (replica,) = look(house, run.id)["replicas"]
+    run = workspace.train("run: {argv: [python, shared.py]}\nresources: {memory: 1GiB}")
+    pids = workspace.wait_numbers("pids", 4)
+    (replica,) = look(workspace, run.id)["replicas"]
     assert 200 * MEGABYTE <= replica["memory_bytes"] <= 300 * MEGABYTE  # and not 800
     assert replica["memory_total_bytes"] == 1 << 30
     kernels = sum(kernels_bytes(pid) for pid in pids)
     assert abs(replica["memory_bytes"] - kernels) <= 0.1 * kernels
-    shown = house.run("monitor", "--once", run.id).out
+    shown = workspace.run("monitor", "--once", run.id).out
     assert " 0.2 / 1.0 " in shown
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
@@ -147,10 +148,10 @@ def kernels_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) * 1024
 
 
-def test_every_replica_is_measured_by_itself_and_the_total_is_the_machines(house: House) -> None:
-    run = house.train(f"roles: {{worker: 3, ps: 1}}\n{WAITING}")
+def test_every_replica_is_measured_by_itself_and_the_total_is_the_machines(workspace: Workspace) -> None:
+    run = workspace.train(f"roles: {{worker: 3, ps: 1}}\n{WAITING}")
     run.wait_started()
-    shown = look(house, run.id)
+    shown = look(workspace, run.id)
     assert [row["id"] for row in shown["replicas"]] == [
         f"1.{name}" for name in ("worker.0", "worker.1", "worker.2", "ps.0")
     ]
@@ -159,26 +160,26 @@ def test_every_replica_is_measured_by_itself_and_the_total_is_the_machines(house
     assert shown["total"]["memory_bytes"] == sum(row["memory_bytes"] for row in shown["replicas"])
     if not Path("/dev/nvidiactl").exists():
         assert {row["gpu_percent"] for row in shown["replicas"]} == {None}
-        assert "N/A / N/A" in house.run("monitor", "--once", f"{run.id}.chief").out
-    assert house.run("kill", "--force", run.id).code == 0
+        assert "N/A / N/A" in workspace.run("monitor", "--once", f"{run.id}.chief").out
+    assert workspace.run("kill", "--force", run.id).code == 0
 
 
-def test_the_samples_of_a_life_add_up_to_its_time_whoever_took_them(house: House) -> None:
-    run = house.train(WAITING)
+def test_the_samples_of_a_life_add_up_to_its_time_whoever_took_them(workspace: Workspace) -> None:
+    run = workspace.train(WAITING)
     run.wait_started()
-    look(house, run.id)
+    look(workspace, run.id)
     run.kill_supervisor()
-    answer = house.run("monitor", "--once", run.id)
+    answer = workspace.run("monitor", "--once", run.id)
     assert answer.code == 0
     assert "1.worker.0" in answer.out
     assert " / " in answer.out.splitlines()[1]  # what is known
     assert "supervisor gone; drumline supervise 1" in answer.err
     before = samples(run)
-    assert house.run("supervise", run.id).code == 0
-    look(house, run.id)
+    assert workspace.run("supervise", run.id).code == 0
+    look(workspace, run.id)
     assert len(samples(run)) > len(before)
     age = now() - (start_ticks(run.pid("worker.0")) or 0) / os.sysconf("SC_CLK_TCK")
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     lived = sum(sample.seconds for sample in samples(run))
     assert age - 0.1 <= lived  # the time without supervisor is in it
@@ -186,14 +187,14 @@ def test_the_samples_of_a_life_add_up_to_its_time_whoever_took_them(house: House
     assert ends == sorted(ends)
 
 
-def test_whoever_watches_sees_new_numbers_until_the_run_is_over(house: House) -> None:
-    run = house.train(WAITING)
+def test_whoever_watches_sees_new_numbers_until_the_run_is_over(workspace: Workspace) -> None:
+    run = workspace.train(WAITING)
     run.wait_started()
-    with opened(house, "monitor", run.id) as terminal:
+    with opened(workspace, "monitor", run.id) as terminal:
         terminal.wait_for("CPU %")
         wait_until(lambda: len(samples(run)) >= 3)
         terminal.wait_for(f" / {find_memory() / (1 << 30):.1f}")
-        house.write("go", "")
+        workspace.write("go", "")
         assert terminal.wait() == 0
         lines = [line for line in screen(terminal.shown) if line]
         assert [line.split()[0] for line in lines] == ["ID", "1.worker.0", "run"]  # drawn in one place
@@ -202,22 +203,22 @@ def test_whoever_watches_sees_new_numbers_until_the_run_is_over(house: House) ->
     run.wait_for(Phase.FINISHED)
 
 
-def test_ctrl_c_ends_the_watching_and_not_the_run(house: House) -> None:
-    run = house.train(WAITING)
+def test_ctrl_c_ends_the_watching_and_not_the_run(workspace: Workspace) -> None:
+    run = workspace.train(WAITING)
     run.wait_started()
-    with opened(house, "monitor") as terminal:  # what runs here
+    with opened(workspace, "monitor") as terminal:  # what runs here
         terminal.wait_for("1.worker.0")
         terminal.press_ctrl_c()
         assert terminal.wait() == 130
         assert b"Traceback" not in terminal.shown
     assert run.state.phase is Phase.RUNNING
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
 @contextmanager
-def opened(house: House, *words: str) -> Iterator[Terminal]:
-    terminal = Terminal(house, *words)
+def opened(workspace: Workspace, *words: str) -> Iterator[Terminal]:
+    terminal = Terminal(workspace, *words)
     try:
         yield terminal
     finally:
@@ -226,15 +227,15 @@ def opened(house: House, *words: str) -> Iterator[Terminal]:
         terminal.process.wait()
 
 
-def test_a_narrow_terminal_without_colour_gets_a_narrow_table_without_colour(house: House) -> None:
-    run = house.train(WAITING)
+def test_a_narrow_terminal_without_colour_gets_a_narrow_table_without_colour(workspace: Workspace) -> None:
+    run = workspace.train(WAITING)
     run.wait_started()
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 50, 0, 0))
     done = subprocess.Popen(
         [*COMMAND, "monitor", "--once", run.id],
-        cwd=house.project,
-        env={**house.env, "NO_COLOR": "1"},
+        cwd=workspace.project,
+        env={**workspace.env, "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=slave,
         stderr=slave,
@@ -250,46 +251,46 @@ def test_a_narrow_terminal_without_colour_gets_a_narrow_table_without_colour(hou
     assert "\x1b" not in shown
     assert max(map(len, shown.splitlines())) <= 50
     assert "MEM Used / Total" in shown
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_full_disk_costs_samples_and_nothing_else(house: House) -> None:
-    with mounted(house.home, "512k"):
-        run = house.train(WAITING)
+def test_a_full_disk_costs_samples_and_nothing_else(workspace: Workspace) -> None:
+    with mounted(workspace.home, "512k"):
+        run = workspace.train(WAITING)
         run.wait_started()
-        look(house, run.id)
-        filler = fill(house.home)
+        look(workspace, run.id)
+        filler = fill(workspace.home)
         known = len(samples(run))
-        look(house, run.id)
+        look(workspace, run.id)
         assert run.state.phase is Phase.RUNNING
         filler.unlink()
-        look(house, run.id)
+        look(workspace, run.id)
         assert len(samples(run)) > known
-        house.write("go", "")
+        workspace.write("go", "")
         run.wait_for(Phase.FINISHED)
         assert run.said() == ""
-        house.leave()
-        house.clear()
+        workspace.leave()
+        workspace.clear()
 
 
-def test_a_stopped_watcher_does_not_hold_the_supervisor_up(house: House) -> None:
-    run = house.train(WAITING)
+def test_a_stopped_watcher_does_not_hold_the_supervisor_up(workspace: Workspace) -> None:
+    run = workspace.train(WAITING)
     run.wait_started()
-    watcher = house.command("monitor", run.id)
+    watcher = workspace.command("monitor", run.id)
     wait_until(lambda: len(samples(run)) >= 1)
     watcher.send_signal(signal.SIGSTOP)
     before = len(samples(run))
     wait_until(lambda: len(samples(run)) > before)
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     watcher.send_signal(signal.SIGCONT)
     watcher.communicate(timeout=PATIENCE_SECONDS)
     assert watcher.returncode == 0
 
 
-def test_everybody_below_a_keeper_is_in_the_replicas_tree(house: House) -> None:
-    house.write(
+def test_everybody_below_a_keeper_is_in_the_replicas_tree(workspace: Workspace) -> None:
+    workspace.write(
         "spread.py",
         """
         import os, pathlib, time
@@ -307,25 +308,25 @@ def test_everybody_below_a_keeper_is_in_the_replicas_tree(house: House) -> None:
         stay()
         """,
     )
-    run = house.train("run: {argv: [python, spread.py]}")
-    pids = house.wait_numbers("pids", 2)
+    run = workspace.train("run: {argv: [python, spread.py]}")
+    pids = workspace.wait_numbers("pids", 2)
     keeper = run.keeper("worker.0")
     wait_until(lambda: descendants([keeper]) == set(pids))  # who forked the orphan is about to leave
-    (replica,) = look(house, run.id)["replicas"]
+    (replica,) = look(workspace, run.id)["replicas"]
     assert replica["memory_bytes"] >= 50 * MEGABYTE
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_whoever_makes_the_data_is_shown_while_that_is_made(house: House) -> None:
-    house.write(
+def test_whoever_makes_the_data_is_shown_while_that_is_made(workspace: Workspace) -> None:
+    workspace.write(
         "make.py", BURN + "burn(0.4); say(); open('up', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.05)"
     )
-    run = house.train("run: 'true'\ndata: {path: data, prepare: {argv: [python, make.py]}}")
-    wait_until(lambda: house.exists("up"))
-    assert [row["id"] for row in look(house, run.id)["replicas"]] == ["1.prepare", "1.worker.0"]
-    house.write("go", "")
+    run = workspace.train("run: 'true'\ndata: {path: data, prepare: {argv: [python, make.py]}}")
+    wait_until(lambda: workspace.exists("up"))
+    assert [row["id"] for row in look(workspace, run.id)["replicas"]] == ["1.prepare", "1.worker.0"]
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
-    assert [row["id"] for row in look(house, run.id)["replicas"]] == ["1.worker.0"]
-    assert "1.prepare   CPU %" in house.run("monitor", "--history", run.id).out
+    assert [row["id"] for row in look(workspace, run.id)["replicas"]] == ["1.worker.0"]
+    assert "1.prepare   CPU %" in workspace.run("monitor", "--history", run.id).out
     assert sum(sample.cpu_seconds for sample in samples(run, "prepare")) >= burnt(run, "prepare") >= 0.4

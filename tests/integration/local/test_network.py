@@ -13,8 +13,8 @@ import pytest
 from drumline.engine.ports import PortClaim, claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
-from integration.local.peers import PRIVATE, end, peers
-from integration.local.runs import House
+from scaffold.peers import PRIVATE, end, peers
+from scaffold.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("private_networks")
 
@@ -37,7 +37,7 @@ def reach(address: tuple[str, int]) -> str:
         return client.recv(64).decode()
 
 
-def test_replicas_meet_at_addresses_of_their_own_and_at_the_same_port(anyones: House) -> None:
+def test_replicas_meet_at_addresses_of_their_own_and_at_the_same_port(anyones: Workspace) -> None:
     run = peers(anyones, workers=3)
     addresses = ["10.77.0.1:2222", "10.77.0.2:2222", "10.77.0.3:2222"]
     assert [event.addresses for event in run.events if isinstance(event, AttemptPlaced)] == [tuple(addresses)]
@@ -51,8 +51,8 @@ def test_replicas_meet_at_addresses_of_their_own_and_at_the_same_port(anyones: H
     run.wait_for(Phase.FINISHED)
 
 
-def test_nobody_outside_reaches_them(house: House, port: int) -> None:
-    run = peers(house, port=port)
+def test_nobody_outside_reaches_them(workspace: Workspace, port: int) -> None:
+    run = peers(workspace, port=port)
     with pytest.raises(ConnectionRefusedError):
         reach(("127.0.0.1", port))
     for host in ("10.77.0.1", "10.77.0.2"):
@@ -62,24 +62,24 @@ def test_nobody_outside_reaches_them(house: House, port: int) -> None:
     run.wait_for(Phase.FINISHED)
 
 
-def test_in_the_shared_network_anybody_reaches_them(house: House, port: int) -> None:
+def test_in_the_shared_network_anybody_reaches_them(workspace: Workspace, port: int) -> None:
     """What the test above tries can succeed."""
-    run = peers(house, port=port, workers=1, network="tensorflow: {tf_config: always}")
+    run = peers(workspace, port=port, workers=1, network="tensorflow: {tf_config: always}")
     assert reach(("127.0.0.1", port)) == run.id
     end(run)
     run.wait_for(Phase.FINISHED)
 
 
-def test_runs_side_by_side_have_the_same_addresses_and_never_meet(house: House) -> None:
-    runs = [peers(house) for _ in range(2)]
+def test_runs_side_by_side_have_the_same_addresses_and_never_meet(workspace: Workspace) -> None:
+    runs = [peers(workspace) for _ in range(2)]
     for run in runs:
         assert f'"10.77.0.2:2222": "{run.id}"' in run.log("worker.0").decode()
         end(run)
         run.wait_for(Phase.FINISHED)
 
 
-def test_there_is_no_way_out_and_the_own_loopback_is_nobody_elses(house: House) -> None:
-    house.write(
+def test_there_is_no_way_out_and_the_own_loopback_is_nobody_elses(workspace: Workspace) -> None:
+    workspace.write(
         "out.py",
         """
         import os, socket
@@ -92,15 +92,15 @@ def test_there_is_no_way_out_and_the_own_loopback_is_nobody_elses(house: House) 
     )
     with socket.create_server(("127.0.0.1", 0)) as server:
         served = server.getsockname()[1]
-        run = house.train(f"run: {{argv: [python, out.py]}}\n{PRIVATE}\nenv: {{SERVED: {served}}}")
+        run = workspace.train(f"run: {{argv: [python, out.py]}}\n{PRIVATE}\nenv: {{SERVED: {served}}}")
         run.wait_for(Phase.FINISHED)
     assert run.log("worker.0").decode() == "Network is unreachable\nConnection refused\n"
 
 
-def test_data_is_prepared_outside_it(house: House) -> None:
-    house.write("fetch.py", "import os, socket; socket.create_connection(('127.0.0.1', int(os.environ['SERVED'])))")
+def test_data_is_prepared_outside_it(workspace: Workspace) -> None:
+    workspace.write("fetch.py", "import os, socket; socket.create_connection(('127.0.0.1', int(os.environ['SERVED'])))")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        run = house.train(f"""
+        run = workspace.train(f"""
 {PRIVATE}
 data: {{path: data, prepare: python fetch.py}}
 run: test -d $DATA_DIR && python fetch.py
@@ -111,7 +111,7 @@ env: {{SERVED: {server.getsockname()[1]}}}
     assert b"ConnectionRefusedError" in run.log("worker.0")
 
 
-def test_files_are_their_owners_and_everybody_elses_nobodys(stranger: House) -> None:
+def test_files_are_their_owners_and_everybody_elses_nobodys(stranger: Workspace) -> None:
     run = stranger.train(f"run: touch mine; stat -c %u mine /; id -u\n{PRIVATE}")
     run.wait_for(Phase.FINISHED)
     own = (stranger.project / "mine").stat().st_uid
@@ -119,20 +119,20 @@ def test_files_are_their_owners_and_everybody_elses_nobodys(stranger: House) -> 
     assert run.log("worker.0").decode().split() == [str(own), nobody, str(own)]
 
 
-def test_root_keeps_its_rights_over_files(house: House) -> None:
+def test_root_keeps_its_rights_over_files(workspace: Workspace) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has them")
-    secret = house.write("secret", "sesame")
+    secret = workspace.write("secret", "sesame")
     os.chown(secret, 61234, 61234)
     secret.chmod(0o600)
-    run = house.train(f"run: cat secret; stat -c ' %u' secret; chown 61235 secret\n{PRIVATE}")
+    run = workspace.train(f"run: cat secret; stat -c ' %u' secret; chown 61235 secret\n{PRIVATE}")
     run.wait_for(Phase.FINISHED)
     assert run.log("worker.0").decode() == "sesame 61234\n"
     assert secret.stat().st_uid == 61235
 
 
-def test_only_its_own_user_can_go_in(stranger: House, house: House) -> None:
-    run = peers(house)
+def test_only_its_own_user_can_go_in(stranger: Workspace, workspace: Workspace) -> None:
+    run = peers(workspace)
     enter = ["nsenter", f"--net=/proc/{run.pid('worker.0')}/ns/net", "true"]
     assert subprocess.run(enter, capture_output=True, check=False).returncode == 0
     assert subprocess.run([*stranger.before, *enter], capture_output=True, check=False).returncode != 0

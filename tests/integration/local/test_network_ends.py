@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.peers import PEER, PRIVATE, end, peers, wait_met
-from integration.local.runs import House, kill_and_wait, lives, wait_until
+from scaffold.peers import PEER, PRIVATE, end, peers, wait_met
+from scaffold.processes import is_alive, kill_and_wait
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("private_networks")
 
@@ -28,7 +30,7 @@ def holders(wanted: set[str]) -> list[str]:
     """Everything on this machine that keeps one of these namespaces."""
     found = []
     for process in Path("/proc").iterdir():
-        if process.name.isdecimal() and lives(int(process.name)):
+        if process.name.isdecimal() and is_alive(int(process.name)):
             for folder in ("ns", "fd"):
                 try:
                     links = list((process / folder).iterdir())
@@ -44,7 +46,7 @@ def holders(wanted: set[str]) -> list[str]:
     return found
 
 
-def test_an_attempt_after_a_failure_has_a_network_again(anyones: House) -> None:
+def test_an_attempt_after_a_failure_has_a_network_again(anyones: Workspace) -> None:
     run = peers(anyones, more="restart: {early: 1}")
     before = namespaces(run.pid("worker.0"))
     with Path(f"/proc/{run.pid('worker.0')}/ns/net").open(), Path(f"/proc/{run.pid('worker.0')}/ns/uts").open():
@@ -58,7 +60,7 @@ def test_an_attempt_after_a_failure_has_a_network_again(anyones: House) -> None:
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_supervisor_may_come_and_go_and_the_network_stays(anyones: House) -> None:
+def test_a_supervisor_may_come_and_go_and_the_network_stays(anyones: Workspace) -> None:
     run = peers(anyones)
     before = namespaces(run.pid("worker.1"))
     run.kill_supervisor()
@@ -68,24 +70,24 @@ def test_a_supervisor_may_come_and_go_and_the_network_stays(anyones: House) -> N
     run.wait_for(Phase.FINISHED)
 
 
-def test_whoever_was_not_started_joins_the_network_of_those_who_were(house: House) -> None:
+def test_whoever_was_not_started_joins_the_network_of_those_who_were(workspace: Workspace) -> None:
     # The first replica kills the supervisor, its keeper's parent, while that still starts the others. Until another
     # one has come these are not there, and who looks for them for three seconds is told so.
-    house.write("peer.py", PEER.replace("except ConnectionRefusedError:", "except OSError:"))
+    workspace.write("peer.py", PEER.replace("except ConnectionRefusedError:", "except OSError:"))
     assassin = "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed"
-    house.write("assassin.sh", f"{assassin}; exec python peer.py")
-    house.write_spec(f"""
+    workspace.write("assassin.sh", f"{assassin}; exec python peer.py")
+    workspace.write_spec(f"""
 framework: tensorflow
 run: {{argv: [python, peer.py]}}
 roles: {{worker: {{replicas: 16, first: {{run: sh assassin.sh}}}}}}
 timeouts: {{grace: 1}}
 {PRIVATE}
 """)
-    house.run("train", "-d")
-    house.wait_numbers("killed", 1)
-    (run,) = house.runs()
+    workspace.run("train", "-d")
+    workspace.wait_numbers("killed", 1)
+    (run,) = workspace.runs()
     run.wait_alone()
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     wait_met(run, 16)
     end(run)
     run.wait_for(Phase.FINISHED)
@@ -102,7 +104,7 @@ wait
 
 
 @pytest.mark.parametrize("killed", ["nobody", "supervisor", "keeper", "both"])
-def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(anyones: House, killed: str) -> None:
+def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(anyones: Workspace, killed: str) -> None:
     anyones.write("tree.sh", TREE)
     forgetting = "" if killed == "both" else "env -i"  # with nobody left who knew it, it needs its mark to be found
     run = anyones.train(
@@ -123,7 +125,7 @@ def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(anyones: House, 
         kill_and_wait(run.keeper("worker.0"))
     anyones.run("kill", run.id)
     wait_until(lambda: run.state.phase.is_final)
-    assert [pid for pid in tree if lives(pid)] == []
+    assert [pid for pid in tree if is_alive(pid)] == []
     wait_until(lambda: run.supervisor() is None)
     wait_until(lambda: not holders(used))  # a number may be another test's by now, for a while
 
@@ -160,32 +162,32 @@ while not (here / "go").exists():
 """
 
 
-def test_a_cable_can_be_pulled_from_the_hub(house: House) -> None:
-    house.write("knocker.py", KNOCKER)
-    run = house.train(f"""
+def test_a_cable_can_be_pulled_from_the_hub(workspace: Workspace) -> None:
+    workspace.write("knocker.py", KNOCKER)
+    run = workspace.train(f"""
 framework: tensorflow
 roles:
   chief: {{run: "until [ -e go ]; do sleep 0.05; done"}}
   worker: {{replicas: 2, run: python knocker.py}}
 {PRIVATE}
 """)
-    wait_until(lambda: house.exists("there"))
+    wait_until(lambda: workspace.exists("there"))
 
     def switch(cable: str, to: str) -> None:
         words = [sys.executable, "-c", SWITCH, str(run.keeper("chief.0")), cable, to]
         subprocess.run(words, check=True)
 
     switch("worker.1", "off")
-    wait_until(lambda: house.exists("away"))
-    (house.project / "there").unlink()
+    wait_until(lambda: workspace.exists("away"))
+    (workspace.project / "there").unlink()
     switch("worker.1", "on")
-    wait_until(lambda: house.exists("there"))
-    house.write("go", "")
+    wait_until(lambda: workspace.exists("there"))
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_replica_whose_end_was_a_signal_is_told_so(house: House) -> None:
-    run = peers(house)
+def test_a_replica_whose_end_was_a_signal_is_told_so(workspace: Workspace) -> None:
+    run = peers(workspace)
     os.kill(run.pid("worker.1"), signal.SIGKILL)
     run.wait_for(Phase.FAILED)
     assert run.cause.exit.signal == signal.SIGKILL

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from drumline.run.state import Phase
-from integration.local.runs import House
+from scaffold.workspace import Workspace
 
 MEGABYTE = 1 << 20
 PREFIX = re.compile(rb"^\d+(?:\.\w+\.\d+)? +\| (?:\[~?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\] )?", re.MULTILINE)
@@ -19,11 +19,11 @@ def said(output: bytes, replica: str = "worker.0") -> bytes:
     return b"\n".join(line for line in bare if not line.startswith((b"--> ", b"Exit Code", b"Reason", b"Signal")))
 
 
-def test_a_line_of_a_hundred_megabytes_costs_little_memory(house: House, tmp_path: Path) -> None:
-    house.write("long.py", "import os\nfor _ in range(100): os.write(1, b'z' * (1 << 20))")
-    house.write_spec("run: {argv: [python, long.py]}")
+def test_a_line_of_a_hundred_megabytes_costs_little_memory(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write("long.py", "import os\nfor _ in range(100): os.write(1, b'z' * (1 << 20))")
+    workspace.write_spec("run: {argv: [python, long.py]}")
     for words in (["train"], ["logs", "1"], ["logs", "--tail", "1", "1"]):
-        code, memory = house.measure(*words, out=tmp_path / "out")
+        code, memory = workspace.measure(*words, out=tmp_path / "out")
         assert code == 0
         assert memory < 200 * MEGABYTE
         with (tmp_path / "out").open("rb") as shown:
@@ -34,11 +34,11 @@ def test_a_line_of_a_hundred_megabytes_costs_little_memory(house: House, tmp_pat
     (tmp_path / "out").unlink()
 
 
-def test_a_run_with_many_long_logs_costs_little_memory(house: House, tmp_path: Path) -> None:
-    house.write("long.py", "import os\nfor _ in range(20): os.write(1, (b'y' * 1023 + b'\\n') * 1024)")
-    run = house.train("roles: {worker: 5}\nrun: {argv: [python, long.py]}")
+def test_a_run_with_many_long_logs_costs_little_memory(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write("long.py", "import os\nfor _ in range(20): os.write(1, (b'y' * 1023 + b'\\n') * 1024)")
+    run = workspace.train("roles: {worker: 5}\nrun: {argv: [python, long.py]}")
     run.wait_for(Phase.FINISHED)
-    code, memory = house.measure("logs", run.id, out=tmp_path / "out")
+    code, memory = workspace.measure("logs", run.id, out=tmp_path / "out")
     assert code == 0
     assert memory < 200 * MEGABYTE
     with (tmp_path / "out").open("rb") as shown:
@@ -46,35 +46,35 @@ def test_a_run_with_many_long_logs_costs_little_memory(house: House, tmp_path: P
     (tmp_path / "out").unlink()
 
 
-def test_binary_output_is_kept_as_it_is(house: House, tmp_path: Path) -> None:
+def test_binary_output_is_kept_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
     noise = bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") * 50
-    (house.project / "noise").write_bytes(noise + b"\n\xff\xfe invalid \xc3\n\0\0\0\nlast without newline")
-    run = house.train("run: cat noise")
+    (workspace.project / "noise").write_bytes(noise + b"\n\xff\xfe invalid \xc3\n\0\0\0\nlast without newline")
+    run = workspace.train("run: cat noise")
     run.wait_for(Phase.FINISHED)
-    assert run.log("worker.0") == (house.project / "noise").read_bytes()
-    code, _ = house.measure("logs", "--no-timestamps", run.id, out=tmp_path / "out")
+    assert run.log("worker.0") == (workspace.project / "noise").read_bytes()
+    code, _ = workspace.measure("logs", "--no-timestamps", run.id, out=tmp_path / "out")
     assert code == 0
-    assert said((tmp_path / "out").read_bytes()) == (house.project / "noise").read_bytes()
+    assert said((tmp_path / "out").read_bytes()) == (workspace.project / "noise").read_bytes()
 
 
-def test_a_progress_bar_is_its_last_state_where_nobody_sees_it_move(house: House) -> None:
-    house.write("bar.py", "for i in range(101): print(f'\\r{i:3}% done', end='')\nprint()\nprint('windows\\r')")
-    run = house.train("run: {argv: [python, bar.py]}")
+def test_a_progress_bar_is_its_last_state_where_nobody_sees_it_move(workspace: Workspace) -> None:
+    workspace.write("bar.py", "for i in range(101): print(f'\\r{i:3}% done', end='')\nprint()\nprint('windows\\r')")
+    run = workspace.train("run: {argv: [python, bar.py]}")
     run.wait_for(Phase.FINISHED)
-    assert said(house.run("logs", run.id).out.encode()) == b"100% done\nwindows"
-    assert said(house.run("logs", "--tail", "2", run.id).out.encode()) == b"100% done\nwindows"
+    assert said(workspace.run("logs", run.id).out.encode()) == b"100% done\nwindows"
+    assert said(workspace.run("logs", "--tail", "2", run.id).out.encode()) == b"100% done\nwindows"
     assert run.log("worker.0").count(b"\r") == 102
 
 
-def test_colours_reach_a_pipe_as_they_are(house: House) -> None:
-    run = house.train(r"run: printf '\033[31mred\033[0m\n'")
+def test_colours_reach_a_pipe_as_they_are(workspace: Workspace) -> None:
+    run = workspace.train(r"run: printf '\033[31mred\033[0m\n'")
     run.wait_for(Phase.FINISHED)
-    assert said(house.run("logs", run.id).out.encode()) == b"\x1b[31mred\x1b[0m"
+    assert said(workspace.run("logs", run.id).out.encode()) == b"\x1b[31mred\x1b[0m"
 
 
-def test_lines_of_many_replicas_come_in_the_order_of_time(house: House) -> None:
+def test_lines_of_many_replicas_come_in_the_order_of_time(workspace: Workspace) -> None:
     # Two replicas that take turns: each waits for the other's file, and for a mark in between.
-    house.write(
+    workspace.write(
         "turns.py",
         """
         import os, pathlib, time
@@ -91,18 +91,18 @@ def test_lines_of_many_replicas_come_in_the_order_of_time(house: House) -> None:
                 time.sleep(0.005)
         """,
     )
-    run = house.train("roles: {worker: 2}\nrun: {argv: [python, turns.py]}")
+    run = workspace.train("roles: {worker: 2}\nrun: {argv: [python, turns.py]}")
     run.wait_for(Phase.FINISHED)
-    out = house.run("logs", run.id).out
+    out = workspace.run("logs", run.id).out
     assert re.findall(r"turn (\d)", out) == list("012345")
     times = re.findall(r"\[(\S+)\]", out)
     assert times == sorted(times)
 
 
-def test_a_last_line_comes_before_the_word_that_its_replica_has_ended(house: House) -> None:
-    run = house.train("roles: {worker: 3}\nrun: echo bye; exit 0")
+def test_a_last_line_comes_before_the_word_that_its_replica_has_ended(workspace: Workspace) -> None:
+    run = workspace.train("roles: {worker: 3}\nrun: echo bye; exit 0")
     run.wait_for(Phase.FINISHED)
-    out = house.run("logs", run.id).out
+    out = workspace.run("logs", run.id).out
     for index in range(3):
         assert 0 < out.index(f"worker.{index} | ") < out.index("bye") < out.rindex(f"worker.{index} |")
     of_second = [line.rpartition("] ")[2] for line in out.splitlines() if "worker.1" in line]

@@ -8,7 +8,8 @@ import pytest
 
 from drumline.run.state import Phase
 from drumline.run.traces import ERROR, GROUP, LOG, MARKS, METRICS, REPORT, STACKS, TRACE
-from integration.local.runs import House, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 PLANT = """
 import os, sys, time
@@ -43,26 +44,30 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("name", "kind"), PLANTED)
-def test_a_run_ends_whatever_a_replica_puts_in_the_place_of_its_files(house: House, name: str, kind: str) -> None:
-    house.write("plant.py", PLANT)
-    run = house.train(f"run: python plant.py {kind} {name}")
-    wait_until(lambda: house.exists("planted"))
+def test_a_run_ends_whatever_a_replica_puts_in_the_place_of_its_files(
+    workspace: Workspace, name: str, kind: str
+) -> None:
+    workspace.write("plant.py", PLANT)
+    run = workspace.train(f"run: python plant.py {kind} {name}")
+    wait_until(lambda: workspace.exists("planted"))
     for words in (["status", "1"], ["logs", "1"], ["monitor", "1", "--once"]):
-        assert house.run(*words, seconds=60).code == 0, words
-    assert house.run("kill", "--force", "1", seconds=60).code == 0
+        assert workspace.run(*words, seconds=60).code == 0, words
+    assert workspace.run("kill", "--force", "1", seconds=60).code == 0
     run.wait_for(Phase.FINISHED if kind == "lie" else Phase.KILLED)  # it may lie about its own end
     for words in (["status"], ["logs", "1"], ["goodput", "1"], ["rm", "1"]):
-        house.run(*words, seconds=60)
+        workspace.run(*words, seconds=60)
     assert not run.path.exists()
 
 
 @pytest.mark.parametrize("name", ["launch.json", "events.jsonl", "plan.json", "supervisor.lock"])
-def test_a_run_that_is_over_is_shown_and_removed_whatever_is_in_the_place_of_its_files(house: House, name: str) -> None:
-    run = house.train("run: 'true'")
+def test_a_run_that_is_over_is_shown_and_removed_whatever_is_in_the_place_of_its_files(
+    workspace: Workspace, name: str
+) -> None:
+    run = workspace.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
     (run.path / name).unlink()
     os.mkfifo(run.path / name)
     for words in (["status"], ["status", "1"], ["logs", "1"], ["events", "1"]):
-        house.run(*words, seconds=60)
-    assert house.run("rm", "1", seconds=60).code == 0
+        workspace.run(*words, seconds=60)
+    assert workspace.run("rm", "1", seconds=60).code == 0
     assert not run.path.exists()

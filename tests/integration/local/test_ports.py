@@ -9,7 +9,9 @@ import pytest
 from drumline.engine.ports import claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
-from integration.local.runs import PATIENCE_SECONDS, House, Run, lives, wait_until
+from scaffold.processes import is_alive
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 SERVER = """
 import json, os, socket, sys
@@ -41,22 +43,22 @@ def abstract_names() -> set[str]:
         return {line.split()[-1] for line in listing}
 
 
-def test_runs_at_the_same_time_never_share_a_port(house: House) -> None:
-    house.write_spec("roles: {worker: 4, ps: 2}\nrun: exec sleep 1000\ntimeouts: {grace: 1}")
-    commands = [house.command("train", "-d") for _ in range(5)]
-    runs = [Run(house, command.communicate(timeout=PATIENCE_SECONDS)[0].strip()) for command in commands]
+def test_runs_at_the_same_time_never_share_a_port(workspace: Workspace) -> None:
+    workspace.write_spec("roles: {worker: 4, ps: 2}\nrun: exec sleep 1000\ntimeouts: {grace: 1}")
+    commands = [workspace.command("train", "-d") for _ in range(5)]
+    runs = [Run(workspace, command.communicate(timeout=PATIENCE_SECONDS)[0].strip()) for command in commands]
     taken = [port for run in runs for port in ports(run)]
     assert len(taken) == len(set(taken)) == 30
-    assert house.run("kill", "--force", *(run.id for run in runs)).code == 0
+    assert workspace.run("kill", "--force", *(run.id for run in runs)).code == 0
 
 
 @pytest.mark.parametrize(
     "words",
     ["4 SO_REUSEADDR", "4 SO_REUSEPORT", "4 SO_REUSEADDR SO_REUSEPORT", "6 SO_REUSEADDR", "6 SO_REUSEPORT"],
 )
-def test_a_server_can_have_the_port_that_is_held_for_it(house: House, words: str) -> None:
-    house.write("server.py", SERVER)
-    run = house.train(f"""
+def test_a_server_can_have_the_port_that_is_held_for_it(workspace: Workspace, words: str) -> None:
+    workspace.write("server.py", SERVER)
+    run = workspace.train(f"""
         framework: tensorflow
         tensorflow: {{tf_config: always}}
         run: python server.py {words}
@@ -65,17 +67,19 @@ def test_a_server_can_have_the_port_that_is_held_for_it(house: House, words: str
     assert run.log("worker.0").decode() == f"served on {ports(run)[0]}\n"
 
 
-def test_a_port_stays_claimed_as_long_as_its_replica_lives_whatever_happens_to_supervisors(house: House) -> None:
-    run = house.train("run: echo $$ > $HERE/up; exec sleep 1000")
-    house.wait_numbers("up", 1)
+def test_a_port_stays_claimed_as_long_as_its_replica_lives_whatever_happens_to_supervisors(
+    workspace: Workspace,
+) -> None:
+    run = workspace.train("run: echo $$ > $HERE/up; exec sleep 1000")
+    workspace.wait_numbers("up", 1)
     (port,) = ports(run)
     run.kill_supervisor()
     wait_until(lambda: f"@drumline-port-{port}" in abstract_names())  # a list that changes may leave somebody out
     assert claim_port(port) is None
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("", port))
-    assert house.run("kill", run.id).code == 0
-    assert not lives(house.numbers("up")[0])
+    assert workspace.run("kill", run.id).code == 0
+    assert not is_alive(workspace.numbers("up")[0])
     wait_until(lambda: claim_port(port)).close()  # another test may be given it at this moment, but not for long
 
 

@@ -6,7 +6,9 @@ import os
 import signal
 
 from drumline.run.state import Phase
-from integration.local.runs import House, kill_and_wait, wait_until
+from scaffold.processes import kill_and_wait
+from scaffold.waiting import wait_until
+from scaffold.workspace import Workspace
 
 # Waits at a named point until the test lets it go on, so that something can happen meanwhile.
 WAIT = "until [ -e $HERE/go ]; do sleep 0.01; done"
@@ -21,33 +23,33 @@ def spec(command: str) -> str:
     return SPEC.replace("COMMAND", command)
 
 
-def test_the_data_is_there_before_anybody_starts_and_is_not_made_again(house: House) -> None:
+def test_the_data_is_there_before_anybody_starts_and_is_not_made_again(workspace: Workspace) -> None:
     text = spec("echo made >> $HERE/times; echo hello > $DATA_DIR/words")
     for number in (1, 2):
-        run = house.train(text)
+        run = workspace.train(text)
         run.wait_for(Phase.FINISHED)
         assert run.log("worker.0") == run.log("worker.1") == b"hello\n"
-        assert (house.project / "times").read_text() == "made\n", f"run {number}"
+        assert (workspace.project / "times").read_text() == "made\n", f"run {number}"
     assert b"is there already" in run.log("prepare")
-    assert sorted(entry.name for entry in house.project.iterdir()) == ["data", "drumline.yml", "times"]
+    assert sorted(entry.name for entry in workspace.project.iterdir()) == ["data", "drumline.yml", "times"]
 
 
-def test_a_failed_preparation_ends_the_run_and_the_next_goes_on_from_what_it_left(house: House) -> None:
-    run = house.train(spec("echo half >> $DATA_DIR/words; test -e $HERE/whole"), env={})
+def test_a_failed_preparation_ends_the_run_and_the_next_goes_on_from_what_it_left(workspace: Workspace) -> None:
+    run = workspace.train(spec("echo half >> $DATA_DIR/words; test -e $HERE/whole"), env={})
     state = run.wait_for(Phase.FAILED)
     assert state.ending
     assert state.ending.reason == "NotPrepared"
     assert run.cause.exit.code == 1
-    assert not house.exists("data")
+    assert not workspace.exists("data")
     assert run.log("worker.0") == b""
-    house.write("whole", "")
-    run = house.train(spec("echo half >> $DATA_DIR/words; test -e $HERE/whole"))
+    workspace.write("whole", "")
+    run = workspace.train(spec("echo half >> $DATA_DIR/words; test -e $HERE/whole"))
     run.wait_for(Phase.FINISHED)
     assert run.log("worker.0") == b"half\nhalf\n"
 
 
-def test_several_folders_are_made_one_after_the_other_and_named_everywhere(house: House) -> None:
-    run = house.train("""
+def test_several_folders_are_made_one_after_the_other_and_named_everywhere(workspace: Workspace) -> None:
+    run = workspace.train("""
         run: cat $DATA_DIR_WORDS/all
         data:
           - {name: raw, path: raw, prepare: "echo raw > $DATA_DIR/all"}
@@ -55,78 +57,78 @@ def test_several_folders_are_made_one_after_the_other_and_named_everywhere(house
     """)
     run.wait_for(Phase.FINISHED)
     assert run.log("worker.0") == b"RAW\n"
-    shown = house.run("logs", f"{run.id}.prepare-words").out
+    shown = workspace.run("logs", f"{run.id}.prepare-words").out
     assert f"{run.id}.prepare-words" in shown
     assert f"{run.id}.prepare-raw" not in shown
-    assert f"{run.id}.prepare-raw " in house.run("status", run.id).out
-    missing = house.run("logs", f"{run.id}.prepare-other")
+    assert f"{run.id}.prepare-raw " in workspace.run("status", run.id).out
+    missing = workspace.run("logs", f"{run.id}.prepare-other")
     assert missing.code == 4
     assert f"{run.id}.prepare-raw" in missing.err
 
 
-def test_of_two_runs_that_want_the_same_data_one_makes_it_and_the_other_waits(house: House) -> None:
+def test_of_two_runs_that_want_the_same_data_one_makes_it_and_the_other_waits(workspace: Workspace) -> None:
     text = spec(f"echo $$ >> $HERE/makers; {WAIT}; echo hello > $DATA_DIR/words")
-    one = house.train(text)
-    house.wait_numbers("makers", 1)
-    other = house.train(text)
+    one = workspace.train(text)
+    workspace.wait_numbers("makers", 1)
+    other = workspace.train(text)
     wait_until(lambda: b"by another run" in other.log("prepare"))
-    house.write("go", "")
+    workspace.write("go", "")
     for run in (one, other):
         run.wait_for(Phase.FINISHED)
         assert run.log("worker.1") == b"hello\n"
-    assert len(house.numbers("makers")) == 1
+    assert len(workspace.numbers("makers")) == 1
 
 
-def test_a_run_is_killed_while_its_data_is_made(house: House) -> None:
-    run = house.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
-    house.wait_numbers("maker", 1)
-    assert house.run("status", run.id).out.count("CREATED") == 2
-    answer = house.run("kill", run.id)
+def test_a_run_is_killed_while_its_data_is_made(workspace: Workspace) -> None:
+    run = workspace.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
+    workspace.wait_numbers("maker", 1)
+    assert workspace.run("status", run.id).out.count("CREATED") == 2
+    answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer.err
     run.wait_for(Phase.KILLED)
-    assert not house.exists("data")
+    assert not workspace.exists("data")
 
 
-def test_a_supervisor_that_dies_while_data_is_made_is_replaced_and_nothing_is_made_twice(house: House) -> None:
-    run = house.train(spec(f"echo $$ >> $HERE/makers; {WAIT}; echo hello > $DATA_DIR/words"))
-    house.wait_numbers("makers", 1)
+def test_a_supervisor_that_dies_while_data_is_made_is_replaced_and_nothing_is_made_twice(workspace: Workspace) -> None:
+    run = workspace.train(spec(f"echo $$ >> $HERE/makers; {WAIT}; echo hello > $DATA_DIR/words"))
+    workspace.wait_numbers("makers", 1)
     run.kill_supervisor()
-    assert house.run("supervise", run.id).code == 0
-    house.write("go", "")
+    assert workspace.run("supervise", run.id).code == 0
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
-    assert len(house.numbers("makers")) == 1
+    assert len(workspace.numbers("makers")) == 1
     assert run.log("worker.0") == b"hello\n"
 
 
-def test_a_preparation_that_is_killed_by_a_signal_says_so(house: House) -> None:
-    run = house.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
-    os.kill(house.wait_numbers("maker", 1)[0], signal.SIGKILL)
+def test_a_preparation_that_is_killed_by_a_signal_says_so(workspace: Workspace) -> None:
+    run = workspace.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
+    os.kill(workspace.wait_numbers("maker", 1)[0], signal.SIGKILL)
     run.wait_for(Phase.FAILED)
     assert run.cause.exit.signal == signal.SIGKILL
 
 
-def test_a_preparation_whose_keeper_and_process_are_killed_ends_the_run(house: House) -> None:
-    run = house.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
-    house.wait_numbers("maker", 1)
+def test_a_preparation_whose_keeper_and_process_are_killed_ends_the_run(workspace: Workspace) -> None:
+    run = workspace.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
+    workspace.wait_numbers("maker", 1)
     kill_and_wait(run.keeper("prepare"))
     run.wait_for(Phase.FAILED)
     assert run.cause.reason == "NotPrepared"
 
 
-def test_what_cannot_be_run_or_written_is_said(house: House) -> None:
-    run = house.train("run: 'true'\ndata: {path: data, prepare: {argv: [no-such-command]}}")
+def test_what_cannot_be_run_or_written_is_said(workspace: Workspace) -> None:
+    run = workspace.train("run: 'true'\ndata: {path: data, prepare: {argv: [no-such-command]}}")
     run.wait_for(Phase.FAILED)
     assert run.cause.exit.code == 127
     assert b"cannot run no-such-command: no such command" in run.log("prepare")
-    house.write("file", "")
-    run = house.train("run: 'true'\ndata: {path: file/data, prepare: 'true'}")
+    workspace.write("file", "")
+    run = workspace.train("run: 'true'\ndata: {path: file/data, prepare: 'true'}")
     run.wait_for(Phase.FAILED)
     assert b"cannot prepare" in run.log("prepare")
 
 
-def test_a_secret_of_a_preparation_is_missed_before_anything_starts(house: House) -> None:
-    house.write_spec("run: 'true'\nenv: {TOKEN: {from: NO_SUCH_TOKEN}}\ndata: {path: data, prepare: 'true'}")
-    answer = house.run("train")
+def test_a_secret_of_a_preparation_is_missed_before_anything_starts(workspace: Workspace) -> None:
+    workspace.write_spec("run: 'true'\nenv: {TOKEN: {from: NO_SUCH_TOKEN}}\ndata: {path: data, prepare: 'true'}")
+    answer = workspace.run("train")
     assert answer.code == 2
     assert "prepare needs the secret TOKEN" in answer.err
-    assert house.runs() == []
+    assert workspace.runs() == []

@@ -10,8 +10,9 @@ import pytest
 
 from drumline.run.event import AttemptPlaced, ResumeRequested, StopRequested, SupervisorReturned
 from drumline.run.state import Phase
-from integration.local.runs import PATIENCE_SECONDS, House, Run, wait_until
 from integration.local.test_clocks import leave_alone, move_to_another_boot
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 # Saves when it is asked to go, as far as it has come; whoever finds that goes on from there, and is done.
 SAVING = """
@@ -34,11 +35,11 @@ def preempt(run: Run) -> None:
     wait_until(lambda: run.supervisor() is None)
 
 
-def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_there(house: House) -> None:
-    house.write_spec(SAVING)
-    watching = house.command("train")
-    run = wait_until(lambda: next(iter(house.runs()), None))
-    house.wait_numbers("up", 2)
+def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_there(workspace: Workspace) -> None:
+    workspace.write_spec(SAVING)
+    watching = workspace.command("train")
+    run = wait_until(lambda: next(iter(workspace.runs()), None))
+    workspace.wait_numbers("up", 2)
     preempt(run)
     shown, _ = watching.communicate(timeout=PATIENCE_SECONDS)
     assert watching.returncode == 1
@@ -46,11 +47,11 @@ def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_t
     assert "Message: `drumline resume 1` goes on with it" in shown
     assert (run.state.phase, run.state.ending and run.state.ending.reason) == (Phase.KILLED, "Preempted")
     assert {each.reason for each in run.state.replicas.values()} == {"Preempted"}
-    assert "preempted; `drumline resume 1` goes on with it" in house.run("status").out
-    assert "was preempted: its supervisor was asked to go" in house.run("events", "1").out
+    assert "preempted; `drumline resume 1` goes on with it" in workspace.run("status").out
+    assert "was preempted: its supervisor was asked to go" in workspace.run("events", "1").out
 
-    house.write_spec("run: exit 9")  # another spec is another run's
-    answer = house.run("resume", "1")
+    workspace.write_spec("run: exit 9")  # another spec is another run's
+    answer = workspace.run("resume", "1")
     assert (answer.code, answer.err) == (0, "drumline: run 1 (bad-day) goes on as attempt 1\n")
     assert answer.out.count("attempt 1 of run 1 goes on from 7") == 2
     lines = answer.out.splitlines()
@@ -58,195 +59,197 @@ def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_t
     assert lines[-1].endswith("--> FINISHED")
     assert "Preempted" not in answer.out  # what was before is in the logs, and was shown then
     assert (run.state.phase, run.state.attempt) == (Phase.FINISHED, 1)
-    assert "attempt 0: it was preempted" in house.run("status", "1").out
-    assert "Reason: Preempted" in house.run("logs", "1").out
+    assert "attempt 0: it was preempted" in workspace.run("status", "1").out
+    assert "Reason: Preempted" in workspace.run("logs", "1").out
     assert SupervisorReturned not in [type(event) for event in run.events]
 
 
-def test_a_run_that_failed_goes_on_with_its_budgets_anew(house: House) -> None:
-    run = house.train("run: 'echo $$ >> $HERE/up; [ -e $HERE/go ] || exit 3'\nrestart: 1")
+def test_a_run_that_failed_goes_on_with_its_budgets_anew(workspace: Workspace) -> None:
+    run = workspace.train("run: 'echo $$ >> $HERE/up; [ -e $HERE/go ] || exit 3'\nrestart: 1")
     run.wait_for(Phase.FAILED)
-    assert house.run("resume", run.id, "-d").out == "1\n"
+    assert workspace.run("resume", run.id, "-d").out == "1\n"
     wait_until(lambda: run.state.attempt == 3 and run.state.phase is Phase.FAILED)
-    house.write("go", "")
-    assert house.run("resume", run.id).code == 0
-    assert len(house.numbers("up")) == 5
+    workspace.write("go", "")
+    assert workspace.run("resume", run.id).code == 0
+    assert len(workspace.numbers("up")) == 5
     assert [cause.attempt for cause in run.state.causes] == [0, 1, 2, 3]
 
 
-def test_the_time_limit_of_a_run_begins_anew_when_it_goes_on(house: House) -> None:
-    run = house.train(f"{LASTING.replace('grace: 1', 'grace: 1, run: 3')}")
+def test_the_time_limit_of_a_run_begins_anew_when_it_goes_on(workspace: Workspace) -> None:
+    run = workspace.train(f"{LASTING.replace('grace: 1', 'grace: 1, run: 3')}")
     run.wait_for(Phase.FAILED)
-    house.write("go", "")
-    assert house.run("resume", run.id).code == 0
+    workspace.write("go", "")
+    assert workspace.run("resume", run.id).code == 0
 
 
-def test_what_has_finished_goes_on_or_is_not_there_is_refused_with_what_to_do(house: House) -> None:
-    done = house.train("run: 'true'")
+def test_what_has_finished_goes_on_or_is_not_there_is_refused_with_what_to_do(workspace: Workspace) -> None:
+    done = workspace.train("run: 'true'")
     done.wait_for(Phase.FINISHED)
-    assert house.run("resume", done.id) == (
+    assert workspace.run("resume", done.id) == (
         2,
         "",
         "error: run 1 has finished: there is nothing to go on with\nhint: `drumline train` starts another\n",
     )
-    run = house.train(LASTING)
-    house.wait_numbers("up", 1)
+    run = workspace.train(LASTING)
+    workspace.wait_numbers("up", 1)
     run.wait_for(Phase.RUNNING)
-    assert house.run("resume", run.id).err == "error: run 2 goes on: RUNNING\nhint: `drumline logs -f 2` shows it\n"
+    assert workspace.run("resume", run.id).err == "error: run 2 goes on: RUNNING\nhint: `drumline logs -f 2` shows it\n"
     run.kill_supervisor()
-    assert "`drumline supervise 2` looks after it again" in house.run("resume", run.id).err
-    assert house.run("resume", f"{run.id}.worker.0").code == 2
-    assert house.run("resume", "9").code == 4
-    assert house.run("kill", "--force", run.id).code == 0
+    assert "`drumline supervise 2` looks after it again" in workspace.run("resume", run.id).err
+    assert workspace.run("resume", f"{run.id}.worker.0").code == 2
+    assert workspace.run("resume", "9").code == 4
+    assert workspace.run("kill", "--force", run.id).code == 0
     assert ResumeRequested not in [type(event) for event in (*run.events, *done.events)]
 
 
-def test_a_run_without_its_secret_or_its_folder_is_not_resumed(house: House) -> None:
-    house.write_spec("workdir: code\nrun: sleep 1000\nenv: {TOKEN: {from: TOKEN}}")
-    (house.project / "code").mkdir()
-    house.run("train", "-d", env={"TOKEN": "x"})
-    (run,) = house.runs()
-    assert house.run("kill", run.id).code == 0
-    assert "needs the secret TOKEN from the variable TOKEN, which is not set" in house.run("resume", run.id).err
-    shutil.rmtree(house.project / "code")
-    assert "workdir `code` is not a folder" in house.run("resume", run.id, env={"TOKEN": "x"}).err
+def test_a_run_without_its_secret_or_its_folder_is_not_resumed(workspace: Workspace) -> None:
+    workspace.write_spec("workdir: code\nrun: sleep 1000\nenv: {TOKEN: {from: TOKEN}}")
+    (workspace.project / "code").mkdir()
+    workspace.run("train", "-d", env={"TOKEN": "x"})
+    (run,) = workspace.runs()
+    assert workspace.run("kill", run.id).code == 0
+    assert "needs the secret TOKEN from the variable TOKEN, which is not set" in workspace.run("resume", run.id).err
+    shutil.rmtree(workspace.project / "code")
+    assert "workdir `code` is not a folder" in workspace.run("resume", run.id, env={"TOKEN": "x"}).err
     assert run.state.phase is Phase.KILLED
 
 
-def test_of_many_who_resume_a_run_at_once_one_does_and_the_others_are_told(house: House) -> None:
-    run = house.train(LASTING)
-    house.wait_numbers("up", 1)
-    house.run("kill", run.id)
-    commands = [house.command("resume", "-d", run.id) for _ in range(5)]
+def test_of_many_who_resume_a_run_at_once_one_does_and_the_others_are_told(workspace: Workspace) -> None:
+    run = workspace.train(LASTING)
+    workspace.wait_numbers("up", 1)
+    workspace.run("kill", run.id)
+    commands = [workspace.command("resume", "-d", run.id) for _ in range(5)]
     answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
     assert sorted(command.returncode for command in commands) == [0, 2, 2, 2, 2]
     assert sum("error: run 1 goes on" in err for _, err in answers) == 4
-    assert len(house.wait_numbers("up", 2)) == 2
+    assert len(workspace.wait_numbers("up", 2)) == 2
     assert [type(event) for event in run.events].count(ResumeRequested) == 1
-    assert house.run("kill", run.id).code == 0
+    assert workspace.run("kill", run.id).code == 0
 
 
 @pytest.mark.parametrize("other", ["rm", "kill"])
-def test_a_run_that_is_resumed_while_it_is_removed_or_killed_is_there_or_not(house: House, other: str) -> None:
+def test_a_run_that_is_resumed_while_it_is_removed_or_killed_is_there_or_not(workspace: Workspace, other: str) -> None:
     for number in range(1, 3):
-        run = house.train(LASTING)
-        house.wait_numbers("up", 1)
-        house.run("kill", run.id)
-        first, second = house.command("resume", "-d", run.id), house.command(other, run.id)
+        run = workspace.train(LASTING)
+        workspace.wait_numbers("up", 1)
+        workspace.run("kill", run.id)
+        first, second = workspace.command("resume", "-d", run.id), workspace.command(other, run.id)
         resumed, said = first.communicate(timeout=PATIENCE_SECONDS)[1], second.communicate(timeout=PATIENCE_SECONDS)[1]
         assert "Traceback" not in resumed + said
         if run.path.exists():
             assert (first.returncode, run.state.resumes) == (0, 1), resumed
-            house.run("kill", run.id)
+            workspace.run("kill", run.id)
             assert run.state.phase is Phase.KILLED
         else:
             assert (first.returncode, second.returncode) in ((4, 0), (3, 0)), (resumed, said)
         assert str(number) == run.id
 
 
-def test_a_run_that_is_killed_and_resumed_at_once_does_not_hold_up_who_killed_it(house: House) -> None:
-    run = house.train("run: trap '' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 1}")
-    house.wait_numbers("up", 1)
-    killer = house.command("kill", run.id)
+def test_a_run_that_is_killed_and_resumed_at_once_does_not_hold_up_who_killed_it(workspace: Workspace) -> None:
+    run = workspace.train("run: trap '' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 1}")
+    workspace.wait_numbers("up", 1)
+    killer = workspace.command("kill", run.id)
     wait_until(lambda: any(isinstance(event, StopRequested) for event in run.events))
     run.wait_for(Phase.KILLED)
-    assert house.run("resume", "-d", run.id).code == 0
+    assert workspace.run("resume", "-d", run.id).code == 0
     out, _ = killer.communicate(timeout=PATIENCE_SECONDS)
     assert "run 1" in out
-    assert house.run("kill", "--force", run.id).code == 0
+    assert workspace.run("kill", "--force", run.id).code == 0
 
 
-def test_a_run_of_another_boot_goes_on_as_its_next_attempt(house: House) -> None:
-    run = house.train(LASTING)
-    house.wait_numbers("up", 1)
+def test_a_run_of_another_boot_goes_on_as_its_next_attempt(workspace: Workspace) -> None:
+    run = workspace.train(LASTING)
+    workspace.wait_numbers("up", 1)
     run.wait_for(Phase.RUNNING)
     leave_alone(run)
     move_to_another_boot(run, since_boot=10.0**9)
-    house.write("go", "")
-    assert house.run("resume", run.id).code == 0
+    workspace.write("go", "")
+    assert workspace.run("resume", run.id).code == 0
     assert (run.state.phase, run.state.attempt, run.state.resumes) == (Phase.FINISHED, 1, 1)
     assert run.state.causes[0].reason == "ExitUnknown"
 
 
-def test_a_run_that_was_over_before_another_boot_goes_on(house: House) -> None:
-    run = house.train(LASTING)
-    house.wait_numbers("up", 1)
+def test_a_run_that_was_over_before_another_boot_goes_on(workspace: Workspace) -> None:
+    run = workspace.train(LASTING)
+    workspace.wait_numbers("up", 1)
     preempt(run)
     move_to_another_boot(run, since_boot=10.0**9)
-    house.write("go", "")
-    assert house.run("resume", run.id).code == 0
+    workspace.write("go", "")
+    assert workspace.run("resume", run.id).code == 0
     assert [event.attempt for event in run.events if isinstance(event, AttemptPlaced)] == [0, 1]
 
 
-def test_a_supervisor_killed_after_a_resume_is_replaced_and_the_run_goes_on(house: House) -> None:
-    run = house.train(LASTING)
-    house.wait_numbers("up", 1)
-    house.run("kill", run.id)
-    house.run("resume", "-d", run.id)
-    house.wait_numbers("up", 2)
+def test_a_supervisor_killed_after_a_resume_is_replaced_and_the_run_goes_on(workspace: Workspace) -> None:
+    run = workspace.train(LASTING)
+    workspace.wait_numbers("up", 1)
+    workspace.run("kill", run.id)
+    workspace.run("resume", "-d", run.id)
+    workspace.wait_numbers("up", 2)
     run.kill_supervisor()
-    house.write("go", "")
-    assert house.run("supervise", run.id).code == 0
+    workspace.write("go", "")
+    assert workspace.run("supervise", run.id).code == 0
     assert run.wait_for(Phase.FINISHED).attempt == 1
-    assert len(house.numbers("up")) == 2
+    assert len(workspace.numbers("up")) == 2
 
 
-def test_what_was_not_made_when_a_run_was_ended_is_made_when_it_goes_on(house: House) -> None:
-    run = house.train(
+def test_what_was_not_made_when_a_run_was_ended_is_made_when_it_goes_on(workspace: Workspace) -> None:
+    run = workspace.train(
         """
         data: {path: $HERE/words, prepare: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done"}
         run: ls $DATA_DIR
-    """.replace("$HERE/words", str(house.project / "words"))
+    """.replace("$HERE/words", str(workspace.project / "words"))
     )
-    house.wait_numbers("up", 1)
-    house.run("kill", run.id)
-    house.write("go", "")
-    answer = house.run("resume", run.id)
+    workspace.wait_numbers("up", 1)
+    workspace.run("kill", run.id)
+    workspace.write("go", "")
+    answer = workspace.run("resume", run.id)
     assert answer.code == 0
     assert "prepared" in answer.out
-    assert len(house.numbers("up")) == 2
+    assert len(workspace.numbers("up")) == 2
     assert (run.path / "attempts" / "0" / "prepare+1" / "log").exists()
 
 
-def make_environment(house: House) -> dict[str, str]:
+def make_environment(workspace: Workspace) -> dict[str, str]:
     """Make a virtual environment whose `python` is a script; return what activates it."""
-    python = house.project / "venv" / "bin" / "python"
+    python = workspace.project / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     (python.parent.parent / "pyvenv.cfg").touch()
     python.write_text(
         "#!/bin/sh\n[ $1 = train.py ] || exit\n[ -e $HERE/gone ] && rm -r $HERE/venv\n[ -e $HERE/pass ]\n"
     )
     python.chmod(0o755)
-    return {"VIRTUAL_ENV": f"{house.project}/venv", "PATH": f"{python.parent}:{house.env['PATH']}"}
+    return {"VIRTUAL_ENV": f"{workspace.project}/venv", "PATH": f"{python.parent}:{workspace.env['PATH']}"}
 
 
-def test_a_run_whose_python_is_gone_is_not_resumed_with_another_one(house: House) -> None:
-    house.write_spec("run: python train.py")
-    assert house.run("train", env=make_environment(house)).code == 1
-    shutil.rmtree(house.project / "venv")
-    refused = house.run("resume", "1")
+def test_a_run_whose_python_is_gone_is_not_resumed_with_another_one(workspace: Workspace) -> None:
+    workspace.write_spec("run: python train.py")
+    assert workspace.run("train", env=make_environment(workspace)).code == 1
+    shutil.rmtree(workspace.project / "venv")
+    refused = workspace.run("resume", "1")
     assert (refused.code, refused.out) == (2, "")
     assert refused.err == (
-        f"error: the Python of this run's launch is gone: {house.project}/venv/bin/python (the active virtual"
+        f"error: the Python of this run's launch is gone: {workspace.project}/venv/bin/python (the active virtual"
         " environment)\nhint: create its environment again at that path, or start a new run with `drumline train`\n"
     )
-    make_environment(house)
-    house.write("pass", "")
-    assert house.run("resume", "1").code == 0
+    make_environment(workspace)
+    workspace.write("pass", "")
+    assert workspace.run("resume", "1").code == 0
 
 
-def test_a_restart_whose_python_is_gone_fails_with_its_path(house: House) -> None:
-    house.write("gone", "")
-    house.write_spec("run: python train.py\nrestart: 3")
-    answer = house.run("train", env=make_environment(house))
+def test_a_restart_whose_python_is_gone_fails_with_its_path(workspace: Workspace) -> None:
+    workspace.write("gone", "")
+    workspace.write_spec("run: python train.py\nrestart: 3")
+    answer = workspace.run("train", env=make_environment(workspace))
     assert answer.code == 1
-    assert f"the Python of this run's launch is gone: {house.project}/venv/bin/python" in answer.out
+    assert f"the Python of this run's launch is gone: {workspace.project}/venv/bin/python" in answer.out
 
 
-def test_a_run_that_names_its_program_by_its_path_is_resumed_without_the_python_of_its_launch(house: House) -> None:
-    house.write("test.sh", "[ -e $HERE/pass ]\n")
-    house.write_spec(f"run: /bin/sh {house.project}/test.sh")
-    assert house.run("train", env=make_environment(house)).code == 1
-    shutil.rmtree(house.project / "venv")
-    house.write("pass", "")
-    assert house.run("resume", "1").code == 0
+def test_a_run_that_names_its_program_by_its_path_is_resumed_without_the_python_of_its_launch(
+    workspace: Workspace,
+) -> None:
+    workspace.write("test.sh", "[ -e $HERE/pass ]\n")
+    workspace.write_spec(f"run: /bin/sh {workspace.project}/test.sh")
+    assert workspace.run("train", env=make_environment(workspace)).code == 1
+    shutil.rmtree(workspace.project / "venv")
+    workspace.write("pass", "")
+    assert workspace.run("resume", "1").code == 0

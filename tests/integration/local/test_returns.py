@@ -13,7 +13,9 @@ from drumline.run.event import StopRequested, SupervisorReturned
 from drumline.run.state import Phase
 from drumline.runtime.keeper import MOST_RETURNS, SUPERVISOR_RETURNS
 from drumline.runtime.lock import is_locked
-from integration.local.runs import PATIENCE_SECONDS, House, Run, kill_and_wait, lives, read_to, wait_until
+from scaffold.processes import is_alive, kill_and_wait, read_to
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 WAITING = "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done"
 
@@ -39,64 +41,66 @@ def kill_and_wait_for_next(run: Run, number: int) -> int:
     return pid
 
 
-def test_a_replica_that_fails_after_its_supervisor_was_killed_is_restarted(house: House) -> None:
-    run = house.train("run: echo $$ >> $HERE/up; exec sleep 1000\nrestart: 1")
-    (first,) = house.wait_numbers("up", 1)
+def test_a_replica_that_fails_after_its_supervisor_was_killed_is_restarted(workspace: Workspace) -> None:
+    run = workspace.train("run: echo $$ >> $HERE/up; exec sleep 1000\nrestart: 1")
+    (first,) = workspace.wait_numbers("up", 1)
     kill_and_wait_for_next(run, 1)
     os.kill(first, signal.SIGKILL)
-    house.wait_numbers("up", 2)
+    workspace.wait_numbers("up", 2)
     wait_until(lambda: run.state.attempt == 1)
     assert returns(run) == [SupervisorReturned(1, MOST_RETURNS)]
-    assert f"1 has a supervisor again, which came back by itself, 1 of {MOST_RETURNS}" in house.run("events", "1").out
-    assert house.run("kill", "1").code == 0
-    assert not any(map(lives, house.numbers("up")))
+    assert (
+        f"1 has a supervisor again, which came back by itself, 1 of {MOST_RETURNS}" in workspace.run("events", "1").out
+    )
+    assert workspace.run("kill", "1").code == 0
+    assert not any(map(is_alive, workspace.numbers("up")))
 
 
-def test_a_replica_that_fails_while_there_is_no_supervisor_is_restarted(house: House) -> None:
+def test_a_replica_that_fails_while_there_is_no_supervisor_is_restarted(workspace: Workspace) -> None:
     """The keeper is the last one, and leaves: it looks once more before it does."""
-    run = house.train("run: echo $$ >> $HERE/up; exec sleep 1000\nrestart: 1")
-    (first,) = house.wait_numbers("up", 1)
+    run = workspace.train("run: echo $$ >> $HERE/up; exec sleep 1000\nrestart: 1")
+    (first,) = workspace.wait_numbers("up", 1)
     kill(run)
     os.kill(first, signal.SIGKILL)
-    house.wait_numbers("up", 2)
+    workspace.wait_numbers("up", 2)
     wait_until(lambda: run.state.attempt == 1)
-    assert house.run("kill", "1").code == 0
+    assert workspace.run("kill", "1").code == 0
 
 
 @pytest.mark.parametrize("workers", [2, 8])
-def test_several_keepers_start_one_supervisor(house: House, workers: int) -> None:
-    run = house.train(f"roles: {{worker: {workers}}}\nrun: {WAITING}")
-    house.wait_numbers("up", workers)
+def test_several_keepers_start_one_supervisor(workspace: Workspace, workers: int) -> None:
+    run = workspace.train(f"roles: {{worker: {workers}}}\nrun: {WAITING}")
+    workspace.wait_numbers("up", workers)
     kill_and_wait_for_next(run, 1)
     kill_and_wait_for_next(run, 2)
     assert returns(run) == [SupervisorReturned(1, MOST_RETURNS), SupervisorReturned(2, MOST_RETURNS)]
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
-    assert len(house.numbers("up")) == workers
+    assert len(workspace.numbers("up")) == workers
 
 
-def test_a_supervisor_comes_back_so_many_times_and_no_more(house: House) -> None:
-    run = house.train(f"run: {WAITING}")
-    house.wait_numbers("up", 1)
+def test_a_supervisor_comes_back_so_many_times_and_no_more(workspace: Workspace) -> None:
+    run = workspace.train(f"run: {WAITING}")
+    workspace.wait_numbers("up", 1)
     for number in range(1, MOST_RETURNS + 1):
         kill_and_wait_for_next(run, number)
     kill(run)
-    waiting = house.run("wait", "1")
+    waiting = workspace.run("wait", "1")
     assert waiting.code == 3
     assert "the supervisor of run 1 is gone" in waiting.err
-    house.write("go", "")
+    workspace.write("go", "")
     wait_until(partial(run.is_over, "worker.0"))  # the keeper has looked for the last time
     assert not is_locked(run.folder.lock_file)
     assert len(returns(run)) == MOST_RETURNS
-    assert house.run("supervise", "1").code == 0
+    assert workspace.run("supervise", "1").code == 0
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_supervisor_that_cannot_start_is_started_no_more_than_so_many_times(house: House) -> None:
+def test_a_supervisor_that_cannot_start_is_started_no_more_than_so_many_times(workspace: Workspace) -> None:
     """As one with a defect: its journal cannot be opened."""
-    run = house.train(f"run: {WAITING}")
-    house.wait_numbers("up", 1)
-    kept = run.folder.journal_file.rename(house.path / "kept")
+    run = workspace.train(f"run: {WAITING}")
+    workspace.wait_numbers("up", 1)
+    kept = run.folder.journal_file.rename(workspace.path / "kept")
     run.folder.journal_file.mkdir()
     kill(run)
     count = run.folder.path / SUPERVISOR_RETURNS
@@ -104,102 +108,106 @@ def test_a_supervisor_that_cannot_start_is_started_no_more_than_so_many_times(ho
     wait_until(lambda: run.said().count("Traceback") >= MOST_RETURNS)
     run.folder.journal_file.rmdir()
     kept.rename(run.folder.journal_file)
-    house.write("go", "")
+    workspace.write("go", "")
     wait_until(partial(run.is_over, "worker.0"))
     assert run.supervisor() is None
     assert count.read_text() == str(MOST_RETURNS)
     assert returns(run) == []
-    assert house.run("supervise", "1").code == 0
+    assert workspace.run("supervise", "1").code == 0
     run.wait_for(Phase.FINISHED)
 
 
 @pytest.mark.parametrize("words", [[], ["--force"]])
-def test_kill_of_a_run_whose_supervisor_has_just_died_ends_it(house: House, words: list[str]) -> None:
-    run = house.train(f"roles: {{worker: 2}}\nrun: {WAITING}")
-    pids = house.wait_numbers("up", 2)
+def test_kill_of_a_run_whose_supervisor_has_just_died_ends_it(workspace: Workspace, words: list[str]) -> None:
+    run = workspace.train(f"roles: {{worker: 2}}\nrun: {WAITING}")
+    pids = workspace.wait_numbers("up", 2)
     kill(run)
-    assert house.run("kill", *words, "1").code == 0
-    assert not any(map(lives, pids))
+    assert workspace.run("kill", *words, "1").code == 0
+    assert not any(map(is_alive, pids))
     assert run.state.phase is Phase.KILLED
     wait_until(lambda: not is_locked(run.folder.path / SUPERVISOR_RETURNS) and run.supervisor() is None)
     assert run.state.phase is Phase.KILLED
 
 
-def test_a_supervisor_that_was_killed_after_the_user_killed_the_run_does_not_come_back(house: House) -> None:
-    run = house.train("""
+def test_a_supervisor_that_was_killed_after_the_user_killed_the_run_does_not_come_back(workspace: Workspace) -> None:
+    run = workspace.train("""
         run: trap '' TERM; echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done
         timeouts: {grace: 1h}
     """)
-    house.wait_numbers("up", 1)
-    killer = house.command("kill", "1")
+    workspace.wait_numbers("up", 1)
+    killer = workspace.command("kill", "1")
     wait_until(lambda: any(isinstance(event, StopRequested) for event in run.events))
     kill_and_wait(killer.pid)
     killer.communicate(timeout=PATIENCE_SECONDS)
     kill(run)
     count = run.folder.path / SUPERVISOR_RETURNS
     wait_until(lambda: count.exists() and not is_locked(count) and not run.folder.lock_file.read_bytes())
-    house.write("go", "")
+    workspace.write("go", "")
     wait_until(partial(run.is_over, "worker.0"))
     assert returns(run) == []
-    assert house.run("kill", "1").code == 0
+    assert workspace.run("kill", "1").code == 0
     assert run.state.phase is Phase.KILLED
 
 
-def test_nothing_comes_back_after_the_end_of_a_run(house: House) -> None:
-    run = house.train(f"roles: {{worker: 2}}\nrun: {WAITING}")
-    house.wait_numbers("up", 2)
-    house.write("go", "")
+def test_nothing_comes_back_after_the_end_of_a_run(workspace: Workspace) -> None:
+    run = workspace.train(f"roles: {{worker: 2}}\nrun: {WAITING}")
+    workspace.wait_numbers("up", 2)
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     wait_until(lambda: not is_locked(run.folder.lock_file))
     assert run.folder.lock_file.read_bytes() == b""
     assert not (run.folder.path / SUPERVISOR_RETURNS).exists()
 
 
-def test_what_is_shown_goes_on_when_a_supervisor_comes_back(house: House) -> None:
-    house.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.01; done; echo done")
-    command = house.command("train")
+def test_what_is_shown_goes_on_when_a_supervisor_comes_back(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.01; done; echo done")
+    command = workspace.command("train")
     read_to(command, "begun")
-    (run,) = house.runs()
-    waiting = house.command("wait", "1")
+    (run,) = workspace.runs()
+    waiting = workspace.command("wait", "1")
     kill_and_wait_for_next(run, 1)
-    house.write("go", "")
+    workspace.write("go", "")
     out, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert (command.returncode, "done" in out) == (0, True), err
     assert waiting.wait(PATIENCE_SECONDS) == 0
     waiting.communicate()
 
 
-def test_a_supervisor_that_comes_back_has_the_environment_of_the_last_one_secrets_included(house: House) -> None:
+def test_a_supervisor_that_comes_back_has_the_environment_of_the_last_one_secrets_included(
+    workspace: Workspace,
+) -> None:
     spec = """
         env: {TOKEN: {from: TOKEN}}
         run: echo $TOKEN $DRUMLINE_ATTEMPT; echo $$ >> $HERE/up; exec sleep 1000
         restart: 1
     """
-    run = house.train(spec, env={"TOKEN": "hush-hush", "OTHER": "kept"})
-    (first,) = house.wait_numbers("up", 1)
+    run = workspace.train(spec, env={"TOKEN": "hush-hush", "OTHER": "kept"})
+    (first,) = workspace.wait_numbers("up", 1)
     pid = kill_and_wait_for_next(run, 1)
     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert {b"TOKEN=hush-hush", b"OTHER=kept"} <= set(variables)
     assert b"hush-hush" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     os.kill(first, signal.SIGKILL)
-    house.wait_numbers("up", 2)
+    workspace.wait_numbers("up", 2)
     wait_until(lambda: run.log("worker.0", 1) == b"hush-hush 1\n")
-    written = [path for path in house.home.rglob("*") if path.is_file() and b"hush-hush" in path.read_bytes()]
+    written = [path for path in workspace.home.rglob("*") if path.is_file() and b"hush-hush" in path.read_bytes()]
     assert {path.name for path in written} == {"log"}
-    assert house.run("kill", "1").code == 0
+    assert workspace.run("kill", "1").code == 0
 
 
-def test_a_supervisor_that_comes_back_is_not_ended_with_the_replica_whose_keeper_started_it(house: House) -> None:
-    run = house.train("""
+def test_a_supervisor_that_comes_back_is_not_ended_with_the_replica_whose_keeper_started_it(
+    workspace: Workspace,
+) -> None:
+    run = workspace.train("""
         roles:
           worker:
             replicas: 2
             run: "echo $$ >> $HERE/up; until [ -e $HERE/go-$DRUMLINE_INDEX ]; do sleep 0.01; done"
     """)
-    house.wait_numbers("up", 2)
+    workspace.wait_numbers("up", 2)
     pid = kill_and_wait_for_next(run, 1)
-    house.write("go-0", "")
+    workspace.write("go-0", "")
     wait_until(partial(run.is_over, "worker.0"))
     assert run.supervisor() == pid
-    house.write("go-1", "")
+    workspace.write("go-1", "")
     run.wait_for(Phase.FINISHED)

@@ -9,7 +9,7 @@ import pytest
 
 from drumline.run.state import Phase
 from drumline.runtime.progress import read_report
-from integration.local.runs import House
+from scaffold.workspace import Workspace
 
 SCRIPT = """
 import os, signal
@@ -27,9 +27,9 @@ while runtime.attempt() == 0:
 
 
 @pytest.mark.parametrize("roles", ["{worker: 2}", "{chief: 1, worker: 1}"])
-def test_reports_and_errors_are_kept_for_each_life(house: House, roles: str) -> None:
-    house.write("script.py", SCRIPT)
-    run = house.train(f"run: {sys.executable} script.py\nroles: {roles}\nrestart: 1")
+def test_reports_and_errors_are_kept_for_each_life(workspace: Workspace, roles: str) -> None:
+    workspace.write("script.py", SCRIPT)
+    run = workspace.train(f"run: {sys.executable} script.py\nroles: {roles}\nrestart: 1")
     run.wait_for(Phase.FINISHED)
     chief, other, index = ("chief.0", "worker.0", 0) if "chief" in roles else ("worker.0", "worker.1", 1)
     for attempt in (0, 1):
@@ -47,10 +47,12 @@ def test_reports_and_errors_are_kept_for_each_life(house: House, roles: str) -> 
     assert not list(run.path.glob("attempts/*/*/private-*"))
 
 
-def test_what_a_killed_replica_wrote_in_private_goes_with_its_run(house: House) -> None:
-    house.write("script.py", SCRIPT.replace("raise RuntimeError", "os.kill(os.getpid(), signal.SIGKILL)\n    print"))
-    run = house.train(f"run: {sys.executable} script.py\nroles: {{worker: 2}}")
+def test_what_a_killed_replica_wrote_in_private_goes_with_its_run(workspace: Workspace) -> None:
+    workspace.write(
+        "script.py", SCRIPT.replace("raise RuntimeError", "os.kill(os.getpid(), signal.SIGKILL)\n    print")
+    )
+    run = workspace.train(f"run: {sys.executable} script.py\nroles: {{worker: 2}}")
     run.wait_for(Phase.FAILED)
     assert list(run.path.glob("attempts/0/worker.1/private-*/weights"))
-    assert house.run("rm", run.id).code == 0
+    assert workspace.run("rm", run.id).code == 0
     assert not run.path.exists()

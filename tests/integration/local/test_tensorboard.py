@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from boards import write_python, write_wheel
 from drumline.run.state import Phase
-from integration.local.runs import PATIENCE_SECONDS, House, Run, kill_and_wait, lives, wait_until
-from summaries import read_scalars, write_scalars
-from training.line import find_python
+from scaffold.environments import find_python
+from scaffold.fake_tensorboard import write_python, write_wheel
+from scaffold.processes import is_alive, kill_and_wait
+from scaffold.summaries import read_scalars, write_scalars
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 WAIT = "until [ -e $HERE/go ]; do sleep 0.01; done"
 SHOWN = [(0, 3.0), (1, 2.0), (2, 1.0)]
@@ -23,17 +25,17 @@ LOSSES = [value for _, value in SHOWN]
 
 
 @pytest.fixture
-def board(house: House) -> House:
-    """A house where TensorBoard is installed."""
-    house.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
-    return house
+def board(workspace: Workspace) -> Workspace:
+    """A workspace where TensorBoard is installed."""
+    workspace.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
+    return workspace
 
 
 @pytest.fixture
-def quick(house: House) -> House:
-    """A house where something is installed that is as quick to start as TensorBoard is not."""
-    house.env["DRUMLINE_TENSORBOARD"] = str(write_python(house.path))
-    return house
+def quick(workspace: Workspace) -> Workspace:
+    """A workspace where something is installed that is as quick to start as TensorBoard is not."""
+    workspace.env["DRUMLINE_TENSORBOARD"] = str(write_python(workspace.path))
+    return workspace
 
 
 def address_of(run: Run) -> str:
@@ -56,7 +58,7 @@ def listeners(port: int) -> set[str]:
     return {words[1].split(":")[0] for words in lines if words[1].endswith(f":{port:04X}") and words[3] == "0A"}
 
 
-def test_summaries_are_shown_from_attempt_to_attempt_whoever_supervises(board: House) -> None:
+def test_summaries_are_shown_from_attempt_to_attempt_whoever_supervises(board: Workspace) -> None:
     board.write("tensorboard.py", "raise SystemExit('not this one')")
     run = board.train(f"""
         framework: tensorflow
@@ -90,13 +92,13 @@ def test_summaries_are_shown_from_attempt_to_attempt_whoever_supervises(board: H
     assert state.tensorboard
     assert (state.tensorboard.phase, state.warnings) == (Phase.FINISHED, ())
     assert run.pid("tensorboard") == pid
-    assert not lives(pid)
+    assert not is_alive(pid)
     assert listeners(int(address.strip("/").rpartition(":")[2])) == set()
     assert "TensorBoard 2." in board.run("logs", f"{run.id}.tensorboard").out
     assert "TensorBoard 2." not in board.run("logs", f"{run.id}.tensorboard", "--attempt", "1").out
 
 
-def test_asked_for_it_is_there_from_the_start_and_train_says_where_once(quick: House) -> None:
+def test_asked_for_it_is_there_from_the_start_and_train_says_where_once(quick: Workspace) -> None:
     quick.write_spec("""
         tensorboard: true
         run: until grep -q TensorBoardServed $DRUMLINE_HOME/runs/1/events.jsonl; do sleep 0.01; done
@@ -107,7 +109,7 @@ def test_asked_for_it_is_there_from_the_start_and_train_says_where_once(quick: H
     assert "1.tensorboard" not in shown.out
 
 
-def test_one_that_is_killed_is_warned_of_once_and_the_run_goes_on(quick: House) -> None:
+def test_one_that_is_killed_is_warned_of_once_and_the_run_goes_on(quick: Workspace) -> None:
     run = quick.train(f"tensorboard: true\nrun: '{WAIT}'")
     address_of(run)
     kill_and_wait(run.pid("tensorboard"))
@@ -119,18 +121,18 @@ def test_one_that_is_killed_is_warned_of_once_and_the_run_goes_on(quick: House) 
     assert warning in quick.run("status", run.id).out
 
 
-def test_a_run_that_is_killed_takes_it_along(quick: House) -> None:
+def test_a_run_that_is_killed_takes_it_along(quick: Workspace) -> None:
     run = quick.train(f"tensorboard: true\nrun: '{WAIT}'")
     address_of(run)
     pid = run.pid("tensorboard")
     run.kill_supervisor()
-    assert lives(pid)
+    assert is_alive(pid)
     assert quick.run("kill", "--force", run.id).code == 0
     run.wait_for(Phase.KILLED)
-    assert not lives(pid)
+    assert not is_alive(pid)
 
 
-def test_one_whose_project_is_gone_is_taken_up_and_ended_with_its_run(quick: House) -> None:
+def test_one_whose_project_is_gone_is_taken_up_and_ended_with_its_run(quick: Workspace) -> None:
     (quick.project / "work").mkdir()
     run = quick.train("tensorboard: true\nworkdir: work\nrun: until [ -e $HERE/go ]; do sleep 0.01; done")
     address = address_of(run)
@@ -143,32 +145,32 @@ def test_one_whose_project_is_gone_is_taken_up_and_ended_with_its_run(quick: Hou
     assert listeners(int(address.strip("/").rpartition(":")[2])) == set()
 
 
-def test_where_it_is_not_to_be_had_what_to_do_is_said(house: House) -> None:
-    run = house.train(f"tensorboard: true\nrun: '{WAIT}'")
+def test_where_it_is_not_to_be_had_what_to_do_is_said(workspace: Workspace) -> None:
+    run = workspace.train(f"tensorboard: true\nrun: '{WAIT}'")
     (warning,) = wait_until(lambda: run.state.warnings)
     assert "`pip install tensorboard`" in warning
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
 @pytest.fixture
-def offline(house: House, tmp_path: Path) -> House:
-    """A house from which no package can be fetched but the stand-in, and in which none was ever."""
+def offline(workspace: Workspace, tmp_path: Path) -> Workspace:
+    """A workspace from which no package can be fetched but the stand-in, and in which none was ever."""
     (tmp_path / "wheels").mkdir()
-    house.env |= {
+    workspace.env |= {
         "DRUMLINE_TENSORBOARD": "",
         "PIP_NO_INDEX": "1",
         "UV_OFFLINE": "1",  # uv does without an index only by an option
         "PIP_FIND_LINKS": str(tmp_path / "wheels"),
     }
-    return house
+    return workspace
 
 
-def environments(house: House) -> list[Path]:
-    return list(Path(house.env["XDG_CACHE_HOME"], "drumline", "environments").glob("*/bin/python"))
+def environments(workspace: Workspace) -> list[Path]:
+    return list(Path(workspace.env["XDG_CACHE_HOME"], "drumline", "environments").glob("*/bin/python"))
 
 
-def test_an_environment_of_its_own_is_built_while_the_training_runs(offline: House) -> None:
+def test_an_environment_of_its_own_is_built_while_the_training_runs(offline: Workspace) -> None:
     write_wheel(Path(offline.env["PIP_FIND_LINKS"]))
     run = offline.train(f"tensorboard: true\nrun: '{WAIT}'")
     run.wait_for(Phase.RUNNING)
@@ -182,7 +184,7 @@ def test_an_environment_of_its_own_is_built_while_the_training_runs(offline: Hou
     assert b"building" not in again.log("tensorboard")
 
 
-def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: House) -> None:
+def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: Workspace) -> None:
     run = offline.train("""
         tensorboard: true
         run: until grep -q building $DRUMLINE_HOME/runs/1/attempts/0/tensorboard/log; do sleep 0.01; done
@@ -191,7 +193,7 @@ def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: House) -> N
     assert environments(offline) == []
 
 
-def test_where_that_cannot_be_built_the_python_of_the_line_serves(offline: House) -> None:
+def test_where_that_cannot_be_built_the_python_of_the_line_serves(offline: Workspace) -> None:
     python = find_python("tensorboard")
     wait = "import os, time\\nwhile not os.path.exists(os.environ['HERE'] + '/go'): time.sleep(0.01)"
     seen = os.path.relpath(python, offline.project)
@@ -206,7 +208,7 @@ def test_where_that_cannot_be_built_the_python_of_the_line_serves(offline: House
 # --- drumline tensorboard -------------------------------------------------------------------------------------------
 
 
-def test_runs_that_are_over_are_shown_side_by_side_until_somebody_ends_it(board: House, tmp_path: Path) -> None:
+def test_runs_that_are_over_are_shown_side_by_side_until_somebody_ends_it(board: Workspace, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     board.env["TMPDIR"] = str(tmp_path / "tmp")
     for output in ("", "output: elsewhere, and further"):
@@ -226,7 +228,7 @@ def test_runs_that_are_over_are_shown_side_by_side_until_somebody_ends_it(board:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_what_cannot_be_shown_is_said(board: House) -> None:
+def test_what_cannot_be_shown_is_said(board: Workspace) -> None:
     run = board.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
     nothing = board.run("tensorboard", "1")
@@ -246,7 +248,7 @@ def test_what_cannot_be_shown_is_said(board: House) -> None:
     assert (without.code, "there is no TensorBoard here" in without.err) == (3, True)
 
 
-def test_a_command_that_is_killed_takes_its_server_along(quick: House) -> None:
+def test_a_command_that_is_killed_takes_its_server_along(quick: Workspace) -> None:
     run = quick.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
     write_scalars(run.path / "output", "loss", LOSSES)

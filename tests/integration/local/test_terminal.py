@@ -18,7 +18,8 @@ from functools import partial
 import pytest
 
 from drumline.run.state import Phase
-from integration.local.runs import COMMAND, PATIENCE_SECONDS, House, Run, wait_until
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import COMMAND, Run, Workspace
 
 WAITING = "run: echo here I am; until [ -e $HERE/go ]; do sleep 0.01; done"
 
@@ -26,14 +27,14 @@ WAITING = "run: echo here I am; until [ -e $HERE/go ]; do sleep 0.01; done"
 class Terminal:
     """A command at a terminal of its own, and everything that it has shown there."""
 
-    def __init__(self, house: House, *words: str, columns: int = 100) -> None:
+    def __init__(self, workspace: Workspace, *words: str, columns: int = 100) -> None:
         self.shown = b""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.process = subprocess.Popen(
             [*COMMAND, *words],
-            cwd=house.project,
-            env=house.env,
+            cwd=workspace.project,
+            env=workspace.env,
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -89,14 +90,14 @@ def terminals() -> Iterator[list[Terminal]]:
         terminal.process.wait()
 
 
-def only_run(house: House) -> Run:
-    (run,) = house.runs()
+def only_run(workspace: Workspace) -> Run:
+    (run,) = workspace.runs()
     return run
 
 
-def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(house: House, terminals: list[Terminal]) -> None:
-    house.write_spec(WAITING)
-    terminals.append(terminal := Terminal(house, "train"))
+def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(workspace: Workspace, terminals: list[Terminal]) -> None:
+    workspace.write_spec(WAITING)
+    terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("here I am")
     terminal.press_ctrl_c()
     terminal.wait_for("run 1 goes on")
@@ -104,85 +105,89 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(house: House, ter
     assert b"`drumline logs -f 1`" in terminal.shown
     assert b"`drumline kill 1`" in terminal.shown
     assert b"Traceback" not in terminal.shown
-    run = only_run(house)
+    run = only_run(workspace)
     assert run.state.phase is Phase.RUNNING
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_second_ctrl_c_while_the_line_is_on_the_screen_ends_the_run(house: House, terminals: list[Terminal]) -> None:
-    house.write_spec(WAITING)
-    terminals.append(terminal := Terminal(house, "train"))
+def test_a_second_ctrl_c_while_the_line_is_on_the_screen_ends_the_run(
+    workspace: Workspace, terminals: list[Terminal]
+) -> None:
+    workspace.write_spec(WAITING)
+    terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("here I am")
     terminal.press_ctrl_c()
     terminal.wait_for("another Ctrl-C")
     terminal.press_ctrl_c()
     assert terminal.wait() == 130
     assert b"ending run 1" in terminal.shown
-    assert only_run(house).state.phase is Phase.KILLED
+    assert only_run(workspace).state.phase is Phase.KILLED
 
 
-def test_scripts_may_want_ctrl_c_to_end_the_run(house: House, terminals: list[Terminal]) -> None:
-    house.write_spec(WAITING)
-    terminals.append(terminal := Terminal(house, "train", "--kill-on-interrupt"))
+def test_scripts_may_want_ctrl_c_to_end_the_run(workspace: Workspace, terminals: list[Terminal]) -> None:
+    workspace.write_spec(WAITING)
+    terminals.append(terminal := Terminal(workspace, "train", "--kill-on-interrupt"))
     terminal.wait_for("here I am")
     terminal.press_ctrl_c()
     assert terminal.wait() == 130
     assert b"goes on" not in terminal.shown
-    assert only_run(house).state.phase is Phase.KILLED
+    assert only_run(workspace).state.phase is Phase.KILLED
 
 
 @pytest.mark.parametrize(
     "moment", ["last-run", "runs/1", "runs/1/plan.json", "runs/1/events.jsonl", "runs/1/attempts/0/worker.0/keeper"]
 )
-def test_ctrl_c_while_a_run_begins_leaves_a_run_and_names_it(house: House, moment: str) -> None:
-    house.write_spec(WAITING)
-    command = house.command("train")
-    wait_until((house.home / moment).exists)
+def test_ctrl_c_while_a_run_begins_leaves_a_run_and_names_it(workspace: Workspace, moment: str) -> None:
+    workspace.write_spec(WAITING)
+    command = workspace.command("train")
+    wait_until((workspace.home / moment).exists)
     command.send_signal(signal.SIGINT)
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 130
     assert "run 1 goes on" in err
-    assert only_run(house).supervisor()
-    assert house.run("kill", "1").code == 0
+    assert only_run(workspace).supervisor()
+    assert workspace.run("kill", "1").code == 0
 
 
-def test_ctrl_c_before_there_is_a_run_starts_none(house: House) -> None:
-    os.mkfifo(house.project / "drumline.yml")
-    command = house.command("train")
-    writer = os.open(house.project / "drumline.yml", os.O_WRONLY)  # returns when the command reads
+def test_ctrl_c_before_there_is_a_run_starts_none(workspace: Workspace) -> None:
+    os.mkfifo(workspace.project / "drumline.yml")
+    command = workspace.command("train")
+    writer = os.open(workspace.project / "drumline.yml", os.O_WRONLY)  # returns when the command reads
     command.send_signal(signal.SIGINT)
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     os.close(writer)
     assert (command.returncode, err.strip()) == (130, "")
-    assert house.runs() == []
+    assert workspace.runs() == []
 
 
-def test_a_window_that_is_closed_does_not_end_the_run(house: House, terminals: list[Terminal]) -> None:
-    house.write_spec(WAITING)
-    terminals.append(terminal := Terminal(house, "train"))
+def test_a_window_that_is_closed_does_not_end_the_run(workspace: Workspace, terminals: list[Terminal]) -> None:
+    workspace.write_spec(WAITING)
+    terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("here I am")
     terminal.close()  # the kernel hangs up on everybody in its session
     terminal.process.wait(timeout=PATIENCE_SECONDS)
-    run = only_run(house)
+    run = only_run(workspace)
     assert run.supervisor()
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_terminal_that_hangs_up_while_the_run_begins_does_not_end_it(house: House, terminals: list[Terminal]) -> None:
-    house.write_spec(WAITING)
-    terminals.append(terminal := Terminal(house, "train"))
+def test_a_terminal_that_hangs_up_while_the_run_begins_does_not_end_it(
+    workspace: Workspace, terminals: list[Terminal]
+) -> None:
+    workspace.write_spec(WAITING)
+    terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("drumline: run 1")
     os.killpg(terminal.process.pid, signal.SIGHUP)
     terminal.wait()
-    house.write("go", "")
-    only_run(house).wait_for(Phase.FINISHED)
+    workspace.write("go", "")
+    only_run(workspace).wait_for(Phase.FINISHED)
 
 
-def test_a_reader_that_has_had_enough_does_not_end_the_run(house: House) -> None:
-    house.write_spec("run: i=0; until [ -e $HERE/go ]; do echo $i; i=$((i + 1)); done")
-    command = house.command("train")
+def test_a_reader_that_has_had_enough_does_not_end_the_run(workspace: Workspace) -> None:
+    workspace.write_spec("run: i=0; until [ -e $HERE/go ]; do echo $i; i=$((i + 1)); done")
+    command = workspace.command("train")
     assert command.stdout
     command.stdout.readline()
     command.stdout.close()
@@ -190,14 +195,16 @@ def test_a_reader_that_has_had_enough_does_not_end_the_run(house: House) -> None
     assert command.stderr
     assert command.stderr.read() == "drumline: run 1 (bad-day): 1 worker on local\n"
     command.stderr.close()
-    run = only_run(house)
+    run = only_run(workspace)
     run.wait_for(Phase.RUNNING)  # it may have had enough before the first had started
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_progress_bar_moves_in_one_line_and_ends_in_its_last_state(house: House, terminals: list[Terminal]) -> None:
-    house.write(
+def test_a_progress_bar_moves_in_one_line_and_ends_in_its_last_state(
+    workspace: Workspace, terminals: list[Terminal]
+) -> None:
+    workspace.write(
         "bar.py",
         """
         import pathlib, time
@@ -208,11 +215,11 @@ def test_a_progress_bar_moves_in_one_line_and_ends_in_its_last_state(house: Hous
         print()
         """,
     )
-    house.write_spec("run: {argv: [python, bar.py]}")
-    terminals.append(terminal := Terminal(house, "train"))
+    workspace.write_spec("run: {argv: [python, bar.py]}")
+    terminals.append(terminal := Terminal(workspace, "train"))
     for percent in range(0, 101, 20):
         terminal.wait_for(f"{percent}% of the epoch")
-        house.write(f"go{percent}", "")
+        workspace.write(f"go{percent}", "")
     assert terminal.wait() == 0
     lines = screen(terminal.shown)
     assert [line for line in lines if "% of the epoch" in line] == [
@@ -234,14 +241,14 @@ def is_summed_up(terminal: Terminal, words: str) -> bool:
     return screen(terminal.shown)[-2:-1] != [] and screen(terminal.shown)[-2].startswith(words)
 
 
-def test_a_last_line_sums_up_how_far_the_training_is(house: House, terminals: list[Terminal]) -> None:
-    house.write("steps.py", STEPS)
-    house.write_spec("run: {argv: [python, steps.py]}")
-    terminals.append(terminal := Terminal(house, "train"))
+def test_a_last_line_sums_up_how_far_the_training_is(workspace: Workspace, terminals: list[Terminal]) -> None:
+    workspace.write("steps.py", STEPS)
+    workspace.write_spec("run: {argv: [python, steps.py]}")
+    terminals.append(terminal := Terminal(workspace, "train"))
     for step, loss in enumerate(("1", "0.5", "0.33"), 1):
         terminal.wait_for(f"run 1: epoch 1/2, step {step}/4, loss {loss}")
         terminal.wait_until(partial(is_summed_up, terminal, f"run 1: epoch 1/2, step {step}/4"))
-        house.write(f"go{step}", "")
+        workspace.write(f"go{step}", "")
     assert terminal.wait() == 0
     left = screen(terminal.shown)
     assert not [line for line in left if line.startswith("run 1:")]  # nothing of it stays
@@ -252,28 +259,28 @@ def test_a_last_line_sums_up_how_far_the_training_is(house: House, terminals: li
     ("columns", "term", "shown"), [(30, "xterm", "run 1: epoch 1/2, step 1/4, …"), (100, "dumb", "")]
 )
 def test_a_narrow_terminal_has_less_of_it_and_a_dumb_one_nothing(
-    house: House, terminals: list[Terminal], columns: int, term: str, shown: str
+    workspace: Workspace, terminals: list[Terminal], columns: int, term: str, shown: str
 ) -> None:
-    house.write("steps.py", STEPS)
-    house.write_spec("run: {argv: [python, steps.py]}")
-    house.env["TERM"] = term
-    terminals.append(terminal := Terminal(house, "train", columns=columns))
+    workspace.write("steps.py", STEPS)
+    workspace.write_spec("run: {argv: [python, steps.py]}")
+    workspace.env["TERM"] = term
+    terminals.append(terminal := Terminal(workspace, "train", columns=columns))
     terminal.wait_for(shown or "Loss: 1.00")
     for step in (1, 2, 3):
-        house.write(f"go{step}", "")
+        workspace.write(f"go{step}", "")
     assert terminal.wait() == 0
     assert (b"run 1: epoch" in terminal.shown) == bool(shown)
     assert (b"\x1b" in terminal.shown) == bool(shown)
 
 
 def test_nothing_that_a_replica_writes_moves_the_cursor_or_leaves_its_colour(
-    house: House, terminals: list[Terminal]
+    workspace: Workspace, terminals: list[Terminal]
 ) -> None:
-    (house.project / "noise").write_bytes(
+    (workspace.project / "noise").write_bytes(
         b"\x1b[2J\x1b[10;10Hwiped\n\x1b]0;title\x07named\n\x1b[31mred\n\0\x07\x08rung\n\xc2\x9b2Jold\n\x1bcreset\nplain\n"
     )
-    house.write_spec("run: cat noise")
-    terminals.append(terminal := Terminal(house, "train"))
+    workspace.write_spec("run: cat noise")
+    terminals.append(terminal := Terminal(workspace, "train"))
     assert terminal.wait() == 0
     for harm in (b"\x1b[2J", b"\x1b[10;10H", b"\x1b]0;", b"\x07", b"\x08", b"\x9b", b"\x1bc"):
         assert harm not in terminal.shown
@@ -297,26 +304,28 @@ def screen(shown: bytes) -> list[str]:
     return lines
 
 
-def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(house: House, terminals: list[Terminal]) -> None:
-    house.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.01; done\ntimeouts: {grace: 2h}")
-    training = Terminal(house, "train")
+def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(
+    workspace: Workspace, terminals: list[Terminal]
+) -> None:
+    workspace.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.01; done\ntimeouts: {grace: 2h}")
+    training = Terminal(workspace, "train")
     terminals.append(training)
     training.wait_for("run 1: running; Ctrl-C leaves it alone (")
-    wait_until(lambda: house.exists("up"))
-    killing = Terminal(house, "kill", "1")
+    wait_until(lambda: workspace.exists("up"))
+    killing = Terminal(workspace, "kill", "1")
     terminals.append(killing)
     killing.wait_for("its replicas may take 2h to save and end; `drumline kill --force 1` gives them no time")
     training.wait_for("run 1: ending, 1 replica left; `drumline kill --force 1` does not wait for them (")
-    house.run("kill", "--force", "1")
+    workspace.run("kill", "--force", "1")
     assert killing.wait() == 0
     assert b"killed run 1; nothing of it is alive" in killing.shown
     assert training.wait() == 1
 
 
 def test_the_card_is_shown_while_replicas_use_a_grace_and_how_they_ended_after_it(
-    house: House, terminals: list[Terminal]
+    workspace: Workspace, terminals: list[Terminal]
 ) -> None:
-    house.write_spec("""
+    workspace.write_spec("""
         roles:
           worker:
             replicas: 2
@@ -324,9 +333,9 @@ def test_the_card_is_shown_while_replicas_use_a_grace_and_how_they_ended_after_i
             first: {run: "until [ -e $HERE/deaf ]; do sleep 0.01; done; echo broken; exit 3"}
         timeouts: {grace: 2h}
     """)
-    training = Terminal(house, "train")
+    training = Terminal(workspace, "train")
     terminals.append(training)
     training.wait_for("First to fall: 1.worker.0")
-    assert json.loads(house.run("status", "1", "-o", "json").out)["cause"]["replica"] == "1.worker.0"
-    house.run("kill", "--force", "1")
+    assert json.loads(workspace.run("status", "1", "-o", "json").out)["cause"]["replica"] == "1.worker.0"
+    workspace.run("kill", "--force", "1")
     assert training.wait() == 1

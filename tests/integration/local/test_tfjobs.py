@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from drumline.run.state import Phase
-from integration.local.runs import Answer, House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Answer, Run, Workspace
 
 # Only once, as a pod's first container would.
 FIRST = "[ -e went-{0} ] || {{ : > went-{0}; exit {1}; }}"
@@ -22,12 +23,12 @@ def a_role(command: str, policy: str = "Never", replicas: int = 1) -> dict[str, 
     return {"replicas": replicas, "restartPolicy": policy, "template": {"spec": pod}}
 
 
-def train(house: House, roles: dict[str, Any], **policies: Any) -> tuple[Answer, Run]:
+def train(workspace: Workspace, roles: dict[str, Any], **policies: Any) -> tuple[Answer, Run]:
     """Run a TFJob to its end."""
     spec = {"runPolicy": {"backoffLimit": 3, **policies}, "tfReplicaSpecs": roles}
     job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "digits"}, "spec": spec}
-    Path(house.project / "tfjob.yaml").write_text(yaml.safe_dump(job))
-    return house.run("train", "--no-warm", "-f", "tfjob.yaml"), house.runs()[-1]
+    Path(workspace.project / "tfjob.yaml").write_text(yaml.safe_dump(job))
+    return workspace.run("train", "--no-warm", "-f", "tfjob.yaml"), workspace.runs()[-1]
 
 
 def phases(run: Run) -> dict[str, Phase]:
@@ -35,19 +36,21 @@ def phases(run: Run) -> dict[str, Phase]:
 
 
 @pytest.mark.parametrize("policy", ["All", "Running", "None"])
-def test_the_chief_ends_the_job_and_nobody_is_left_whatever_was_to_be_cleaned_up(house: House, policy: str) -> None:
+def test_the_chief_ends_the_job_and_nobody_is_left_whatever_was_to_be_cleaned_up(
+    workspace: Workspace, policy: str
+) -> None:
     roles = {"Chief": a_role("echo done"), "Worker": a_role(WAITS, replicas=2), "PS": a_role(WAITS)}
-    answer, run = train(house, roles, cleanPodPolicy=policy)
+    answer, run = train(workspace, roles, cleanPodPolicy=policy)
     assert (answer.code, run.state.phase) == (0, Phase.FINISHED)
     assert ("cleanPodPolicy" in answer.err) == (policy == "None")
-    wait_until(lambda: not house.processes())
+    wait_until(lambda: not workspace.processes())
     assert run.log("chief.0") == b"done\n"  # what was said outlives who said it
 
 
-def test_without_a_chief_the_first_worker_ends_the_job(house: House) -> None:
-    answer, run = train(house, {"Worker": a_role(f"[ $DRUMLINE_INDEX = 0 ] || {WAITS}", replicas=2)})
+def test_without_a_chief_the_first_worker_ends_the_job(workspace: Workspace) -> None:
+    answer, run = train(workspace, {"Worker": a_role(f"[ $DRUMLINE_INDEX = 0 ] || {WAITS}", replicas=2)})
     assert (answer.code, phases(run)["worker.0"]) == (0, Phase.FINISHED)
-    wait_until(lambda: not house.processes())
+    wait_until(lambda: not workspace.processes())
 
 
 @pytest.mark.parametrize(
@@ -63,19 +66,19 @@ def test_without_a_chief_the_first_worker_ends_the_job(house: House) -> None:
         ("ExitCode", 130, 2, Phase.FINISHED),  # worth another try
     ],
 )
-def test_who_starts_again_after_what(house: House, policy: str, code: int, attempts: int, phase: Phase) -> None:
-    answer, run = train(house, {"Worker": a_role(FIRST.format("once", code), policy)})
+def test_who_starts_again_after_what(workspace: Workspace, policy: str, code: int, attempts: int, phase: Phase) -> None:
+    answer, run = train(workspace, {"Worker": a_role(FIRST.format("once", code), policy)})
     assert (run.state.phase, run.state.attempt + 1) == (phase, attempts)
     assert answer.code == (0 if phase is Phase.FINISHED else 1)
 
 
-def test_a_job_that_goes_on_failing_fails_when_its_limit_is_reached(house: House) -> None:
-    answer, run = train(house, {"Worker": a_role("exit 3", "OnFailure")}, backoffLimit=1)
+def test_a_job_that_goes_on_failing_fails_when_its_limit_is_reached(workspace: Workspace) -> None:
+    answer, run = train(workspace, {"Worker": a_role("exit 3", "OnFailure")}, backoffLimit=1)
     assert (answer.code, run.state.phase, run.state.attempt) == (1, Phase.FAILED, 1)
 
 
-def test_a_job_that_is_not_valid_starts_nothing(house: House) -> None:
-    house.write("tfjob.yaml", "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: a}\nspec: {}\n")
-    answer = house.run("train", "-f", "tfjob.yaml")
-    assert (answer.code, house.runs()) == (2, [])
+def test_a_job_that_is_not_valid_starts_nothing(workspace: Workspace) -> None:
+    workspace.write("tfjob.yaml", "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: a}\nspec: {}\n")
+    answer = workspace.run("train", "-f", "tfjob.yaml")
+    assert (answer.code, workspace.runs()) == (2, [])
     assert answer.err.startswith("tfjob.yaml:4: spec.tfReplicaSpecs: is missing\n")

@@ -6,7 +6,9 @@ import os
 import time
 
 from drumline.run.state import Phase
-from integration.local.runs import PATIENCE_SECONDS, House, Run, lives, wait_until
+from scaffold.processes import is_alive
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
+from scaffold.workspace import Run, Workspace
 
 STUBBORN = """
 run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done
@@ -14,72 +16,72 @@ timeouts: {{grace: {grace}}}
 """
 
 
-def test_who_ignores_term_is_killed_after_the_grace(house: House) -> None:
-    run = house.train(STUBBORN.format(grace=2))
-    house.wait_numbers("up", 1)
+def test_who_ignores_term_is_killed_after_the_grace(workspace: Workspace) -> None:
+    run = workspace.train(STUBBORN.format(grace=2))
+    workspace.wait_numbers("up", 1)
     began = time.monotonic()
-    assert house.run("kill", run.id).out == f"killed run {run.id}; nothing of it is alive\n"
+    assert workspace.run("kill", run.id).out == f"killed run {run.id}; nothing of it is alive\n"
     assert time.monotonic() - began >= 2
-    assert house.exists("asked")
+    assert workspace.exists("asked")
     assert (run.exit("worker.0").signal, run.replica_phase("worker.0")) == (9, Phase.KILLED)
 
 
-def test_force_gives_no_time(house: House) -> None:
-    run = house.train(STUBBORN.format(grace="1h"))
-    house.wait_numbers("up", 1)
-    assert house.run("kill", "--force", run.id).code == 0
-    assert not house.exists("asked")
+def test_force_gives_no_time(workspace: Workspace) -> None:
+    run = workspace.train(STUBBORN.format(grace="1h"))
+    workspace.wait_numbers("up", 1)
+    assert workspace.run("kill", "--force", run.id).code == 0
+    assert not workspace.exists("asked")
     assert run.exit("worker.0").signal == 9
 
 
-def test_force_cuts_a_gentle_kill_short(house: House) -> None:
-    run = house.train(STUBBORN.format(grace="1h"))
-    house.wait_numbers("up", 1)
-    gentle = house.command("kill", run.id)
-    house.wait_numbers("asked", 1)
-    assert house.run("kill", "--force", run.id).code == 0
+def test_force_cuts_a_gentle_kill_short(workspace: Workspace) -> None:
+    run = workspace.train(STUBBORN.format(grace="1h"))
+    workspace.wait_numbers("up", 1)
+    gentle = workspace.command("kill", run.id)
+    workspace.wait_numbers("asked", 1)
+    assert workspace.run("kill", "--force", run.id).code == 0
     assert gentle.communicate(timeout=PATIENCE_SECONDS)[0] == f"killed run {run.id}; nothing of it is alive\n"
 
 
-def test_the_grace_is_there_to_be_used(house: House) -> None:
-    run = house.train("run: trap 'echo saved; exit 0' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done")
-    house.wait_numbers("up", 1)
-    assert house.run("kill", run.id).code == 0
+def test_the_grace_is_there_to_be_used(workspace: Workspace) -> None:
+    run = workspace.train("run: trap 'echo saved; exit 0' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done")
+    workspace.wait_numbers("up", 1)
+    assert workspace.run("kill", run.id).code == 0
     assert b"saved\n" in run.log("worker.0")
 
 
-def test_a_stopped_process_can_still_be_ended(house: House) -> None:
-    run = house.train("run: echo $$ >> $HERE/up; kill -STOP $$\ntimeouts: {grace: 1h}")
-    house.wait_numbers("up", 1)
-    assert house.run("kill", run.id).code == 0
+def test_a_stopped_process_can_still_be_ended(workspace: Workspace) -> None:
+    run = workspace.train("run: echo $$ >> $HERE/up; kill -STOP $$\ntimeouts: {grace: 1h}")
+    workspace.wait_numbers("up", 1)
+    assert workspace.run("kill", run.id).code == 0
 
 
-def test_grandchildren_that_hold_the_log_do_not_hold_the_run(house: House) -> None:
-    run = house.train("run: (echo begun; exec sleep 1000) & echo $! > $HERE/up")
+def test_grandchildren_that_hold_the_log_do_not_hold_the_run(workspace: Workspace) -> None:
+    run = workspace.train("run: (echo begun; exec sleep 1000) & echo $! > $HERE/up")
     run.wait_for(Phase.FINISHED)
-    assert not lives(house.numbers("up")[0])
+    assert not is_alive(workspace.numbers("up")[0])
     assert run.exit("worker.0").code == 0
 
 
-def test_a_child_in_a_session_of_its_own_ends_with_its_replica(house: House) -> None:
-    run = house.train("run: setsid sh -c 'echo $$ > $HERE/up; exec sleep 1000' & until [ -s $HERE/up ]; do :; done")
+def test_a_child_in_a_session_of_its_own_ends_with_its_replica(workspace: Workspace) -> None:
+    run = workspace.train("run: setsid sh -c 'echo $$ > $HERE/up; exec sleep 1000' & until [ -s $HERE/up ]; do :; done")
     run.wait_for(Phase.FINISHED)
-    assert not lives(house.numbers("up")[0])
+    assert not is_alive(workspace.numbers("up")[0])
 
 
-def test_a_child_that_forked_twice_and_forgot_its_environment_ends_with_its_replica(house: House) -> None:
-    house.write("daemon.py", DAEMON)
-    run = house.train("run: python daemon.py; until [ -s $HERE/up ]; do sleep 0.01; done")
+def test_a_child_that_forked_twice_and_forgot_its_environment_ends_with_its_replica(workspace: Workspace) -> None:
+    workspace.write("daemon.py", DAEMON)
+    run = workspace.train("run: python daemon.py; until [ -s $HERE/up ]; do sleep 0.01; done")
     run.wait_for(Phase.FINISHED)
-    assert not lives(house.numbers("up")[0])
+    assert not is_alive(workspace.numbers("up")[0])
 
 
-def test_a_child_that_forked_twice_and_forgot_its_environment_is_killed_with_the_run(house: House) -> None:
-    house.write("daemon.py", DAEMON)
-    run = house.train("run: python daemon.py; exec sleep 1000")
-    (daemon,) = house.wait_numbers("up", 1)
-    assert house.run("kill", run.id).code == 0
-    assert not lives(daemon)
+def test_a_child_that_forked_twice_and_forgot_its_environment_is_killed_with_the_run(workspace: Workspace) -> None:
+    workspace.write("daemon.py", DAEMON)
+    run = workspace.train("run: python daemon.py; exec sleep 1000")
+    (daemon,) = workspace.wait_numbers("up", 1)
+    assert workspace.run("kill", run.id).code == 0
+    assert not is_alive(daemon)
 
 
 DAEMON = """
@@ -99,38 +101,38 @@ if os.fork() == 0:
 """
 
 
-def test_a_replica_that_forks_and_exits_has_ended_and_takes_its_child_along(house: House) -> None:
-    run = house.train("run: sh -c 'trap \"\" TERM; echo $$ > $HERE/up; exec sleep 1000' & exit 3")
+def test_a_replica_that_forks_and_exits_has_ended_and_takes_its_child_along(workspace: Workspace) -> None:
+    run = workspace.train("run: sh -c 'trap \"\" TERM; echo $$ > $HERE/up; exec sleep 1000' & exit 3")
     run.wait_for(Phase.FAILED)
     assert run.exit("worker.0").code == 3
-    assert not any(map(lives, house.numbers("up")))
+    assert not any(map(is_alive, workspace.numbers("up")))
 
 
-def test_leftovers_have_a_moment_to_end_by_themselves(house: House) -> None:
-    house.write("child.sh", "trap 'echo tidied; exit 0' TERM; echo $$ > up; while :; do sleep 0.02; done")
-    run = house.train("run: sh child.sh & until [ -e up ]; do sleep 0.01; done")
+def test_leftovers_have_a_moment_to_end_by_themselves(workspace: Workspace) -> None:
+    workspace.write("child.sh", "trap 'echo tidied; exit 0' TERM; echo $$ > up; while :; do sleep 0.02; done")
+    run = workspace.train("run: sh child.sh & until [ -e up ]; do sleep 0.01; done")
     run.wait_for(Phase.FINISHED)
     assert b"tidied\n" in run.log("worker.0")
 
 
-def test_a_replica_cannot_fork_faster_than_it_is_ended(house: House) -> None:
-    house.write("bomb.sh", "trap '' TERM; echo $$ >> up; while :; do sleep 0.2 & sleep 0.01; done")
-    run = house.train("run: for i in 1 2 3 4; do setsid sh bomb.sh & done; wait\ntimeouts: {grace: 1}")
-    house.wait_numbers("up", 4)
-    assert house.run("kill", run.id).code == 0
-    assert not any(map(lives, house.numbers("up")))
+def test_a_replica_cannot_fork_faster_than_it_is_ended(workspace: Workspace) -> None:
+    workspace.write("bomb.sh", "trap '' TERM; echo $$ >> up; while :; do sleep 0.2 & sleep 0.01; done")
+    run = workspace.train("run: for i in 1 2 3 4; do setsid sh bomb.sh & done; wait\ntimeouts: {grace: 1}")
+    workspace.wait_numbers("up", 4)
+    assert workspace.run("kill", run.id).code == 0
+    assert not any(map(is_alive, workspace.numbers("up")))
 
 
-def test_a_supervisor_holds_nothing_of_whoever_launched_it(house: House) -> None:
-    house.write_spec("run: echo $$ > $HERE/up; exec sleep 1000")
+def test_a_supervisor_holds_nothing_of_whoever_launched_it(workspace: Workspace) -> None:
+    workspace.write_spec("run: echo $$ > $HERE/up; exec sleep 1000")
     reader, writer = os.pipe()
-    command = house.command("train", "-d", pass_fds=[writer])
+    command = workspace.command("train", "-d", pass_fds=[writer])
     os.close(writer)
     number, _ = command.communicate(timeout=PATIENCE_SECONDS)
-    house.wait_numbers("up", 1)
+    workspace.wait_numbers("up", 1)
     assert os.read(reader, 1) == b""  # nobody has the other end any more
     os.close(reader)
-    run = Run(house, number.strip())
+    run = Run(workspace, number.strip())
     for pid in (wait_until(run.supervisor), run.keeper("worker.0")):
-        assert house.working_folder(pid) == "/"
-    assert house.run("kill", run.id).code == 0
+        assert workspace.working_folder(pid) == "/"
+    assert workspace.run("kill", run.id).code == 0

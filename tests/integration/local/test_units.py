@@ -10,7 +10,8 @@ import pytest
 from drumline.engine.ports import claim_port
 from drumline.run.event import AttemptPlaced
 from drumline.run.state import Phase
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 # A line that says at once that it has taken a step, and goes on until it is told to end.
 LINE = """
@@ -24,8 +25,8 @@ timeouts: {grace: 1}
 """
 
 
-def start(house: House, more: str) -> Run:
-    run = house.train(LINE + more)
+def start(workspace: Workspace, more: str) -> Run:
+    run = workspace.train(LINE + more)
     run.wait_started()
     wait_until(lambda: run.state.stepped)
     return run
@@ -38,8 +39,8 @@ def kill(run: Run, replica: str, incarnation: int = 0) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_worker_returns_with_the_same_cluster_and_its_port_is_nobody_elses_meanwhile(house: House) -> None:
-    run = start(house, "restart: {crash: 3, backoff: {initial: 1h, maximum: 1h}}")
+def test_a_worker_returns_with_the_same_cluster_and_its_port_is_nobody_elses_meanwhile(workspace: Workspace) -> None:
+    run = start(workspace, "restart: {crash: 3, backoff: {initial: 1h, maximum: 1h}}")
     wait_until(lambda: run.log("worker.1"))
     kill(run, "worker.1")
     wait_until(lambda: run.log("worker.1", 0, 1))
@@ -48,31 +49,31 @@ def test_a_worker_returns_with_the_same_cluster_and_its_port_is_nobody_elses_mea
     wait_until(lambda: run.state.delay_seconds)
     (placed,) = [event for event in run.events if isinstance(event, AttemptPlaced)]
     assert claim_port(int(placed.addresses[2].rpartition(":")[2])) is None
-    status = house.run("status", run.id).out
+    status = workspace.run("status", run.id).out
     assert "worker.1 rejoins (restart 2 of 3): killed by signal 9 (KILL)" in status
     assert "RESTARTING" in status
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
-    logs = house.run("logs", f"{run.id}.worker.1", "--no-timestamps").out
+    logs = workspace.run("logs", f"{run.id}.worker.1", "--no-timestamps").out
     assert logs.count('"cluster"') == 2
-    assert house.run("events", run.id).out.count("worker.1 rejoins") == 2
+    assert workspace.run("events", run.id).out.count("worker.1 rejoins") == 2
 
 
-def test_a_supervisor_that_is_killed_with_a_worker_brings_it_back_when_it_returns(house: House) -> None:
-    run = start(house, "restart: 1")
+def test_a_supervisor_that_is_killed_with_a_worker_brings_it_back_when_it_returns(workspace: Workspace) -> None:
+    run = start(workspace, "restart: 1")
     run.kill_supervisor()
     kill(run, "worker.0")
     wait_until(lambda: run.is_over("worker.0"))
-    assert house.run("supervise", run.id).code == 0
+    assert workspace.run("supervise", run.id).code == 0
     wait_until(lambda: run.log("worker.0", 0, 1))
-    house.write("go", "")
+    workspace.write("go", "")
     state = run.wait_for(Phase.FINISHED)
     assert (state.attempt, state.restarts) == (0, {"crash": 1})
 
 
 @pytest.mark.usefixtures("private_networks")
-def test_a_worker_returns_to_a_private_network(house: House) -> None:
-    house.write(
+def test_a_worker_returns_to_a_private_network(workspace: Workspace) -> None:
+    workspace.write(
         "net.py",
         """
         import json, os, signal, socket, time
@@ -93,7 +94,7 @@ def test_a_worker_returns_to_a_private_network(house: House) -> None:
         signal.pause()
         """,
     )
-    run = house.train(
+    run = workspace.train(
         LINE.replace("echo $TF_CONFIG; exec sleep 1000", "exec python3 net.py").replace(
             "ps: {run: exec sleep 1000}", "ps: {run: exec python3 net.py}"
         )
@@ -102,5 +103,5 @@ def test_a_worker_returns_to_a_private_network(house: House) -> None:
     wait_until(lambda: run.state.stepped and all(run.log(f"worker.{index}") for index in (0, 1)))
     kill(run, "worker.0")
     wait_until(lambda: run.log("worker.0", 0, 1) == b"ps is here\n")
-    house.write("go", "")
+    workspace.write("go", "")
     run.wait_for(Phase.FINISHED)

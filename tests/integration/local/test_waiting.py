@@ -16,31 +16,33 @@ from drumline.engine.local.ledger import Ledger
 from drumline.run.event import AttemptDelayed, AttemptPlaced, RoomFound
 from drumline.run.state import Phase
 from drumline.runtime.keeper import boot_id
-from integration.local.runs import House, Run, kill_and_wait, lives, wait_until
+from scaffold.processes import is_alive, kill_and_wait
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 # Each run says when it is up, and ends when it is told to.
 RUN = "run: echo $$ >> $HERE/up-$DRUMLINE_RUN; until [ -e $HERE/end-$DRUMLINE_RUN ]; do sleep 0.01; done"
 
 
 @pytest.fixture
-def machine(house: House) -> House:
-    """A house on a machine with four GPUs."""
-    house.env["DRUMLINE_GPUS"] = "0,1,2,3"
-    return house
+def machine(workspace: Workspace) -> Workspace:
+    """A workspace on a machine with four GPUs."""
+    workspace.env["DRUMLINE_GPUS"] = "0,1,2,3"
+    return workspace
 
 
-def train(house: House, gpus: int | None, *words: str, more: str = "") -> Run:
+def train(workspace: Workspace, gpus: int | None, *words: str, more: str = "") -> Run:
     asked = "" if gpus is None else f"resources: {{gpus: {gpus}}}\n"
-    return house.train(f"{RUN}\n{asked}{more}", *words)
+    return workspace.train(f"{RUN}\n{asked}{more}", *words)
 
 
 def wait_up(run: Run) -> None:
     run.wait_for(Phase.RUNNING)
-    run.house.wait_numbers(f"up-{run.id}", 1)
+    run.workspace.wait_numbers(f"up-{run.id}", 1)
 
 
 def end(run: Run) -> None:
-    run.house.write(f"end-{run.id}", "")
+    run.workspace.write(f"end-{run.id}", "")
     run.wait_for(Phase.FINISHED)
 
 
@@ -49,9 +51,9 @@ def wait_waiting(run: Run, message: str) -> None:
     assert run.state.phase is Phase.PENDING
 
 
-def claims(house: House) -> dict[str, bool]:
+def claims(workspace: Workspace) -> dict[str, bool]:
     """Who is in the ledger, and whether it holds what it asks for."""
-    entries = Ledger(house.home, boot=boot_id(), run="0").look()
+    entries = Ledger(workspace.home, boot=boot_id(), run="0").look()
     return {run: entry.holds for run, entry in entries.items()}
 
 
@@ -59,11 +61,11 @@ def is_over(run: Run) -> bool:
     return run.state.phase.is_final
 
 
-def ledger_files(house: House) -> list[str]:
-    return [name for _, folders, files in os.walk(house.home / "ledger") for name in (*folders, *files)]
+def ledger_files(workspace: Workspace) -> list[str]:
+    return [name for _, folders, files in os.walk(workspace.home / "ledger") for name in (*folders, *files)]
 
 
-def test_a_run_that_does_not_fit_waits_says_for_what_and_starts_as_soon_as_there_is_room(machine: House) -> None:
+def test_a_run_that_does_not_fit_waits_says_for_what_and_starts_as_soon_as_there_is_room(machine: Workspace) -> None:
     first = train(machine, 3)
     wait_up(first)
     second = train(machine, 2)
@@ -86,7 +88,7 @@ def test_a_run_that_does_not_fit_waits_says_for_what_and_starts_as_soon_as_there
     assert ledger_files(machine) == ["lock"]
 
 
-def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(machine: House) -> None:
+def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(machine: Workspace) -> None:
     first, big = train(machine, 3), train(machine, 4)
     small = train(machine, 1)
     wait_waiting(small, "waits behind run 2, which waits for 4 gpus")
@@ -102,7 +104,7 @@ def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(
 
 
 @pytest.mark.cold("Python needs more than this memory")
-def test_a_later_run_passes_where_it_delays_nobody(machine: House) -> None:
+def test_a_later_run_passes_where_it_delays_nobody(machine: Workspace) -> None:
     first = train(machine, 3)
     wait_up(first)
     waiting = train(machine, 2)
@@ -113,7 +115,7 @@ def test_a_later_run_passes_where_it_delays_nobody(machine: House) -> None:
         end(run)
 
 
-def test_a_run_that_waits_is_killed_at_once(machine: House) -> None:
+def test_a_run_that_waits_is_killed_at_once(machine: Workspace) -> None:
     first = train(machine, 4)
     second, third = train(machine, 4), train(machine, 4)
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4; behind run 2")
@@ -125,7 +127,7 @@ def test_a_run_that_waits_is_killed_at_once(machine: House) -> None:
     wait_until(lambda: ledger_files(machine) == ["lock"])  # when their supervisors have left
 
 
-def test_the_time_of_a_run_goes_on_while_it_waits(machine: House) -> None:
+def test_the_time_of_a_run_goes_on_while_it_waits(machine: Workspace) -> None:
     first = train(machine, 4)
     second = train(machine, 1, more="restart: 2\ntimeouts: {run: 500ms, start: 1ms}")
     assert second.wait_for(Phase.FAILED).causes == ()
@@ -133,7 +135,7 @@ def test_the_time_of_a_run_goes_on_while_it_waits(machine: House) -> None:
     end(first)
 
 
-def test_a_supervisor_that_is_killed_while_it_waits_leaves_no_place_in_line(machine: House) -> None:
+def test_a_supervisor_that_is_killed_while_it_waits_leaves_no_place_in_line(machine: Workspace) -> None:
     first = train(machine, 4)
     second, third = train(machine, 4), train(machine, 4)
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4; behind run 2")
@@ -155,7 +157,7 @@ def test_a_supervisor_that_is_killed_while_it_waits_leaves_no_place_in_line(mach
     end(fourth)
 
 
-def test_a_claim_survives_its_supervisor_while_a_replica_lives_and_ends_with_the_last(machine: House) -> None:
+def test_a_claim_survives_its_supervisor_while_a_replica_lives_and_ends_with_the_last(machine: Workspace) -> None:
     first = train(machine, 2, more="roles: {worker: 2}")
     first.wait_started()
     machine.wait_numbers("up-1", 2)
@@ -173,7 +175,7 @@ def test_a_claim_survives_its_supervisor_while_a_replica_lives_and_ends_with_the
     end(second)
 
 
-def test_a_supervisor_that_comes_back_keeps_what_its_keepers_held(machine: House) -> None:
+def test_a_supervisor_that_comes_back_keeps_what_its_keepers_held(machine: Workspace) -> None:
     first = train(machine, 3, more="restart: {crash: 1}")
     wait_up(first)
     second = train(machine, 4)
@@ -189,7 +191,7 @@ def test_a_supervisor_that_comes_back_keeps_what_its_keepers_held(machine: House
     end(second)
 
 
-def test_a_supervisor_and_its_keepers_that_are_killed_leave_no_claim(machine: House) -> None:
+def test_a_supervisor_and_its_keepers_that_are_killed_leave_no_claim(machine: Workspace) -> None:
     first = train(machine, 4)
     wait_up(first)
     second = train(machine, 4)
@@ -198,11 +200,11 @@ def test_a_supervisor_and_its_keepers_that_are_killed_leave_no_claim(machine: Ho
     kill_and_wait(first.keeper("worker.0"))
     wait_up(second)
     assert machine.run("kill", first.id).code == 0
-    assert not lives(machine.numbers("up-1")[0])
+    assert not is_alive(machine.numbers("up-1")[0])
     end(second)
 
 
-def test_a_claim_lasts_from_attempt_to_attempt(machine: House) -> None:
+def test_a_claim_lasts_from_attempt_to_attempt(machine: Workspace) -> None:
     first = machine.train("""
         roles: {worker: 2}
         run: >
@@ -230,7 +232,7 @@ def test_a_claim_lasts_from_attempt_to_attempt(machine: House) -> None:
     end(second)
 
 
-def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insists(machine: House) -> None:
+def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insists(machine: Workspace) -> None:
     machine.write_spec(f"{RUN}\nroles: {{worker: 3}}\nresources: {{gpus: 2}}")
     numbers = "this line asks for 6 gpus (3 workers with 2), this machine has 4"
     answer = machine.run("train", "-d")
@@ -256,14 +258,14 @@ def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insist
     end(last)
 
 
-def test_all_that_is_more_than_the_machine_has_is_refused_in_one_sentence_each(machine: House) -> None:
+def test_all_that_is_more_than_the_machine_has_is_refused_in_one_sentence_each(machine: Workspace) -> None:
     machine.write_spec(f"{RUN}\nresources: {{cpus: 9999, gpus: 5}}")
     sentence = r"this line asks for {} \(1 worker with \d+\), this machine has [\d.]+"
     both = "; ".join(sentence.format(amount) for amount in ("9999 cpus", "5 gpus"))
     assert re.match(f"error: {both}\nhint: ", machine.run("train", "-d").err)
 
 
-def test_gpus_that_nobody_claims_are_shared_out_evenly(machine: House) -> None:
+def test_gpus_that_nobody_claims_are_shared_out_evenly(machine: Workspace) -> None:
     show = "run: echo ${CUDA_VISIBLE_DEVICES-unset} $TF_FORCE_GPU_ALLOW_GROWTH"
 
     def seen(roles: str, *, gpus: str | None = None) -> dict[str, str]:
@@ -289,7 +291,7 @@ def test_gpus_that_nobody_claims_are_shared_out_evenly(machine: House) -> None:
     end(holder)
 
 
-def test_two_projects_of_a_user_wait_for_each_other(machine: House) -> None:
+def test_two_projects_of_a_user_wait_for_each_other(machine: Workspace) -> None:
     first = train(machine, 4)
     wait_up(first)
     other = machine.project / "other"
@@ -301,8 +303,8 @@ def test_two_projects_of_a_user_wait_for_each_other(machine: House) -> None:
     end(second)
 
 
-def test_two_users_do_not_wait_for_each_other(machine: House, tmp_path: Path) -> None:
-    other = House(tmp_path / "other")
+def test_two_users_do_not_wait_for_each_other(machine: Workspace, tmp_path: Path) -> None:
+    other = Workspace(tmp_path / "other")
     other.env["DRUMLINE_GPUS"] = "0,1,2,3"
     try:
         runs = [train(each, 4) for each in (machine, other)]
@@ -315,7 +317,7 @@ def test_two_users_do_not_wait_for_each_other(machine: House, tmp_path: Path) ->
         other.clear()
 
 
-def test_a_stranger_has_a_ledger_of_its_own(machine: House, stranger: House) -> None:
+def test_a_stranger_has_a_ledger_of_its_own(machine: Workspace, stranger: Workspace) -> None:
     stranger.env["DRUMLINE_GPUS"] = "0,1,2,3"
     runs = [train(each, 4) for each in (machine, stranger)]
     for run in runs:
@@ -324,7 +326,7 @@ def test_a_stranger_has_a_ledger_of_its_own(machine: House, stranger: House) -> 
         end(run)
 
 
-def test_a_ledger_full_of_rubbish_stops_nobody(machine: House) -> None:
+def test_a_ledger_full_of_rubbish_stops_nobody(machine: Workspace) -> None:
     folder = machine.home / "ledger" / boot_id()
     folder.mkdir(parents=True)
     for name in ("1.json", "1.holds", "7.json", "7.waits", "x"):
@@ -340,7 +342,7 @@ def test_a_ledger_full_of_rubbish_stops_nobody(machine: House) -> None:
     assert ledger_files(machine) == ["lock"]
 
 
-def test_a_ledger_that_is_deleted_is_made_anew(machine: House) -> None:
+def test_a_ledger_that_is_deleted_is_made_anew(machine: Workspace) -> None:
     first = train(machine, 4)
     wait_up(first)
     shutil.rmtree(machine.home / "ledger")
@@ -364,7 +366,7 @@ rmdir $made
 """
 
 
-def test_runs_that_come_and_are_killed_at_random_never_share_a_gpu_and_all_have_their_turn(machine: House) -> None:
+def test_runs_that_come_and_are_killed_at_random_never_share_a_gpu_and_all_have_their_turn(machine: Workspace) -> None:
     machine.write("take.sh", TAKING)
     chance = random.Random(7)
     runs = []

@@ -9,7 +9,7 @@ from click.shell_completion import ShellComplete
 
 from drumline.cli import COMMANDS, group
 from drumline.cli.help import TOPICS
-from past import TWO_WORKERS, finished, moments, running, write_run
+from scaffold.past_runs import TWO_WORKERS, finished, moments, running, write_run
 
 
 def offered(words: str) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dialect import GUIDE
 from drumline.cli import run
+from scaffold.dialects import GUIDE
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drumline.cli import run
-from past import finished, write_run
+from scaffold.past_runs import finished, write_run
 
 Captured = pytest.CaptureFixture[str]
 

@@ -35,7 +35,7 @@ from drumline.run.event import (
     TensorBoardServed,
     TimerFired,
 )
-from past import SECOND, TWO_WORKERS, WORKER, append, moments, write_run
+from scaffold.past_runs import SECOND, TWO_WORKERS, WORKER, append, moments, write_run
 
 Captured = pytest.CaptureFixture[str]
 

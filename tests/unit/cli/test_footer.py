@@ -12,8 +12,8 @@ from drumline.plan.types import BUILD, ReplicaId
 from drumline.run.event import StepsResumed, StepsStalled
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.view.feed import Feed
-from past import SECOND, append, moments, running, write_run
-from plans import plan_of
+from scaffold.past_runs import SECOND, append, moments, running, write_run
+from scaffold.plans import plan_of
 
 WORKERS = [ReplicaId("worker", index) for index in range(3)]
 STARTING = {name: ReplicaState(Phase.STARTING) for name in WORKERS}

@@ -27,8 +27,8 @@ from drumline.run.event import (
     ReplicaWaits,
 )
 from drumline.view.runs import Listing, recent_runs
-from page import Captured
-from past import WORKER, append, moments, running, write_run
+from scaffold.past_runs import WORKER, append, moments, running, write_run
+from scaffold.status_output import Captured
 
 SEQUENCES = "\x1b]0;title\x07\x1b]52;c;ZXZpbA==\x07\x1b[2J\x1bc\x9b2J\x9d0;t\x9c\b\x07\x7f\u202e\u2028\ud800 \udce9"
 HOSTILE = f"a{SEQUENCES}\r\nerror: forged\n\nhint: forged\n┃ forged\n4.worker.0 | --> FORGED"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.cli.log import chunks, last_state, last_states, plain, tame
-from growth import growth
+from scaffold.growth import growth
 
 HARD = [
     b"\r", b"\b", b"\n", b"\0", b"\x1b", b"\x1b[", b"\x1b[0", b"\x1b]", b"\x1b]0;", b"\x1bP", b" ", b"\r ", b"\r\n",

@@ -16,7 +16,7 @@ from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.metrics import Sample, append_sample
 from drumline.view.monitor import MonitoredRun, monitor_run
-from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, finished, moments, write_run
+from scaffold.past_runs import NOON, NOW, SECOND, TWO_WORKERS, WORKER, finished, moments, write_run
 
 GIB = 1 << 30
 SAMPLES = [

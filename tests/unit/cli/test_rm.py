@@ -16,7 +16,7 @@ from drumline.runtime.lock import take_lock
 from drumline.store.folder import create_folder
 from drumline.store.index import Index, use_index
 from drumline.store.summary import record_run
-from past import finished, moments, running, write_run
+from scaffold.past_runs import finished, moments, running, write_run
 
 Captured = pytest.CaptureFixture[str]
 

@@ -27,8 +27,19 @@ from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
-from page import Captured, cells, data, status
-from past import NOON, ONE_WORKER, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
+from scaffold.past_runs import (
+    NOON,
+    ONE_WORKER,
+    SECOND,
+    TWO_WORKERS,
+    WORKER,
+    append,
+    finished,
+    moments,
+    running,
+    write_run,
+)
+from scaffold.status_output import Captured, cells, data, status
 
 NOTHING_KNOWN = dict.fromkeys(
     ("epoch", "epochs", "step", "steps", "loss", "steps_per_second", "eta_seconds", "steps_eta_seconds")

@@ -13,8 +13,8 @@ import pytest
 
 from drumline.cli import run as run_command
 from drumline.run.event import Exit, ReplicaExited
-from page import Captured, cells, data, status
-from past import NOON, ONE_WORKER, WORKER, append, finished, moments, running, write_run
+from scaffold.past_runs import NOON, ONE_WORKER, WORKER, append, finished, moments, running, write_run
+from scaffold.status_output import Captured, cells, data, status
 
 
 def remove(path: Path) -> None:

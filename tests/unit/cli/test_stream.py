@@ -14,8 +14,8 @@ from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
 from drumline.store.folder import RunFolder
 from drumline.view.feed import Change, Feed, Lines
-from growth import growth
-from past import NOON, WORKER, append, moments, running, write_run
+from scaffold.growth import growth
+from scaffold.past_runs import NOON, WORKER, append, moments, running, write_run
 
 HARD = [b"\r", b"\b", b"\n", b"\x1b", b"x", b"x\r", b"\r\n", b"\0", b"\xff", b"\x1b]0;"]
 

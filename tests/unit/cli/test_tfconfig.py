@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 
-from clusters import Cluster, clusters
 from drumline.cli import run
-from effort import examples
+from scaffold.clusters import Cluster, clusters
+from scaffold.effort import examples
 
 TWO = ("--worker", "a:2222,b:2222")
 TWO_JSON = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": %d}}'

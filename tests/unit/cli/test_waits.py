@@ -19,8 +19,8 @@ from drumline.run.event import (
 )
 from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
-from page import Captured, data, status
-from past import SECOND, TWO_WORKERS, WORKER, moments, write_run
+from scaffold.past_runs import SECOND, TWO_WORKERS, WORKER, moments, write_run
+from scaffold.status_output import Captured, data, status
 
 ACCEPTED, PLACED, WAITS, LATER = moments()
 NO_ROOM = "of 2 nodes none can take it: 2 have too few free CPUs"

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import Clockwork
 from drumline.engine.fake import FakeEngine
-from drumline.engine.fake.act import Act, Line, acts_of, command_of
+from drumline.engine.fake.behavior import FakeBehavior, Line, behaviors_of, command_of
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
@@ -24,25 +23,26 @@ from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.keeper import boot_id
 from drumline.store.journal import Journal, read_journal
 from drumline.supervise.supervisor import Supervisor
-from lines import line
-from summaries import write_scalars
+from scaffold.gangs import gang
+from scaffold.loops import SimulatedTimeLoop
+from scaffold.summaries import write_scalars
 
 HOUR = 3600.0
 FIRST = ReplicaId("worker", 0)
-ENDLESS = Act(exit=None)
+ENDLESS = FakeBehavior(exit=None)
 
 
-def play(*acts: Act, text: str = "worker") -> Plan:
+def play(*acts: FakeBehavior, text: str = "worker") -> Plan:
     """The plan of a line in which everybody plays this."""
-    plan = line(text)
+    plan = gang(text)
     return plan.replace(replicas=tuple(each.replace(argv=command_of(*acts)) for each in plan.replicas))
 
 
 class Stage:
     """An engine before an audience that remembers everything."""
 
-    def __init__(self, folder: Path, clock: Clockwork | None = None) -> None:
-        self.clock = clock or Clockwork()
+    def __init__(self, folder: Path, clock: SimulatedTimeLoop | None = None) -> None:
+        self.clock = clock or SimulatedTimeLoop()
         self.engine = FakeEngine(Site(folder, folder / "home", 1))
         self.told: list[Event] = []
         self.folder = folder / trace_dir(FIRST, 0)
@@ -68,20 +68,20 @@ STARTED = ReplicaStarted(FIRST, 0)
 @pytest.mark.parametrize(
     "act",
     [
-        Act(),
+        FakeBehavior(),
         ENDLESS,
-        Act((Line("é $HOME"), Line("", 2.5)), Exit(signal=9, message="why"), 3.0, None, 1.0, 0.5),
-        Act(exit=Exit(message="its host is gone")),
+        FakeBehavior((Line("é $HOME"), Line("", 2.5)), Exit(signal=9, message="why"), 3.0, None, 1.0, 0.5),
+        FakeBehavior(exit=Exit(message="its host is gone")),
     ],
     ids=str,
 )
-def test_an_act_is_a_command_and_back(act: Act) -> None:
-    assert acts_of(command_of(act, ENDLESS)) == (act, ENDLESS)
+def test_an_act_is_a_command_and_back(act: FakeBehavior) -> None:
+    assert behaviors_of(command_of(act, ENDLESS)) == (act, ENDLESS)
 
 
 @pytest.mark.parametrize("words", [[], ["{"], ["[]"], ['{"exits": 3}'], ['{"after_seconds": "1"}']])
 def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path) -> None:
-    plan = line("worker")
+    plan = gang("worker")
     stage = Stage(tmp_path)
     with pytest.raises(EngineError, match=r"the act of worker\.0 cannot be read: "):
         stage.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("act", *words)),)))
@@ -89,7 +89,7 @@ def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path)
 
 
 def test_any_other_command_is_said_and_done(tmp_path: Path) -> None:
-    plan = line("worker")
+    plan = gang("worker")
     stage = Stage(tmp_path)
     stage.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("echo", "$HOME", "it's")),)))
     assert stage.told == [STARTED, ended(Exit(code=0), 1000.0)]
@@ -99,7 +99,7 @@ def test_any_other_command_is_said_and_done(tmp_path: Path) -> None:
 def test_lines_come_in_their_time_with_the_variables_of_the_replica(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     lines = (Line("late", 2 * HOUR), Line("$DRUMLINE_ROLE, $NOBODY"), Line("$$ 5", HOUR))
-    stage.start(play(Act(lines, Exit(code=3), 3 * HOUR)))
+    stage.start(play(FakeBehavior(lines, Exit(code=3), 3 * HOUR)))
     assert (stage.told, stage.log()) == ([STARTED], "worker, $NOBODY\n")
     stage.clock.pass_time(HOUR)
     assert stage.log() == "worker, $NOBODY\n$ 5\n"
@@ -110,14 +110,14 @@ def test_lines_come_in_their_time_with_the_variables_of_the_replica(tmp_path: Pa
 
 def test_who_has_ended_writes_no_more(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.start(play(Act((Line("one", 1.0), Line("two", 2.0)), after_seconds=1.5)))
+    stage.start(play(FakeBehavior((Line("one", 1.0), Line("two", 2.0)), after_seconds=1.5)))
     stage.clock.pass_time(HOUR)
     assert stage.log() == "one\n"
 
 
 def test_a_start_may_be_late_and_times_count_from_there(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.start(play(Act((Line("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
+    stage.start(play(FakeBehavior((Line("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
     assert (stage.told, stage.log()) == ([], "")
     stage.clock.pass_time(60.0)
     assert (stage.told, stage.log()) == ([STARTED], "up\n")
@@ -128,7 +128,7 @@ def test_a_start_may_be_late_and_times_count_from_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("grace_seconds", [0.0, 10.0])
 def test_who_is_stopped_before_it_starts_never_does(tmp_path: Path, grace_seconds: float) -> None:
     stage = Stage(tmp_path)
-    stage.start(play(Act((Line("up"),), starts_after_seconds=60.0)))
+    stage.start(play(FakeBehavior((Line("up"),), starts_after_seconds=60.0)))
     stage.clock.pass_time(5.0)
     stage.stop(grace_seconds)
     stage.clock.pass_time(HOUR)
@@ -143,12 +143,12 @@ def test_who_is_stopped_before_it_starts_never_does(tmp_path: Path, grace_second
         (ENDLESS.replace(after_term_seconds=4.0, exit_on_term=Exit(code=42)), Exit(code=42), 1005.0),
         (ENDLESS.replace(after_term_seconds=40.0), Exit(signal=9), 1011.0),
         (ENDLESS.replace(exit_on_term=None), Exit(signal=9), 1011.0),
-        (Act(after_seconds=3.0, exit_on_term=None), Exit(code=0), 1003.0),
+        (FakeBehavior(after_seconds=3.0, exit_on_term=None), Exit(code=0), 1003.0),
     ],
     ids=str,
 )
 def test_who_is_asked_ends_as_its_act_says_or_when_the_grace_is_over(
-    tmp_path: Path, act: Act, exit_: Exit, at_seconds: float
+    tmp_path: Path, act: FakeBehavior, exit_: Exit, at_seconds: float
 ) -> None:
     stage = Stage(tmp_path)
     stage.start(play(act))
@@ -160,7 +160,7 @@ def test_who_is_asked_ends_as_its_act_says_or_when_the_grace_is_over(
 
 def test_each_attempt_has_its_act_and_the_last_is_for_all_that_follow(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    plan = play(Act(exit=Exit(code=1)), Act(exit=Exit(code=2)))
+    plan = play(FakeBehavior(exit=Exit(code=1)), FakeBehavior(exit=Exit(code=2)))
     for attempt in range(3):
         stage.start(plan, attempt)
     assert [each.exit.code for each in stage.told if isinstance(each, ReplicaExited)] == [1, 2, 2]
@@ -168,8 +168,8 @@ def test_each_attempt_has_its_act_and_the_last_is_for_all_that_follow(tmp_path: 
 
 def test_whoever_takes_a_life_up_works_out_what_it_has_come_to(tmp_path: Path) -> None:
     first = Stage(tmp_path)
-    first.start(play(Act((Line("one"), Line("two", HOUR)), Exit(code=7), 2 * HOUR)))
-    second = Stage(tmp_path, Clockwork(1000.0 + 5 * HOUR))
+    first.start(play(FakeBehavior((Line("one"), Line("two", HOUR)), Exit(code=7), 2 * HOUR)))
+    second = Stage(tmp_path, SimulatedTimeLoop(1000.0 + 5 * HOUR))
     second.start(play(ENDLESS))  # what it plays was settled when it began
     assert second.told == [STARTED, ended(Exit(code=7), 1000.0 + 2 * HOUR)]
     assert second.log() == "one\ntwo\n"
@@ -181,7 +181,7 @@ def test_whoever_takes_a_life_up_works_out_what_it_has_come_to(tmp_path: Path) -
 def test_an_end_is_told_in_full_to_whoever_comes_later(tmp_path: Path, exit_: Exit) -> None:
     for _ in range(2):
         stage = Stage(tmp_path)
-        stage.start(play(Act(exit=exit_)))
+        stage.start(play(FakeBehavior(exit=exit_)))
         assert stage.told == [STARTED, ended(exit_, 1000.0)]
 
 
@@ -189,7 +189,7 @@ def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
     first = Stage(tmp_path)
     first.start(play(ENDLESS.replace(after_term_seconds=60.0)))
     first.stop(grace_seconds=HOUR)
-    second = Stage(tmp_path, Clockwork(1030.0))
+    second = Stage(tmp_path, SimulatedTimeLoop(1030.0))
     second.stop(grace_seconds=HOUR)
     second.clock.pass_time(HOUR)
     assert second.told == [STARTED, ended(Exit(signal=15), 1060.0)]
@@ -197,7 +197,7 @@ def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
 
 def test_the_trace_of_a_life_reads_as_any_other(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.start(play(Act(exit=Exit(signal=11), after_seconds=2.0)))
+    stage.start(play(FakeBehavior(exit=Exit(signal=11), after_seconds=2.0)))
     assert read_trace(stage.folder / TRACE) == Trace(boot=boot_id())
     stage.clock.pass_time(HOUR)
     assert read_trace(stage.folder / TRACE) == Trace(boot=boot_id(), exit=Exit(signal=11), at_seconds=1002.0, over=True)
@@ -208,7 +208,7 @@ def test_nobody_lives_through_a_restart_of_the_machine(tmp_path: Path) -> None:
     first.start(play(ENDLESS))
     trace = first.folder / TRACE
     trace.write_text(trace.read_text().replace(boot_id(), "another"))
-    second = Stage(tmp_path, Clockwork(5.0))
+    second = Stage(tmp_path, SimulatedTimeLoop(5.0))
     second.start(play(ENDLESS))
     assert second.told == [STARTED, ended(Exit(message="the machine was restarted"), 5.0)]
 
@@ -219,7 +219,7 @@ def test_a_trace_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
     trace = first.folder / TRACE
     trace.write_bytes(trace.read_bytes()[:20])
     second = Stage(tmp_path)
-    second.start(play(Act((Line("anew"),))))
+    second.start(play(FakeBehavior((Line("anew"),))))
     assert second.told == [STARTED, ended(Exit(code=0), 1000.0)]
     whole = trace.read_bytes()
     third = Stage(tmp_path)
@@ -241,7 +241,7 @@ def test_it_renders_what_each_plays(tmp_path: Path) -> None:
     (form,) = engine.capabilities.forms
     data = json.loads(engine.render(plan, bind(plan, asyncio.run(engine.place(plan))), form))
     assert [each["id"] for each in data["replicas"]] == ["worker.0", "worker.1"]
-    assert acts_of(data["replicas"][1]["argv"]) == (ENDLESS,)
+    assert behaviors_of(data["replicas"][1]["argv"]) == (ENDLESS,)
     assert json.loads(data["replicas"][1]["env"]["TF_CONFIG"])["cluster"]["worker"] == [
         "worker-0.fake:2222",
         "worker-1.fake:2222",
@@ -253,7 +253,7 @@ def test_it_renders_what_each_plays(tmp_path: Path) -> None:
 
 def see_through(plan: Plan, folder: Path, kind: type[FakeEngine] = FakeEngine) -> Supervisor:
     """Supervise a run to its end, in no time."""
-    stage = Clockwork()
+    stage = SimulatedTimeLoop()
     engine = kind(Site(folder, folder / "home", 1))
     path = folder / "events.jsonl"
     journal = Journal(path, boot="b", wall=time.time, since_boot=stage.time)
@@ -267,8 +267,8 @@ def see_through(plan: Plan, folder: Path, kind: type[FakeEngine] = FakeEngine) -
 
 def test_a_run_of_days_is_over_in_no_time(tmp_path: Path) -> None:
     day = 24 * HOUR
-    fall = Act((Line("step 1", HOUR),), Exit(code=1), day)
-    supervisor = see_through(play(fall, fall, fall, Act(after_seconds=day), text="worker*2 crash=5"), tmp_path)
+    fall = FakeBehavior((Line("step 1", HOUR),), Exit(code=1), day)
+    supervisor = see_through(play(fall, fall, fall, FakeBehavior(after_seconds=day), text="worker*2 crash=5"), tmp_path)
     assert supervisor.ending
     assert (supervisor.ending.phase, supervisor.state.attempt) == (Phase.FINISHED, 3)
     assert (tmp_path / trace_dir(FIRST, 2) / LOG).read_text() == "step 1\n"
@@ -277,7 +277,7 @@ def test_a_run_of_days_is_over_in_no_time(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_does_not_start_in_time_is_given_up(tmp_path: Path) -> None:
-    supervisor = see_through(play(Act(starts_after_seconds=HOUR), text="worker start=600"), tmp_path)
+    supervisor = see_through(play(FakeBehavior(starts_after_seconds=HOUR), text="worker start=600"), tmp_path)
     assert supervisor.ending
     assert supervisor.ending.reason == "StartTimeout"
 
@@ -311,7 +311,7 @@ class BlindEngine(FakeEngine):
 
 
 def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_path: Path) -> None:
-    plan = play(Act(after_seconds=HOUR))
+    plan = play(FakeBehavior(after_seconds=HOUR))
     write_scalars(tmp_path / "home" / "runs" / "4" / "output", "loss", [1.0])
     asked = see_through(plan.replace(tensorboard=True), tmp_path, BlindEngine)
     assert asked.state.phase is Phase.FINISHED
@@ -323,7 +323,7 @@ def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_
 
 
 def test_a_line_that_writes_summaries_is_shown_to_its_end(tmp_path: Path) -> None:
-    plan = play(Act(after_seconds=HOUR)).replace(tensorboard=None)
+    plan = play(FakeBehavior(after_seconds=HOUR)).replace(tensorboard=None)
     write_scalars(tmp_path / "home" / "runs" / "4" / "output" / "summaries", "loss", [1.0])
     supervisor = see_through(plan, tmp_path)
     assert supervisor.state.phase is Phase.FINISHED

@@ -8,7 +8,7 @@ from drumline.engine.local.environment import complete
 from drumline.errors import EngineError
 from drumline.plan.bind import bind
 from drumline.plan.types import Launch
-from plans import place_of, plan_of
+from scaffold.plans import place_of, plan_of
 
 
 def launch_of(text: str) -> Launch:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from clockwork import TurnedLoop
 from drumline.engine.local.gpus import Device, Seer, sees_any, share_out, visible_devices
 from drumline.engine.local.nvml import _Reader
 from drumline.engine.local.proc import read_stats
 from drumline.engine.local.surveyor import Read, Surveyor, parse_devices
 from drumline.record import to_dict
 from drumline.run.usage import GpuUsage
+from scaffold.loops import SteppedLoop
 
 GIB = 1 << 30
 
@@ -111,7 +111,7 @@ def open_made_up() -> Read:
     return lambda: [device(0, memory={os.getpid(): GIB, 5: None}, shares={os.getpid(): 0.5}), device(1, memory=None)]
 
 
-def ask_until(surveyor: Surveyor, loop: TurnedLoop) -> list[Device]:
+def ask_until(surveyor: Surveyor, loop: SteppedLoop) -> list[Device]:
     while not (found := surveyor.ask()):
         loop.turn()
     return found
@@ -123,7 +123,7 @@ def children(besides: set[int]) -> set[int]:
 
 def test_a_child_looks_at_the_gpus_and_leaves_when_nobody_asks_any_more() -> None:
     before = children(set())
-    loop = TurnedLoop()
+    loop = SteppedLoop()
     surveyor = Surveyor(loop, open_made_up)
     (child,) = children(before)
     assert surveyor.ask() == []  # nothing was seen yet, and nobody waits for it
@@ -138,7 +138,7 @@ def test_a_child_looks_at_the_gpus_and_leaves_when_nobody_asks_any_more() -> Non
 
 def test_where_nvml_cannot_be_opened_nothing_is_known_and_nobody_is_left() -> None:
     before = children(set())
-    loop = TurnedLoop()
+    loop = SteppedLoop()
 
     def open_nothing() -> Read:
         raise ImportError("no pynvml")
@@ -155,7 +155,7 @@ def test_where_nvml_cannot_be_opened_nothing_is_known_and_nobody_is_left() -> No
 def test_nvml_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
     before = children(set())
     os.mkfifo(tmp_path / "never")
-    loop = TurnedLoop()
+    loop = SteppedLoop()
     surveyor = Surveyor(loop, lambda: lambda: [device(1 if (tmp_path / "never").read_bytes() else 0)])
     (child,) = children(before)
     assert [surveyor.ask() for _ in range(100)] == [[]] * 100

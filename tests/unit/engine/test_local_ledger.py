@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import TurnedLoop
 from drumline.engine.local.ledger import Ledger
 from drumline.engine.local.turn import Claim
 from drumline.engine.protocol import Capacity
 from drumline.errors import EngineError
+from scaffold.loops import SteppedLoop
 
 MACHINE = Capacity(4, 1 << 34, tuple("0123"))
 ALL, HALF = Claim(cpus=4000), Claim(cpus=2000)
 
 
-class House:
+class Workspace:
     """Ledgers of one home, and a loop."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.loop = TurnedLoop()
+        self.loop = SteppedLoop()
         self.woken: list[str] = []
 
     def ledger(self, run: str, *, boot: str = "b1") -> Ledger:
@@ -41,10 +41,10 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path / "home")
-    yield house
-    house.loop.close()
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path / "home")
+    yield workspace
+    workspace.loop.close()
 
 
 def die(ledger: Ledger) -> None:
@@ -55,23 +55,23 @@ def die(ledger: Ledger) -> None:
     ledger._own = None
 
 
-def watch(house: House, ledger: Ledger, name: str) -> None:
-    ledger.watch(house.loop, lambda: house.woken.append(name))
+def watch(workspace: Workspace, ledger: Ledger, name: str) -> None:
+    ledger.watch(workspace.loop, lambda: workspace.woken.append(name))
 
 
-def test_a_claim_that_fits_is_held_and_one_that_does_not_waits(house: House) -> None:
-    first, second = house.ledger("1"), house.ledger("2")
+def test_a_claim_that_fits_is_held_and_one_that_does_not_waits(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
     assert first.claim(HALF, MACHINE) == ""
     assert second.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 2"
-    assert house.files() == {"b1", "b1/1.json", "b1/1.holds", "b1/2.json", "b1/2.waits"}
+    assert workspace.files() == {"b1", "b1/1.json", "b1/1.holds", "b1/2.json", "b1/2.waits"}
     first.release()
     assert second.claim(ALL, MACHINE) == ""
     second.release()
-    assert house.files() == set()
+    assert workspace.files() == set()
 
 
-def test_asking_twice_changes_nothing(house: House) -> None:
-    first, second = house.ledger("1"), house.ledger("2")
+def test_asking_twice_changes_nothing(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
     for _ in range(2):
         assert first.claim(Claim(gpus=3), MACHINE) == ""
         assert second.claim(Claim(gpus=2), MACHINE) == "waits for 2 of 4 gpus, run 1 has 3"
@@ -81,68 +81,68 @@ def test_asking_twice_changes_nothing(house: House) -> None:
     second.release()
 
 
-def test_who_waits_is_woken_when_whoever_is_in_its_way_releases_dies_or_begins(house: House) -> None:
-    first, second, third = (house.ledger(run) for run in "123")
+def test_who_waits_is_woken_when_whoever_is_in_its_way_releases_dies_or_begins(workspace: Workspace) -> None:
+    first, second, third = (workspace.ledger(run) for run in "123")
     first.claim(ALL, MACHINE)
     second.claim(HALF, MACHINE)
     third.claim(ALL, MACHINE)
-    watch(house, second, "2")
-    watch(house, third, "3")
-    assert house.turn() == []
+    watch(workspace, second, "2")
+    watch(workspace, third, "3")
+    assert workspace.turn() == []
     first.release()
-    assert sorted(house.turn()) == ["2", "3"]
+    assert sorted(workspace.turn()) == ["2", "3"]
     assert third.claim(ALL, MACHINE) == "waits behind run 2, which waits for 2 cpus"
-    watch(house, third, "3")
+    watch(workspace, third, "3")
     assert second.claim(HALF, MACHINE) == ""
-    assert house.turn() == ["3"]
+    assert workspace.turn() == ["3"]
     assert third.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 2 has 2"
-    watch(house, third, "3")
+    watch(workspace, third, "3")
     die(second)
-    assert house.turn() == ["3"]
+    assert workspace.turn() == ["3"]
     assert third.claim(ALL, MACHINE) == ""
     third.release()
 
 
-def test_a_claim_is_held_as_long_as_a_keeper_lives_whatever_happens_to_supervisors(house: House) -> None:
-    first, second = house.ledger("1"), house.ledger("2")
+def test_a_claim_is_held_as_long_as_a_keeper_lives_whatever_happens_to_supervisors(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
     first.claim(Claim(gpus=2), MACHINE)
     keeper = os.dup(*first.descriptors)
     die(first)
     assert second.claim(Claim(gpus=3), MACHINE) == "waits for 3 of 4 gpus, run 1 has 2"
-    watch(house, second, "2")
-    back = house.ledger("1")
+    watch(workspace, second, "2")
+    back = workspace.ledger("1")
     assert back.is_held()
     assert back.claim(Claim(gpus=2), MACHINE) == ""
     assert back.entry
     assert back.entry.gpus == ("0", "1")
     os.close(keeper)
-    assert house.turn() == []
+    assert workspace.turn() == []
     back.release()
-    assert house.turn() == ["2"]
+    assert workspace.turn() == ["2"]
     second.release()
 
 
-def test_what_nobody_has_any_more_is_no_claim_and_is_removed(house: House) -> None:
-    first, waiting, second = (house.ledger(run) for run in "123")
+def test_what_nobody_has_any_more_is_no_claim_and_is_removed(workspace: Workspace) -> None:
+    first, waiting, second = (workspace.ledger(run) for run in "123")
     first.claim(ALL, MACHINE)
     waiting.claim(ALL, MACHINE)
     die(waiting)
     die(first)
-    assert not house.ledger("1").is_held()
+    assert not workspace.ledger("1").is_held()
     assert second.look() == {}
-    assert "b1/1.json" in house.files()
+    assert "b1/1.json" in workspace.files()
     assert second.claim(ALL, MACHINE) == ""
-    assert house.files() == {"b1", "b1/3.json", "b1/3.holds"}
+    assert workspace.files() == {"b1", "b1/3.json", "b1/3.holds"}
     second.release()
 
 
-def test_a_supervisor_that_comes_back_too_late_stands_where_it_stood(house: House) -> None:
-    first, second, third = (house.ledger(run) for run in "123")
+def test_a_supervisor_that_comes_back_too_late_stands_where_it_stood(workspace: Workspace) -> None:
+    first, second, third = (workspace.ledger(run) for run in "123")
     first.claim(ALL, MACHINE)
     second.claim(ALL, MACHINE)
     third.claim(ALL, MACHINE)
     die(second)
-    again = house.ledger("2")
+    again = workspace.ledger("2")
     assert again.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 4"
     first.release()
     assert third.claim(ALL, MACHINE) == "waits behind run 2, which waits for 4 cpus"
@@ -151,8 +151,8 @@ def test_a_supervisor_that_comes_back_too_late_stands_where_it_stood(house: Hous
     again.release()
 
 
-def test_who_insists_begins_at_once_and_its_claim_counts(house: House) -> None:
-    first, second, third = (house.ledger(run) for run in "123")
+def test_who_insists_begins_at_once_and_its_claim_counts(workspace: Workspace) -> None:
+    first, second, third = (workspace.ledger(run) for run in "123")
     first.claim(Claim(cpus=3000, gpus=3), MACHINE)
     assert second.claim(Claim(cpus=9000, gpus=6), MACHINE, insist=True) == ""
     assert second.entry
@@ -163,12 +163,12 @@ def test_who_insists_begins_at_once_and_its_claim_counts(house: House) -> None:
         ledger.release()
 
 
-def test_another_boot_or_machine_has_a_ledger_of_its_own(house: House) -> None:
-    here, there = house.ledger("1"), house.ledger("2", boot="b2")
+def test_another_boot_or_machine_has_a_ledger_of_its_own(workspace: Workspace) -> None:
+    here, there = workspace.ledger("1"), workspace.ledger("2", boot="b2")
     assert here.claim(ALL, MACHINE) == there.claim(ALL, MACHINE) == ""
     die(here)
     there.release()
-    assert house.files() == {"b1", "b1/1.json", "b1/1.holds"}
+    assert workspace.files() == {"b1", "b1/1.json", "b1/1.holds"}
 
 
 @pytest.mark.parametrize(
@@ -188,32 +188,32 @@ def test_another_boot_or_machine_has_a_ledger_of_its_own(house: House) -> None:
         "[" * 100_000,
     ],
 )
-def test_a_torn_entry_is_nobodys_and_is_removed(house: House, text: str) -> None:
-    first, second = house.ledger("1"), house.ledger("2")
+def test_a_torn_entry_is_nobodys_and_is_removed(workspace: Workspace, text: str) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
     first.claim(ALL, MACHINE)
-    (house.home / "ledger" / "b1" / "1.json").write_text(text)
+    (workspace.home / "ledger" / "b1" / "1.json").write_text(text)
     assert second.look() == {}
     assert second.claim(ALL, MACHINE) == ""
-    assert house.files() == {"b1", "b1/2.json", "b1/2.holds"}
+    assert workspace.files() == {"b1", "b1/2.json", "b1/2.holds"}
     first.release()
     second.release()
 
 
-def test_files_that_are_no_entries_stop_nobody(house: House) -> None:
-    folder = house.home / "ledger" / "b1"
+def test_files_that_are_no_entries_stop_nobody(workspace: Workspace) -> None:
+    folder = workspace.home / "ledger" / "b1"
     (folder / "directory.json").mkdir(parents=True)
     for name in ("1.holds", "1.waits", ".json", "x.json", "1.new", "\udc80.json", "noise"):
         (folder / name).write_bytes(b"\xff\x00")
     entry = {"v": 1, "run": "1", "holds": True, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": []}
     (folder / "1.json").write_text(json.dumps(entry))  # its FIFO is a file
-    ledger = house.ledger("2")
+    ledger = workspace.ledger("2")
     assert ledger.claim(ALL, MACHINE) == ""
-    assert house.files() == {"b1", "b1/2.json", "b1/2.holds", "b1/directory.json"}
+    assert workspace.files() == {"b1", "b1/2.json", "b1/2.holds", "b1/directory.json"}
     ledger.release()
 
 
-def test_what_is_written_into_a_fifo_is_heard_by_nobody(house: House) -> None:
-    first, second = house.ledger("1"), house.ledger("2")
+def test_what_is_written_into_a_fifo_is_heard_by_nobody(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
     first.claim(ALL, MACHINE)
     (fifo,) = first.descriptors
     os.write(fifo, b"hello")
@@ -222,15 +222,15 @@ def test_what_is_written_into_a_fifo_is_heard_by_nobody(house: House) -> None:
     second.release()
 
 
-def test_a_ledger_that_cannot_be_kept_says_where(house: House) -> None:
-    house.home.write_text("a file")
+def test_a_ledger_that_cannot_be_kept_says_where(workspace: Workspace) -> None:
+    workspace.home.write_text("a file")
     with pytest.raises(EngineError, match=r"claims cannot be kept in .*/home/ledger: Not a directory"):
-        house.ledger("1").claim(ALL, MACHINE)
+        workspace.ledger("1").claim(ALL, MACHINE)
 
 
-def test_no_descriptor_is_left_open(house: House) -> None:
+def test_no_descriptor_is_left_open(workspace: Workspace) -> None:
     before = set(Path("/proc/self/fd").iterdir())
-    ledgers = [house.ledger(str(run)) for run in range(1, 6)]
+    ledgers = [workspace.ledger(str(run)) for run in range(1, 6)]
     for _ in range(3):
         for ledger in ledgers:
             ledger.claim(Claim(cpus=3000), MACHINE)
@@ -239,4 +239,4 @@ def test_no_descriptor_is_left_open(house: House) -> None:
         ledger.release()
         ledger.release()
     assert set(Path("/proc/self/fd").iterdir()) <= before  # what an earlier test left may be collected meanwhile
-    assert house.files() == set()
+    assert workspace.files() == set()

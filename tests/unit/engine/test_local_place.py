@@ -16,7 +16,7 @@ from drumline.engine.protocol import Engine, Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, Placement
-from plans import plan_of
+from scaffold.plans import plan_of
 
 
 @contextmanager

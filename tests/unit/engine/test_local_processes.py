@@ -10,8 +10,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from clockwork import Clockwork
-from contract.sites import LocalSite
 from drumline.engine.local.life import Life
 from drumline.engine.local.processes import Processes
 from drumline.engine.local.trace import open_trace
@@ -20,11 +18,13 @@ from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited, ReplicaStarted
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.keeper import start_ticks
-from lines import line
-from plans import placement_of
+from scaffold.gangs import gang
+from scaffold.loops import SimulatedTimeLoop
+from scaffold.plans import placement_of
+from scaffold.testbeds import LocalTestBed
 
 
-class Deaf(Clockwork):
+class Deaf(SimulatedTimeLoop):
     """Looks at no descriptor; what is found is found by looking at the disk again."""
 
     def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:  # type: ignore[override]
@@ -32,14 +32,14 @@ class Deaf(Clockwork):
 
 
 def test_a_start_that_comes_after_the_supervisor_has_come_back_is_told_all_the_same(tmp_path: Path) -> None:
-    plan = line("worker")
+    plan = gang("worker")
     (launch,) = bind(plan, placement_of(plan))
     folder = tmp_path / trace_dir(launch.replica.id, 0)
     folder.mkdir(parents=True)
     told: list[Event] = []
     loop = Deaf()
     # Of the keeper nothing is known but that it lives.
-    with closing(LocalSite(tmp_path)), subprocess.Popen(["sleep", "1000"]) as keeper:
+    with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sleep", "1000"]) as keeper:
         trace = open_trace(folder / TRACE)
         assert trace is not None
         try:
@@ -63,7 +63,7 @@ def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal
     told: list[Event] = []
     # A leader of a group that is no child of ours.
     script = "setsid sleep 1000 & echo $!; wait"
-    with closing(LocalSite(tmp_path)), subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
+    with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
         assert shell.stdout
         innocent = int(shell.stdout.readline())
         trace = open_trace(life.folder(tmp_path) / TRACE)

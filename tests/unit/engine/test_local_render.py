@@ -23,9 +23,9 @@ from drumline.plan.bind import bind
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Launch, Plan, Secret
 from drumline.spec.types import Spec
-from effort import examples
-from plans import plan_of
-from strategies import specs
+from scaffold.effort import examples
+from scaffold.plans import plan_of
+from scaffold.strategies import specs
 
 SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})
 FORMS = ("shell", "json", "yaml")

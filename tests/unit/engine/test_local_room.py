@@ -14,7 +14,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from clockwork import TurnedLoop
 from drumline.engine.local.ledger import Ledger
 from drumline.engine.local.room import Room
 from drumline.engine.local.share import Division
@@ -23,8 +22,9 @@ from drumline.engine.protocol import Capacity, MustWait, Site
 from drumline.plan.types import Plan, Resources
 from drumline.record import field_names, to_dict
 from drumline.run.event import AttemptDelayed, Event, RoomFound
-from effort import examples
-from lines import line
+from scaffold.effort import examples
+from scaffold.gangs import gang
+from scaffold.loops import SteppedLoop
 
 MACHINE = Capacity(4, 100, tuple("012"))
 MOST = Claim(4000, 100, 3)
@@ -34,7 +34,7 @@ claims = st.builds(Claim, st.integers(0, 8).map(lambda half: half * 500), st.int
 
 def plan_for(run: int, claim: Claim, *, insist: bool = False) -> Plan:
     """A line of one that asks for this."""
-    plan = line("worker")
+    plan = gang("worker")
     asked = Resources(claim.cpus / 1000 or None, claim.memory_bytes or None, claim.gpus)
     (replica,) = plan.replicas
     return plan.replace(run=str(run), replicas=(replica.replace(resources=asked),), oversubscribe=insist)
@@ -61,7 +61,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.home = Path(mkdtemp(prefix="ledger-"))
-        self.loop = TurnedLoop()
+        self.loop = SteppedLoop()
         self.numbers = count(1)
         self.runs: dict[int, Run] = {}
 

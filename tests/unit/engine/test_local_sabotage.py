@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.run.drill import Harm
-from plans import plan_of
+from scaffold.plans import plan_of
 
 PRIVATE = "engine: {local: {network: private}}"
 

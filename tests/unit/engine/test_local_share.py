@@ -12,7 +12,7 @@ from drumline.engine.protocol import Capacity, Site
 from drumline.engine.registry import open_engine
 from drumline.plan.bind import bind
 from drumline.plan.types import LaunchValue
-from plans import plan_of
+from scaffold.plans import plan_of
 
 
 def gpus(text: str, machine: str, own: str = "", taken: str = "") -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from drumline.engine.local.turn import Claim, Entry, choose_gpus, describe_shortages, must_wait, order_of, total
 from drumline.engine.protocol import Capacity
-from plans import plan_of
+from scaffold.plans import plan_of
 
 GIB = 1 << 30
 MACHINE = Capacity(4, 16 * GIB, tuple("0123"))

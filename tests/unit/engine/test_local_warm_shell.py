@@ -20,7 +20,7 @@ from drumline.engine.local.warm.command import NotWarm
 from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
 from drumline.plan.command import make_argv
 from drumline.spec.types import Run
-from effort import examples
+from scaffold.effort import examples
 
 SHELLS = ["sh", "bash"]
 TELL = """

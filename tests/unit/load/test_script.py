@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drumline.load.script import remarks
-from plans import plan_of
+from scaffold.plans import plan_of
 
 SPEC = "project: digits\nframework: {framework}\nrun: python train.py\nworkdir: code\nroles: {{worker: {workers}}}\n"
 

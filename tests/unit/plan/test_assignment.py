@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.assignment import Assignment, read_assignment
-from effort import examples
+from scaffold.effort import examples
 
 JSON = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
 ESCAPED = JSON.replace('"', '\\"')

@@ -14,9 +14,9 @@ from drumline.plan.bind import CONTRACT, bind, bind_preparations, reserved
 from drumline.plan.codec import plan_from_json, plan_to_json
 from drumline.plan.types import COMPUTING, ROLES, Extended, LaunchValue, Place, Placement, Plan, Secret, Shared
 from drumline.spec.types import Spec
-from effort import examples
-from plans import envs_of, launches_of, place_of, placement_of, plan_of
-from strategies import specs
+from scaffold.effort import examples
+from scaffold.plans import envs_of, launches_of, place_of, placement_of, plan_of
+from scaffold.strategies import specs
 
 ALWAYS = {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "no_proxy"}
 OURS = CONTRACT - {"DATA_DIR"} | ALWAYS

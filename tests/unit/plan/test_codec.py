@@ -11,7 +11,7 @@ import pytest
 from drumline.plan.codec import from_data, plan_from_json, plan_to_json, read_options, to_data
 from drumline.plan.types import ReplicaId, Secret
 from drumline.record import Record, field_names, to_dict
-from plans import plan_of
+from scaffold.plans import plan_of
 
 HERE = Path(__file__).parent
 

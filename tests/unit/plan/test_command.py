@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from drumline.plan.command import commands, format_argv, make_argv, mistaken_words, texts
 from drumline.spec.types import Run
-from effort import examples
+from scaffold.effort import examples
 
 SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})
 

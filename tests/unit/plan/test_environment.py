@@ -8,7 +8,7 @@ from drumline.load.engine import known_spec_type
 from drumline.plan.environment import complaints, pythons_of_tensorflow
 from drumline.plan.types import Environment, ReplicaId
 from drumline.spec.read import read_spec
-from plans import plan_of
+from scaffold.plans import plan_of
 
 
 def test_without_one_nothing_is_built() -> None:

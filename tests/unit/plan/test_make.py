@@ -22,7 +22,7 @@ from drumline.plan.types import (
     Timeouts,
     Warm,
 )
-from plans import plan_of, spec_of
+from scaffold.plans import plan_of, spec_of
 
 GIB = 1024**3
 

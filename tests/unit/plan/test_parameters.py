@@ -21,7 +21,7 @@ from drumline.plan.parameters import (
     unclosed_placeholders,
     unfinished,
 )
-from effort import examples
+from scaffold.effort import examples
 
 # Each shell once, under whatever name it is `sh` here.
 SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})

@@ -12,7 +12,7 @@ from drumline.load.engine import all_findings, known_spec_type, plan_spec
 from drumline.load.load import check_spec
 from drumline.spec.read import read_spec
 from drumline.spec.types import Role, Roles, Run, Spec, Value
-from strategies import specs, texts, to_yaml, wild_specs
+from scaffold.strategies import specs, texts, to_yaml, wild_specs
 
 SMALL = Spec(project="digits", run=Run(shell="python train.py"))
 

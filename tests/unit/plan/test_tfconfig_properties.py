@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters import Cluster, clusters
 from drumline.plan.rendezvous.tensorflow import tf_config
 from drumline.plan.tfconfig import Examination, examine
 from drumline.plan.types import ROLES, ReplicaId
+from scaffold.clusters import Cluster, clusters
 
 
 @given(clusters())

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from deciding import fold
 from drumline.plan.rendezvous.world import ranks
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted, TimerFired
 from drumline.run.evidence import Peers, read_evidence
-from lines import line
+from scaffold.decisions import fold
+from scaffold.gangs import gang
 
 CASCADES = sorted((Path(__file__).parents[2] / "cascades").glob("*.json"))
 
@@ -59,7 +59,7 @@ def events_of(plan: Plan, cascade: dict[str, Any], told_to_stop: int | None = No
 
 def verdict(cascade: dict[str, Any], told_to_stop: int | None = None) -> Cause:
     roles = " ".join(f"{role}*{number}" for role, number in cascade["roles"].items())
-    plan = line(roles).replace(framework=cascade["framework"])
+    plan = gang(roles).replace(framework=cascade["framework"])
     ending = fold(plan, events_of(plan, cascade, told_to_stop)).ending
     assert ending is not None
     assert ending.cause is not None

@@ -40,7 +40,7 @@ from drumline.run.event import (
 )
 from drumline.run.fold import fold, fold_entry, new_run
 from drumline.run.state import Phase
-from lines import line
+from scaffold.gangs import gang
 
 WORKER, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
 CAUSE = Cause(WORKER, 0, Exit(1), "crash", "Exited", "ValueError: bad row")
@@ -133,7 +133,7 @@ def test_what_cannot_have_been_decided_is_refused(data: dict[str, Any]) -> None:
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.one_of(facts, *KINDS.values()), max_size=12))
 def test_no_order_of_events_and_decisions_is_too_strange_to_be_shown(events: list[Any]) -> None:
-    state = new_run(line("worker*2 ps evaluator"))
+    state = new_run(gang("worker*2 ps evaluator"))
     for event in (RunAccepted(), *events):
         state = fold(state, event)
         assert state == state.with_replicas(state.replicas), "the counts are right"
@@ -143,7 +143,7 @@ def test_no_order_of_events_and_decisions_is_too_strange_to_be_shown(events: lis
 
 
 def test_the_state_before_a_restart_is_that_of_the_attempt_that_ended() -> None:
-    plan = line("worker*1")
+    plan = gang("worker*1")
     up = fold(new_run(plan), RunAccepted(), AttemptPlaced(0, ("a:1",)), ReplicaStarted(WORKER, 0), GangStarted(0))
     judged = ReplicasJudged((Verdict(WORKER, "FAILED", "Exited"),))
     folded = fold_entry(
@@ -161,12 +161,12 @@ def test_the_state_before_a_restart_is_that_of_the_attempt_that_ended() -> None:
 
 
 def test_without_a_restart_both_states_are_one() -> None:
-    folded = fold_entry(new_run(line("worker*1")), RunAccepted(), ())
+    folded = fold_entry(new_run(gang("worker*1")), RunAccepted(), ())
     assert folded.state is folded.before_restart
 
 
 def test_a_fact_alone_judges_no_end() -> None:
-    plan = line("worker*2")
+    plan = gang("worker*2")
     up = fold(new_run(plan), RunAccepted(), AttemptPlaced(0, ("a:1", "a:2")), ReplicaStarted(WORKER, 0))
     state = fold(up, ReplicaExited(WORKER, 0, 0, Exit(1), 5.0))
     assert (state.replicas[WORKER].phase, state.replicas[WORKER].reason) == (Phase.FAILED, "")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from deciding import decided
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Harm, Outcome, Seen, default_victim, follow, verdict
 from drumline.run.event import Cause, Exit
 from drumline.run.failure import failure_class
 from drumline.run.state import Phase
-from lines import line
-from stories import Telling
+from scaffold.decisions import decided
+from scaffold.gangs import gang
+from scaffold.scenarios import ScenarioReplay
 
 WORKER, CHIEF = ReplicaId("worker", 1), ReplicaId("worker", 0)
 KILLED = Exit(signal=9)
@@ -19,7 +19,7 @@ KILLED = Exit(signal=9)
 
 def seen(text: str, *happened: str, victim: ReplicaId = WORKER) -> Outcome:
     """What becomes of a line that runs when this happens, one thing a second."""
-    telling = Telling(line(text))
+    telling = ScenarioReplay(gang(text))
     telling.tell("running")
     before = telling.state
     events: list[Seen] = []
@@ -110,4 +110,4 @@ def test_of_two_that_lost_each_other_none_has_to_be_named(harm: Harm) -> None:
     ],
 )
 def test_a_worker_is_hurt_that_is_not_chief_unless_there_is_none(text: str, victim: str) -> None:
-    assert str(default_victim(line(text))) == victim
+    assert str(default_victim(gang(text))) == victim

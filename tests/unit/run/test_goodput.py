@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deciding import decided
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import (
     AttemptDelayed,
@@ -24,10 +23,11 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.goodput import LAPSES, Goodput, Happening, Lapse, Loss, Point, Steps, account, divide
-from effort import examples
-from lines import line
+from scaffold.decisions import decided
+from scaffold.effort import examples
+from scaffold.gangs import gang
+from scaffold.simulation import SimulatedRun
 from unit.run.test_machine_properties import lines, live
-from world import World
 
 FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
 PLACED, BACK = AttemptPlaced(0, ("a:1",)), AttemptPlaced(1, ("a:1",))
@@ -69,7 +69,7 @@ RESTARTED: list[tuple[float, Event]] = [
     (40, exits(40, Exit(0), 1)),
     (40, exits(40, Exit(0), 1, SECOND)),
 ]
-TWO = line("worker*2 crash=1 early=1")
+TWO = gang("worker*2 crash=1 early=1")
 
 
 def test_a_restart_costs_what_is_torn_down_started_and_computed_again() -> None:
@@ -148,18 +148,18 @@ def test_waiting_is_for_room_and_for_the_end_of_a_backoff() -> None:
         (18, AttemptPlaced(2, ("a:1",))),
         (18, ReplicaStarted(FIRST, 2)),
     ]
-    goodput = told(line("worker crash=2 early=2"), events, 30)
+    goodput = told(gang("worker crash=2 early=2"), events, 30)
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 10 + 6, 0)
 
 
 def test_a_placement_that_nobody_came_to_use_was_a_wait() -> None:
     delayed = AttemptDelayed(0, "for room")
     events: list[tuple[float, Event]] = [(0, RunAccepted()), (1, PLACED), (3, delayed), (9, PLACED)]
-    assert told(line("worker"), events, 9).waiting_seconds == 9
+    assert told(gang("worker"), events, 9).waiting_seconds == 9
 
 
 def test_a_chief_that_returns_alone_begins_anew_and_a_worker_that_does_takes_nothing() -> None:
-    plan = line("chief worker ps crash=2")
+    plan = gang("chief worker ps crash=2")
     chief, ps = ReplicaId("chief", 0), ReplicaId("ps", 0)
     events: list[tuple[float, Event]] = [
         (0, RunAccepted()),
@@ -182,25 +182,25 @@ def test_a_chief_that_returns_alone_begins_anew_and_a_worker_that_does_takes_not
 
 
 def test_a_run_that_has_not_been_placed_has_only_waited() -> None:
-    goodput = told(line("worker"), [(0, RunAccepted())], 7)
+    goodput = told(gang("worker"), [(0, RunAccepted())], 7)
     assert goodput == Goodput(7, 7, 0, 0, 0, 0, 0, ())
 
 
 def test_a_fall_that_nobody_was_there_to_write_down_counts_from_when_it_came() -> None:
     events: list[tuple[float, Event]] = [(0, RunAccepted()), (0, PLACED), (0, ReplicaStarted(FIRST, 0))]
     events.append((500, exits(20, Exit(1))))
-    goodput = told(line("worker"), events, 500, {0: seen((5, 1), (19, 30))})
+    goodput = told(gang("worker"), events, 500, {0: seen((5, 1), (19, 30))})
     assert (goodput.productive_seconds, goodput.down_seconds) == (15, 480)
 
 
 @given(lines(), st.integers())
 @settings(max_examples=examples(60), deadline=None)
-def test_the_kinds_of_any_life_add_up_to_it(plan: Plan, seed: int) -> None:
+def test_the_kinds_of_any_incarnation_add_up_to_it(plan: Plan, seed: int) -> None:
     random = Random(seed)
-    world = World(plan)
-    live(world, random)
+    simulated = SimulatedRun(plan)
+    live(simulated, random)
     at, happenings = 0.0, list[Happening]()
-    for each in decided(plan, world.journal):
+    for each in decided(plan, simulated.journal):
         at += random.random()
         happenings.append(Happening(at, random.uniform(0, 100), *each))
     timeline = divide(plan, happenings, at + 1)

@@ -14,7 +14,7 @@ from drumline.run.exception import lines_of, trim
 from drumline.run.progress import newest_first, read_piece, read_progress
 from drumline.run.steps import StepReader
 from drumline.words import span
-from growth import growth
+from scaffold.growth import growth
 
 TRACEBACK = b"Traceback (most recent call last):\n"
 HEADS = [

@@ -8,10 +8,10 @@ from drumline.errors import InputError, NotFoundError
 from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.run.id import Target, parse_target
 from drumline.run.traces import trace_dir
-from lines import line
+from scaffold.gangs import gang
 
-WITH_CHIEF = line("chief worker*2 ps evaluator")
-WITHOUT = line("worker*2 ps")
+WITH_CHIEF = gang("chief worker*2 ps evaluator")
+WITHOUT = gang("worker*2 ps")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_id_names_a_run_a_role_or_a_replica(text: str, run: str, with_chief: 
 
 @pytest.mark.parametrize(("text", "helper"), [("4.build", "build"), ("7.2.prepare-words", "prepare-words")])
 def test_an_id_may_name_a_helper(text: str, helper: str) -> None:
-    assert parse_target(text).replicas(line("build prepare-words worker")) == (ReplicaId(helper, 0),)
+    assert parse_target(text).replicas(gang("build prepare-words worker")) == (ReplicaId(helper, 0),)
     with pytest.raises(NotFoundError):
         parse_target(text).replicas(WITHOUT)
 
@@ -78,18 +78,18 @@ def test_a_replica_that_the_run_does_not_have_says_which_it_has(text: str) -> No
 
 @pytest.mark.parametrize("wanted", ["tensorboard", "tensorboard=true"])
 def test_tensorboard_is_named_by_its_name_alone(wanted: str) -> None:
-    plan = line(f"worker {wanted}")
+    plan = gang(f"worker {wanted}")
     assert parse_target("4.tensorboard").replicas(plan) == (TENSORBOARD,)
     assert parse_target("4").replicas(plan) == (ReplicaId("worker", 0),)
     with pytest.raises(NotFoundError):
         parse_target("4.tensorboard.0").replicas(plan)
     with pytest.raises(NotFoundError):
-        parse_target("4.tensorboard").replicas(line("worker"))
+        parse_target("4.tensorboard").replicas(gang("worker"))
 
 
 def test_a_long_line_is_not_listed_whole() -> None:
     with pytest.raises(NotFoundError) as caught:
-        Target("4", "ps").replicas(line("worker*2000"))
+        Target("4", "ps").replicas(gang("worker*2000"))
     assert caught.value.hint.endswith("4.worker.11, …")
 
 
@@ -103,6 +103,6 @@ def test_every_life_of_a_replica_leaves_its_traces_in_a_folder_of_its_own() -> N
 @pytest.mark.parametrize(("replicas", "is_cut"), [(12, False), (13, True)])
 def test_of_many_replicas_the_first_twelve_are_listed(replicas: int, is_cut: bool) -> None:
     with pytest.raises(NotFoundError) as caught:
-        parse_target("4.ps").replicas(line(f"worker*{replicas}"))
+        parse_target("4.ps").replicas(gang(f"worker*{replicas}"))
     assert caught.value.hint.count("4.worker.") == 12
     assert caught.value.hint.endswith(", …") == is_cut

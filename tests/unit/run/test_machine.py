@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from deciding import fold
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.failure import describe_exit
 from drumline.run.fold import new_run
 from drumline.run.machine import transition
 from drumline.run.state import Phase, RunState
-from lines import line
-from stories import Story, Telling, read_stories
+from scaffold.decisions import fold
+from scaffold.gangs import gang
+from scaffold.scenarios import Scenario, ScenarioReplay, read_stories
 
 STORIES = read_stories(Path(__file__).with_name("stories.txt"))
 
 
 @pytest.mark.parametrize("story", STORIES, ids=[story.title for story in STORIES])
-def test_a_run_goes_as_its_story_tells(story: Story) -> None:
-    telling = Telling(story.plan)
+def test_a_run_goes_as_its_story_tells(story: Scenario) -> None:
+    telling = ScenarioReplay(story.plan)
     for number, text in story.lines:
         if text.startswith("="):
             assert telling.stand() == text.removeprefix("=").strip(), f"line {number}"
@@ -37,7 +37,7 @@ def test_a_run_goes_as_its_story_tells(story: Story) -> None:
 
 def tell(words: str, *, plan: str) -> RunState:
     """Where a run stands after `this; and this`."""
-    telling = Telling(line(plan))
+    telling = ScenarioReplay(gang(plan))
     for part in words.split("; "):
         telling.tell(part)
     return telling.state
@@ -86,7 +86,7 @@ def test_a_step_is_of_its_attempt_and_of_no_other() -> None:
 
 
 def test_a_delay_grows_from_restart_to_restart_whatever_the_class() -> None:
-    telling = Telling(line("worker crash=2 lost=2 backoff_initial_seconds=5 backoff_factor=3"))
+    telling = ScenarioReplay(gang("worker crash=2 lost=2 backoff_initial_seconds=5 backoff_factor=3"))
     telling.tell("running")
     told = []
     for end in ("exits 1", "unseen", "exits 1", "unseen"):
@@ -99,7 +99,7 @@ def test_a_delay_grows_from_restart_to_restart_whatever_the_class() -> None:
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_two_thousand_replicas_are_no_burden(code: int) -> None:
-    plan = line("worker*2000")
+    plan = gang("worker*2000")
     names = [replica.id for replica in plan.replicas]
     events: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * 2000)]
     events += [ReplicaStarted(name, 0) for name in names]
@@ -113,7 +113,7 @@ def test_two_thousand_replicas_are_no_burden(code: int) -> None:
 
 
 def test_ends_that_are_told_backwards_still_name_the_first() -> None:
-    plan = line("worker*100")
+    plan = gang("worker*100")
     events: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * 100)]
     events += [ReplicaExited(replica.id, 0, 0, Exit(1), 1000.0 - replica.id.index) for replica in plan.replicas]
     state = fold(plan, events)

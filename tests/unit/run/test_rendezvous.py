@@ -6,12 +6,12 @@ import pytest
 
 from drumline.plan.types import ReplicaId
 from drumline.run.rendezvous import Sockets, find_missing, must_form, say_missing
-from lines import line
+from scaffold.gangs import gang
 
 
 def missing(text: str, *, listen: str = "", call: str = "", alive: str = "") -> list[str]:
     """Who is missing of a line in which these listen and those have called the first; all live unless it is said."""
-    plan = line(text)
+    plan = gang(text)
     names = [replica.id for replica in plan.replicas]
     addresses = {name: f"10.0.0.{number}:{2000 + number}" for number, name in enumerate(names)}
     first = plan.chief
@@ -66,11 +66,11 @@ def test_who_has_left_is_not_missing() -> None:
     ],
 )
 def test_only_a_line_of_several_has_to_form(text: str, expected: bool) -> None:
-    assert must_form(line(text)) is expected
+    assert must_form(gang(text)) is expected
 
 
 def test_of_many_only_the_first_are_named() -> None:
-    plan = line("worker*9")
+    plan = gang("worker*9")
     addresses = {replica.id: f"a:{1 + replica.id.index}" for replica in plan.replicas}
     sockets = {replica.id: Sockets(replica.id) for replica in plan.replicas}
     said = say_missing(find_missing(plan, addresses, sockets))

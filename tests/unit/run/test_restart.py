@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deciding import fold, step
 from drumline.plan.types import Plan, ReplicaId, Restart
 from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.restart import (
@@ -17,7 +16,8 @@ from drumline.run.restart import (
     may_restart,
     name_cause,
 )
-from lines import line
+from scaffold.decisions import fold, step
+from scaffold.gangs import gang
 
 
 def test_a_class_of_failure_is_charged_to_its_own_budget() -> None:
@@ -74,21 +74,21 @@ def failing(plan: Plan, evidence: Evidence | None, exit_: Exit = Exit(code=1)) -
 
 
 def test_the_cause_of_a_run_that_fails_is_known_before_the_other_replicas_have_ended() -> None:
-    plan = line("worker*2")
+    plan = gang("worker*2")
     cause = final_cause(plan, fold(plan, failing(plan, Evidence("ValueError: bad row"))))
     assert cause is not None
     assert (str(cause.replica), cause.said) == ("worker.0", "ValueError: bad row")
 
 
 def test_no_cause_is_final_while_another_attempt_follows_or_the_run_goes_on() -> None:
-    again = line("worker*2 crash=1 early=1")
+    again = gang("worker*2 crash=1 early=1")
     events = failing(again, Evidence("ValueError: bad row"))
     assert final_cause(again, fold(again, events)) is None
     assert final_cause(again, fold(again, events[:-1])) is None
 
 
 def test_who_only_reports_on_a_peer_is_not_the_cause_before_all_have_ended() -> None:
-    plan = line("worker*2")
+    plan = gang("worker*2")
     state = fold(plan, failing(plan, Evidence("connection reset by peer", "gone")))
     assert final_cause(plan, state) is None
     last = ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(code=1), 100.4, Evidence("ValueError: bad row"))
@@ -99,7 +99,7 @@ def test_who_only_reports_on_a_peer_is_not_the_cause_before_all_have_ended() -> 
 
 
 def test_while_the_cause_is_not_known_the_others_get_time_to_name_it() -> None:
-    plan = line("worker*3")
+    plan = gang("worker*3")
     gone = fold(plan, failing(plan, Evidence("connection reset by peer", "gone")))
     silent = fold(plan, failing(plan, Evidence("a barrier timed out", "silent")))
     own = fold(plan, failing(plan, Evidence("ValueError: bad row")))
@@ -107,7 +107,7 @@ def test_while_the_cause_is_not_known_the_others_get_time_to_name_it() -> None:
 
 
 def test_the_cause_is_named_once_and_once_more_if_later_evidence_names_another() -> None:
-    plan = line("worker*3")
+    plan = gang("worker*3")
     events = failing(plan, Evidence("EOFError: the connection was closed"))
     assert name_cause(plan, fold(plan, events[:-1])) is None
     named = name_cause(plan, fold(plan, events))
@@ -133,7 +133,7 @@ def test_the_cause_is_named_once_and_once_more_if_later_evidence_names_another()
 
 
 def test_a_cause_that_all_evidence_confirms_is_not_corrected() -> None:
-    plan = line("worker*2")
+    plan = gang("worker*2")
     events = failing(plan, Evidence("ValueError: bad row"))
     first = name_cause(plan, fold(plan, events))
     assert first is not None
@@ -142,7 +142,7 @@ def test_a_cause_that_all_evidence_confirms_is_not_corrected() -> None:
 
 
 def test_the_cause_of_an_attempt_is_not_that_of_the_next() -> None:
-    plan = line("worker*2 lost=1")
+    plan = gang("worker*2 lost=1")
     events = failing(plan, Evidence("EOFError: the connection was closed"))
     first = name_cause(plan, fold(plan, events))
     assert first is not None

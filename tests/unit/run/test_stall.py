@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from deciding import fold, step
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, ReplicaStarted, RunAccepted, StepsResumed, StepsStalled
 from drumline.run.stall import Gaps, describe_stall, is_stalled, with_step
-from lines import line
+from scaffold.decisions import fold, step
+from scaffold.gangs import gang
 
 
 @pytest.mark.parametrize(("longest", "limit"), [(0.05, 60.0), (5.0, 60.0), (30.0, 300.0)])
@@ -36,7 +36,7 @@ def test_an_earlier_evaluation_makes_room_for_the_next() -> None:
 
 
 def test_that_a_run_is_stalled_is_known_until_it_takes_a_step_and_ends_nothing() -> None:
-    plan = line("worker*2")
+    plan = gang("worker*2")
     starts = (ReplicaStarted(each.id, 0) for each in plan.replicas)
     state = fold(plan, [RunAccepted(), AttemptPlaced(0, ("a:1", "a:2")), *starts])
     event = StepsStalled(0, 30, 100.0, 60.0, ReplicaId("worker", 1), "worker.1 is in spin (train.py:3)")

@@ -6,13 +6,13 @@ import pytest
 
 from drumline.run.tensorboard import NOT_TO_BE_HAD, pythons
 from drumline.runtime import tensorboard
-from lines import line
-from plans import plan_of
-from stories import Telling
+from scaffold.gangs import gang
+from scaffold.plans import plan_of
+from scaffold.scenarios import ScenarioReplay
 
 
 def warnings(*words: str) -> tuple[str, ...]:
-    telling = Telling(line("worker crash=1 tensorboard"))
+    telling = ScenarioReplay(gang("worker crash=1 tensorboard"))
     for each in ("running", "summaries", *words):
         telling.tell(each)
     return telling.state.warnings
@@ -37,7 +37,7 @@ def test_an_end_that_is_none_of_its_faults_is_not_worth_a_word(words: tuple[str,
 
 
 def test_its_address_is_known_while_it_answers() -> None:
-    telling = Telling(line("worker*2 crash=1 tensorboard"))
+    telling = ScenarioReplay(gang("worker*2 crash=1 tensorboard"))
     told = [
         ("running", ""),
         ("served http://early/", ""),

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deciding import fold
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.weigh import weigh
-from effort import examples
-from lines import line
+from scaffold.decisions import fold
+from scaffold.effort import examples
+from scaffold.gangs import gang
 
 GONE = Evidence("connection reset by peer", "gone")
 SILENT = Evidence("timed out in a collective", "silent")
@@ -28,7 +28,7 @@ def end(index: int, at: float, evidence: Evidence | None = None, **exit_: int) -
 
 
 def state_after(*ends: ReplicaExited, workers: int = 2) -> RunState:
-    plan = line(f"worker*{workers}")
+    plan = gang(f"worker*{workers}")
     before: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * workers)]
     return fold(plan, [*before, *(ReplicaStarted(worker(index), 0) for index in range(workers)), *ends])
 
@@ -137,7 +137,7 @@ def test_everybody_stands_as_the_cause_that_was_found_has_it() -> None:
 
 
 def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
-    plan = line("worker*2")
+    plan = gang("worker*2")
     stuck = Cause(None, 0, Exit(message="no step for 60 s"), "hang", "Hung")
     replicas = {
         worker(0): ReplicaState(Phase.KILLED, 0, Exit(signal=15), "PeerFailed", 70.0),
@@ -175,7 +175,7 @@ def test_whoever_is_named_is_of_the_line_and_the_order_in_which_ends_are_told_is
     state = state_after(*ends, workers=4)
     told_otherwise = state_after(*(ends[index] for index in order), workers=4)
     assert told_otherwise.ending == state.ending
-    assert weigh(line("worker*4"), state) == state
+    assert weigh(gang("worker*4"), state) == state
     assert {each.exit for each in state.replicas.values()} == {exit_ for exit_, _ in how}
     ending = state.ending
     assert ending is not None

@@ -13,7 +13,7 @@ from drumline.run.event import Exit
 from drumline.run.failure import failure_class
 from drumline.runtime import keeper, order
 from drumline.runtime.order import Descriptors, Order
-from integration.local.runs import lives
+from scaffold.processes import is_alive
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
@@ -65,7 +65,7 @@ def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, mo
     end = read_trace(tmp_path / "keeper")
     assert end.exit
     assert (end.exit.signal, end.exit.reason, end.over) == (9, "LeaseOver", True)
-    assert not lives(int((tmp_path / "child").read_text()))  # whose number the kernel may keep a moment longer
+    assert not is_alive(int((tmp_path / "child").read_text()))  # whose number the kernel may keep a moment longer
 
 
 def test_a_replica_whose_lease_is_renewed_lives_on_and_ends_as_it_likes(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drumline.runtime.peers import absent, named_while_waiting
-from integration.local.runs import wait_until
+from scaffold.waiting import wait_until
 
 
 def test_who_does_not_listen_is_absent() -> None:

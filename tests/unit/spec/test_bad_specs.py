@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from bad_specs import TABLE, TEXT
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
 from drumline.spec.block import NAME_WORDS
+from scaffold.bad_specs import TABLE, TEXT
 
 HEAD = "project: digits\nrun: python train.py\n"
 

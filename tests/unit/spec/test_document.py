@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drumline.errors import SpecError
 from drumline.spec.document import Entry, Mapping, Node, Repeat, Scalar, Sequence, parse
 from drumline.spec.write import write_yaml
-from strategies import texts
+from scaffold.strategies import texts
 
 
 def plain(node: Node) -> object:

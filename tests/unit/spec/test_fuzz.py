@@ -18,7 +18,7 @@ from drumline.load.load import check_spec
 from drumline.spec import types
 from drumline.spec.block import Block
 from drumline.spec.types import Spec
-from strategies import TRICKY, spec_files, texts
+from scaffold.strategies import TRICKY, spec_files, texts
 
 # Of this process alone: a busy machine makes nothing slower.
 SLOW_SECONDS = 2.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.spec.quantity import format_bytes, format_seconds, parse_bytes, parse_patience, parse_seconds
-from strategies import amounts
+from scaffold.strategies import amounts
 
 AMOUNTS = [
     ("1B", 1),

@@ -29,7 +29,7 @@ from drumline.spec.types import (
     Value,
     Volume,
 )
-from strategies import spec_files
+from scaffold.strategies import spec_files
 
 GIB = 1024**3
 SPEC: Any = known_spec_type()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from bad_specs import TABLE
 from drumline.errors import SpecError
 from drumline.load.engine import known_spec_type
 from drumline.spec import document
@@ -18,7 +17,8 @@ from drumline.spec.document import Mapping, Node, Scalar, Sequence
 from drumline.spec.read import read_spec
 from drumline.spec.schema import make_schema
 from drumline.spec.types import Spec
-from strategies import spec_files
+from scaffold.bad_specs import TABLE
+from scaffold.strategies import spec_files
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SCHEMA: dict[str, Any] = json.loads(make_schema(known_spec_type()))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drumline.store.index import VERSION, Index, Summary, UnusableIndexError, index_file, stamp_of, use_index
-from past import summary_of
+from scaffold.past_runs import summary_of
 
 
 def put(home: Path, *rows: Summary) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drumline.run.event import ReplicaExited, TimerFired
 from drumline.store.journal import read_journal
-from past import finished, write_run
+from scaffold.past_runs import finished, write_run
 
 
 def test_a_field_that_a_newer_version_added_to_an_event_is_left_out(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from drumline.store.home import STORE_VERSION, VERSION_FILE
 from drumline.store.journal import Journal, JournalReader, read_journal
 from drumline.store.migrate import migrate_home, migrate_run
 from drumline.view.feed import Feed
-from past import finished, write_run
+from scaffold.past_runs import finished, write_run
 from stores.shown import runs_of, unpack
 
 FAILED, RESTARTED = "2", "3"

@@ -11,7 +11,7 @@ from drumline.errors import EngineError, NotFoundError
 from drumline.run.event import AttemptPlaced, Exit, ReplicaExited, ReplicaStarted, RunAccepted, StopRequested
 from drumline.store.index import Index, stamp_of, use_index
 from drumline.store.summary import record_run, summarise
-from past import NOON, ONE_WORKER, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
+from scaffold.past_runs import NOON, ONE_WORKER, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
 
 
 def test_a_finished_run_has_its_times(tmp_path: Path) -> None:

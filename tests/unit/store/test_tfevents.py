@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drumline.store.tfevents import has_summaries
-from summaries import write_scalars
+from scaffold.summaries import write_scalars
 
 
 @pytest.mark.parametrize("where", ["", "summaries", "summaries/train", "a/b/c/d/e"])

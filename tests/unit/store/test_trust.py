@@ -14,7 +14,7 @@ from drumline.errors import EngineError
 from drumline.runtime.private import make_folder
 from drumline.store import trust
 from drumline.store.home import cache_of, check_run, home_of
-from past import finished, write_run
+from scaffold.past_runs import finished, write_run
 
 OTHER = 61_234
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")

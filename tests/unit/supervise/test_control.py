@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import TurnedLoop
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import connect
 from drumline.supervise.control import ControlServer, LookAtStacks, Watch, parse_request
+from scaffold.loops import SteppedLoop
 
 NO, YES = b'{"ok": false}\n', b'{"ok": true}\n'
 
@@ -21,7 +21,7 @@ class Asked:
     """A supervisor's socket, and what it was asked to stop."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.loop = path, TurnedLoop()
+        self.path, self.loop = path, SteppedLoop()
         self.stops: list[StopRequested] = []
         self.control = ControlServer(path, self.loop, self.stops.append)
 

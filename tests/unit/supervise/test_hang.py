@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import Clockwork
-from deciding import fold, step
 from drumline.engine.fake import FakeEngine
-from drumline.engine.fake.act import Act, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
 from drumline.engine.protocol import Site
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
@@ -29,22 +27,24 @@ from drumline.runtime import TRACE_DIR
 from drumline.runtime.progress import write_report
 from drumline.supervise.hang import HangWatch, take_stacks
 from drumline.supervise.marks import Marker
-from lines import line
+from scaffold.decisions import fold, step
+from scaffold.gangs import gang
+from scaffold.loops import SimulatedTimeLoop
 
 FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
 MAIN = 'Thread 1 (idle): "MainThread"\n'
 WAITS = f"{MAIN}    all_reduce (/x/torch/distributed/distributed_c10d.py:4)\n    main (train.py:9)\n"
 SLEEPS = f"{MAIN}    time_sleep (x.so)\n    load (train.py:31)\n    main (train.py:9)\n"
-WORKS, IDLE = Act(exit=None), Act(exit=None, is_idle=True)
+WORKS, IDLE = FakeBehavior(exit=None), FakeBehavior(exit=None, is_idle=True)
 
 
-class Scene:
+class WatchedRun:
     """A line that plays, watched from its start, and what is told of it."""
 
-    def __init__(self, folder: Path, text: str, *acts: Act, progress: float | None = 1800.0) -> None:
-        self.loop = Clockwork()
+    def __init__(self, folder: Path, text: str, *acts: FakeBehavior, progress: float | None = 1800.0) -> None:
+        self.loop = SimulatedTimeLoop()
         self.told: list[Event] = []
-        plan = line(text)
+        plan = gang(text)
         replicas = [replica.replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
         timeouts = plan.timeouts.replace(progress_seconds=progress)
         self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
@@ -77,69 +77,69 @@ def lines(every: float, number: int) -> tuple[Line, ...]:
 
 
 def test_a_line_that_does_nothing_is_hung_when_its_time_is_over(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2 framework=plain", IDLE, IDLE)
-    assert scene.passes(1790) == []
-    assert scene.passes(60)[0] == LineHung(0, "no progress for 30m")
+    watched = WatchedRun(tmp_path, "worker*2 framework=plain", IDLE, IDLE)
+    assert watched.passes(1790) == []
+    assert watched.passes(60)[0] == LineHung(0, "no progress for 30m")
 
 
 def test_a_line_in_which_one_works_or_speaks_is_not(tmp_path: Path) -> None:
     text = "worker*2 framework=plain"
-    assert Scene(tmp_path / "a", text, WORKS, IDLE).passes(43200) == []
-    assert Scene(tmp_path / "b", text, IDLE, IDLE.replace(lines=lines(1700, 20))).passes(1700 * 19) == []
+    assert WatchedRun(tmp_path / "a", text, WORKS, IDLE).passes(43200) == []
+    assert WatchedRun(tmp_path / "b", text, IDLE, IDLE.replace(lines=lines(1700, 20))).passes(1700 * 19) == []
 
 
 def test_a_report_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(tmp_path, "worker framework=plain", IDLE)
-    assert scene.passes(1500) == []
+    watched = WatchedRun(tmp_path, "worker framework=plain", IDLE)
+    assert watched.passes(1500) == []
     monkeypatch.setenv(TRACE_DIR, str(tmp_path / trace_dir(FIRST, 0)))
     write_report(3, {})
-    assert scene.passes(1500) == []
-    assert scene.passes(400)
+    assert watched.passes(1500) == []
+    assert watched.passes(400)
 
 
 def test_what_an_evaluator_does_is_no_progress_of_the_training(tmp_path: Path) -> None:
     busy = WORKS.replace(lines=lines(60, 60))
-    scene = Scene(tmp_path, "worker evaluator framework=plain", IDLE, busy)
-    assert scene.passes(1900)[0] == LineHung(0, "no progress for 30m")
+    watched = WatchedRun(tmp_path, "worker evaluator framework=plain", IDLE, busy)
+    assert watched.passes(1900)[0] == LineHung(0, "no progress for 30m")
 
 
 def test_the_clock_begins_anew_with_an_attempt_and_stands_still_while_one_ends(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker framework=plain crash=1", IDLE)
-    assert scene.passes(1790) == []
-    before = scene.state
-    scene.state, _ = step(scene.plan, before, LineHung(0, "x"))
-    assert scene.passes(1790) == []
-    scene.state = before
-    assert scene.passes(1790) == []
-    assert scene.passes(60)
+    watched = WatchedRun(tmp_path, "worker framework=plain crash=1", IDLE)
+    assert watched.passes(1790) == []
+    before = watched.state
+    watched.state, _ = step(watched.plan, before, LineHung(0, "x"))
+    assert watched.passes(1790) == []
+    watched.state = before
+    assert watched.passes(1790) == []
+    assert watched.passes(60)
 
 
 def test_nobody_hangs_who_never_may(tmp_path: Path) -> None:
-    assert Scene(tmp_path, "worker framework=plain", IDLE, progress=None).passes(43200) == []
+    assert WatchedRun(tmp_path, "worker framework=plain", IDLE, progress=None).passes(43200) == []
 
 
 @pytest.mark.parametrize(("second", "hangs"), [(WAITS, True), (SLEEPS, False), ("", False)])
 def test_who_waits_busily_is_found_by_looking_at_stacks_many_times(tmp_path: Path, second: str, hangs: bool) -> None:
     acts = WORKS.replace(stacks=WAITS), WORKS.replace(stacks=second)
-    scene = Scene(tmp_path, "worker*2 framework=plain", *acts)
-    assert scene.passes(1800 + 500) == []
-    told = scene.passes(3600)
+    watched = WatchedRun(tmp_path, "worker*2 framework=plain", *acts)
+    assert watched.passes(1800 + 500) == []
+    told = watched.passes(3600)
     assert [type(event) for event in told[:1]] == ([LineHung] if hangs else [])
     if hangs:
         assert "though processors are busy" in str(told[0])
 
 
 def test_who_does_not_listen_and_does_nothing_keeps_the_line_from_forming(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE, IDLE.replace(listens=False))
-    assert scene.passes(590) == []
-    told = scene.passes(60)
+    watched = WatchedRun(tmp_path, "worker*2", IDLE, IDLE.replace(listens=False))
+    assert watched.passes(590) == []
+    told = watched.passes(60)
     assert told[0] == RendezvousFailed(0, SECOND, "after 10m worker.1 does not listen on worker-1.fake:2222")
 
 
 def test_who_is_busy_is_waited_for_with_a_warning(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE, WORKS.replace(listens=False))
-    assert scene.passes(590) == []
-    (warned,) = scene.passes(3600)
+    watched = WatchedRun(tmp_path, "worker*2", IDLE, WORKS.replace(listens=False))
+    assert watched.passes(590) == []
+    (warned,) = watched.passes(3600)
     assert isinstance(warned, EngineWarned)
     assert "worker.1 does not listen on worker-1.fake:2222" in warned.message
 
@@ -148,32 +148,32 @@ def test_who_is_busy_is_waited_for_with_a_warning(tmp_path: Path) -> None:
 def test_a_line_that_need_not_form_or_has_formed_is_left_alone(tmp_path: Path, text: str) -> None:
     listens = "plain" not in text
     acts = IDLE.replace(listens=listens), WORKS.replace(listens=listens)
-    assert Scene(tmp_path, text, *acts).passes(3600) == []
+    assert WatchedRun(tmp_path, text, *acts).passes(3600) == []
 
 
 def test_a_line_that_has_taken_a_step_has_formed(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", WORKS, WORKS.replace(listens=False))
-    scene.state, _ = step(scene.plan, scene.state, FirstStepTaken(0, FIRST, 1, 0.0))
-    assert scene.passes(3600) == []
+    watched = WatchedRun(tmp_path, "worker*2", WORKS, WORKS.replace(listens=False))
+    watched.state, _ = step(watched.plan, watched.state, FirstStepTaken(0, FIRST, 1, 0.0))
+    assert watched.passes(3600) == []
 
 
 def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE.replace(stacks=SLEEPS))
-    scene.told.clear()
-    scene.loop.wait(take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0)))
-    scene.loop.pass_time(0)
+    watched = WatchedRun(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE.replace(stacks=SLEEPS))
+    watched.told.clear()
+    watched.loop.wait(take_stacks(tmp_path, watched.engine, watched.told.append, TakeStacks((FIRST, SECOND), 0)))
+    watched.loop.pass_time(0)
     message = "worker.1 is in sleep (train.py:31), worker.0 waits in all_reduce"
-    assert scene.told == [StacksTaken(0, SECOND, message)]
+    assert watched.told == [StacksTaken(0, SECOND, message)]
 
 
 def test_who_has_left_before_anybody_could_look_at_it_is_not_to_blame(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE)
-    scene.told.clear()
+    watched = WatchedRun(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE)
+    watched.told.clear()
     for has_ended in ((lambda _: False), (lambda _: True)):
-        scene.loop.wait(
-            take_stacks(tmp_path, scene.engine, scene.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
+        watched.loop.wait(
+            take_stacks(tmp_path, watched.engine, watched.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
         )
-        scene.loop.pass_time(0)
-    first, second = scene.told
+        watched.loop.pass_time(0)
+    first, second = watched.told
     assert first == StacksTaken(0, SECOND, "worker.1 shows no stack, worker.0 waits in all_reduce")
     assert second == StacksTaken(0, None, "worker.0 waits in all_reduce (distributed_c10d.py:4)")

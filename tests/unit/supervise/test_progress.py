@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import Clockwork
-from deciding import fold, step
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import AttemptPlaced, FirstStepTaken, ReplicaStarted, RunAccepted
 from drumline.run.state import RunState
@@ -19,19 +17,21 @@ from drumline.runtime import TRACE_DIR
 from drumline.runtime.progress import write_report
 from drumline.supervise.marks import MARK, Marker
 from drumline.supervise.progress import ProgressWatch
-from lines import line
+from scaffold.decisions import fold, step
+from scaffold.gangs import gang
+from scaffold.loops import SimulatedTimeLoop
 
 CHIEF, WORKER, EVALUATOR = ReplicaId("chief", 0), ReplicaId("worker", 0), ReplicaId("evaluator", 0)
 WRITTEN = Path(__file__).parents[1] / "run" / "scalars"
 
 
-class Scene:
+class WatchedRun:
     """A line that runs, its logs, and a watch by a clock of its own."""
 
     def __init__(self, run: Path, *, attempt: int = 0, plan: Plan | None = None) -> None:
-        self.plan = plan or line("chief worker evaluator")
+        self.plan = plan or gang("chief worker evaluator")
         self.run = run
-        self.loop = Clockwork()
+        self.loop = SimulatedTimeLoop()
         self.marker = Marker()
         self.state = self._running(attempt)
         for replica in self.plan.replicas:
@@ -83,112 +83,112 @@ def _earlier(marks: bytes, seconds: float) -> bytes:
     ],
 )
 def test_a_line_that_tells_of_a_step_is_one(tmp_path: Path, text: str, number: int | None) -> None:
-    scene = Scene(tmp_path)
-    scene.say(WORKER, text)
-    (taken,) = scene.look()
+    watched = WatchedRun(tmp_path)
+    watched.say(WORKER, text)
+    (taken,) = watched.look()
     assert (taken.attempt, taken.replica, taken.step) == (0, WORKER, number)
-    assert scene.state.stepped
+    assert watched.state.stepped
 
 
 @pytest.mark.parametrize("text", ["Epoch 1/2\n", "the loss is a mean\n", "resumed at step 60\n", "100%|\n", "\x1b[2J"])
 def test_what_only_sounds_like_a_step_is_none(tmp_path: Path, text: str) -> None:
-    scene = Scene(tmp_path)
-    scene.say(CHIEF, text)
-    assert scene.look() == []
+    watched = WatchedRun(tmp_path)
+    watched.say(CHIEF, text)
+    assert watched.look() == []
 
 
 def test_what_an_evaluator_says_is_not_a_step_of_the_training(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.say(EVALUATOR, "step 100 loss 0.3\n")
-    assert scene.look() == []
+    watched = WatchedRun(tmp_path)
+    watched.say(EVALUATOR, "step 100 loss 0.3\n")
+    assert watched.look() == []
 
 
 def test_a_line_that_comes_in_pieces_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.say(WORKER, "step 5 lo")
-    assert scene.look() == []
-    scene.say(WORKER, "ss 0.25\n")
-    assert [taken.step for taken in scene.look()] == [5]
+    watched = WatchedRun(tmp_path)
+    watched.say(WORKER, "step 5 lo")
+    assert watched.look() == []
+    watched.say(WORKER, "ss 0.25\n")
+    assert [taken.step for taken in watched.look()] == [5]
 
 
 def test_it_is_told_once_and_then_nothing_is_read(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.say(WORKER, "step 1 loss 0.3\n")
-    assert scene.look()
-    scene.say(CHIEF, "step 2 loss 0.3\n")
-    assert scene.look() == []
-    assert scene.look(CHIEF) == []
+    watched = WatchedRun(tmp_path)
+    watched.say(WORKER, "step 1 loss 0.3\n")
+    assert watched.look()
+    watched.say(CHIEF, "step 2 loss 0.3\n")
+    assert watched.look() == []
+    assert watched.look(CHIEF) == []
 
 
 def test_the_next_attempt_has_a_first_step_of_its_own(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.say(WORKER, "step 1 loss 0.3\n")
-    assert scene.look()
-    scene.state = scene.state.replace(attempt=1, stepped=False, replicas=dict(scene.state.replicas))
-    scene.folder(WORKER).mkdir(parents=True)
-    assert scene.look() == []
-    scene.say(WORKER, "step 60 loss 0.3\n")
-    (taken,) = scene.watch.look(scene.state, [scene.folder(WORKER)])
+    watched = WatchedRun(tmp_path)
+    watched.say(WORKER, "step 1 loss 0.3\n")
+    assert watched.look()
+    watched.state = watched.state.replace(attempt=1, stepped=False, replicas=dict(watched.state.replicas))
+    watched.folder(WORKER).mkdir(parents=True)
+    assert watched.look() == []
+    watched.say(WORKER, "step 60 loss 0.3\n")
+    (taken,) = watched.watch.look(watched.state, [watched.folder(WORKER)])
     assert (taken.attempt, taken.step) == (1, 60)
 
 
 def test_a_step_that_is_found_late_has_the_time_of_its_mark(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.say(WORKER, "step 1 loss 0.3\n")
-    scene.marker.mark([scene.folder(WORKER)])
-    marks = scene.folder(WORKER) / "marks"
+    watched = WatchedRun(tmp_path)
+    watched.say(WORKER, "step 1 loss 0.3\n")
+    watched.marker.mark([watched.folder(WORKER)])
+    marks = watched.folder(WORKER) / "marks"
     marks.write_bytes(_earlier(marks.read_bytes(), 30.0))
-    scene.loop.pass_time(40)
-    (taken,) = scene.look(WORKER)
-    assert scene.loop.time() - 60.0 < taken.at_seconds < scene.loop.time() - 29.0
+    watched.loop.pass_time(40)
+    (taken,) = watched.look(WORKER)
+    assert watched.loop.time() - 60.0 < taken.at_seconds < watched.loop.time() - 29.0
 
 
 def test_the_oldest_of_several_is_the_first(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.say(WORKER, "step 7 loss 0.3\n")
-    scene.say(CHIEF, "step 3 loss 0.3\n")
+    watched = WatchedRun(tmp_path)
+    watched.say(WORKER, "step 7 loss 0.3\n")
+    watched.say(CHIEF, "step 3 loss 0.3\n")
     for replica, ago in ((WORKER, 20.0), (CHIEF, 50.0)):
-        scene.marker.mark([scene.folder(replica)])
-        marks = scene.folder(replica) / "marks"
+        watched.marker.mark([watched.folder(replica)])
+        marks = watched.folder(replica) / "marks"
         marks.write_bytes(_earlier(marks.read_bytes(), ago))
-    assert [taken.replica for taken in scene.look(WORKER, CHIEF)] == [CHIEF]
+    assert [taken.replica for taken in watched.look(WORKER, CHIEF)] == [CHIEF]
 
 
 def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(tmp_path)
-    monkeypatch.setenv(TRACE_DIR, str(scene.folder(WORKER)))
+    watched = WatchedRun(tmp_path)
+    monkeypatch.setenv(TRACE_DIR, str(watched.folder(WORKER)))
     write_report(12, {}, now=lambda: time.time() - 10)
     write_report(13, {})
-    (taken,) = scene.look()
+    (taken,) = watched.look()
     assert (taken.replica, taken.step) == (WORKER, 12)
-    assert scene.loop.time() - 40 < taken.at_seconds < scene.loop.time() - 9
+    assert watched.loop.time() - 40 < taken.at_seconds < watched.loop.time() - 9
 
 
 def test_a_file_for_tensorboard_is_a_step_of_whoever_wrote_it(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
+    watched = WatchedRun(tmp_path)
     trace = json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n"
-    (scene.folder(WORKER) / "keeper").write_text(trace)
+    (watched.folder(WORKER) / "keeper").write_text(trace)
     output = tmp_path / "output"
     output.mkdir()
     old, new = (output / f"events.out.tfevents.{int(at)}.host.{os.getpid()}.0.v2" for at in (1e9, time.time() + 1))
     old.write_bytes((WRITTEN / "script").read_bytes())
-    scene.loop.pass_time(60)
-    assert scene.look() == []  # of another attempt
+    watched.loop.pass_time(60)
+    assert watched.look() == []  # of another attempt
     new.write_bytes((WRITTEN / "script").read_bytes())
-    scene.loop.pass_time(60)
-    assert [taken.replica for taken in scene.look()] == [WORKER]
+    watched.loop.pass_time(60)
+    assert [taken.replica for taken in watched.look()] == [WORKER]
 
 
 def test_who_writes_much_that_tells_nothing_is_read_in_its_end(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.say(WORKER, "step 1 loss 0.3\n" + "noise\n" * 100_000 + "step 9 loss 0.3\n")
-    assert [taken.step for taken in scene.look()] == [9]
+    watched = WatchedRun(tmp_path)
+    watched.say(WORKER, "step 1 loss 0.3\n" + "noise\n" * 100_000 + "step 9 loss 0.3\n")
+    assert [taken.step for taken in watched.look()] == [9]
 
 
 def test_before_an_end_is_judged_everything_new_is_read_however_seldom_it_is_looked(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.look_takes = 10.0
-    assert scene.look() == []
-    scene.say(WORKER, "step 1 loss 0.3\n")
-    assert scene.look() == []
-    assert [taken.step for taken in scene.look(CHIEF)] == [1]
+    watched = WatchedRun(tmp_path)
+    watched.look_takes = 10.0
+    assert watched.look() == []
+    watched.say(WORKER, "step 1 loss 0.3\n")
+    assert watched.look() == []
+    assert [taken.step for taken in watched.look(CHIEF)] == [1]

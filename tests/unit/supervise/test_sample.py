@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 
-from clockwork import TurnedLoop
 from drumline.engine.local.ended import ended_usage
 from drumline.engine.local.life import Life
 from drumline.engine.local.meter import Meter
@@ -22,7 +21,8 @@ from drumline.run.traces import METRICS, trace_dir
 from drumline.run.usage import GpuUsage, Usage
 from drumline.store.metrics import Sample, read_samples
 from drumline.supervise.sample import UNWATCHED_SECONDS, WATCHED_SECONDS, Sampler
-from plans import plan_of
+from scaffold.loops import SteppedLoop
+from scaffold.plans import plan_of
 
 WORKER = ReplicaId("worker", 0)
 MEMORY = 3 << 30
@@ -163,7 +163,7 @@ else:
     print("up", flush=True)
 sys.stdin.read()
 """
-    loop = TurnedLoop()
+    loop = SteppedLoop()
     meter = Meter(loop)
     with subprocess.Popen(
         [sys.executable, "-c", share], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -186,7 +186,7 @@ sys.stdin.read()
 
 
 def test_who_is_gone_is_not_measured_and_who_has_ended_is_known_by_its_trace() -> None:
-    meter = Meter(TurnedLoop())
+    meter = Meter(SteppedLoop())
     life = Life(WORKER, 0)
     assert list(meter.measure({life: 2**22 + 1}, watched=True)) == []
     assert ended_usage(life, Trace(keeper=1)) is None  # it never became a process

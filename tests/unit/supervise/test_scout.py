@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clockwork import Clockwork
 from drumline.run.event import Event, SummariesFound
 from drumline.supervise.scout import Scout
-from summaries import write_scalars
+from scaffold.loops import SimulatedTimeLoop
+from scaffold.summaries import write_scalars
 
 
-class Scene:
+class WatchedRun:
     """A lookout by a clock of its own, and when it looked."""
 
     def __init__(self, folder: str | None) -> None:
-        self.loop = Clockwork()
+        self.loop = SimulatedTimeLoop()
         self.folder = folder
         self.looks: list[float] = []
         self.told: list[Event] = []
@@ -26,41 +26,41 @@ class Scene:
 
 
 def test_it_looks_every_other_second_and_later_twice_a_minute(tmp_path: Path) -> None:
-    scene = Scene(str(tmp_path))
-    scene.loop.pass_time(21)
-    assert len(scene.looks) == 11
-    scene.loop.pass_time(3600)
-    before = len(scene.looks)
-    scene.loop.pass_time(3600)
-    assert len(scene.looks) - before == 120
-    assert scene.told == []
+    watched = WatchedRun(str(tmp_path))
+    watched.loop.pass_time(21)
+    assert len(watched.looks) == 11
+    watched.loop.pass_time(3600)
+    before = len(watched.looks)
+    watched.loop.pass_time(3600)
+    assert len(watched.looks) - before == 120
+    assert watched.told == []
 
 
 def test_it_tells_once_and_looks_no_more(tmp_path: Path) -> None:
-    scene = Scene(str(tmp_path))
-    scene.loop.pass_time(5)
+    watched = WatchedRun(str(tmp_path))
+    watched.loop.pass_time(5)
     write_scalars(tmp_path / "summaries", "loss", [1.0])
-    scene.loop.pass_time(2)
-    looks = len(scene.looks)
-    scene.loop.pass_time(3600)
-    assert scene.told == [SummariesFound()]
-    assert len(scene.looks) == looks
+    watched.loop.pass_time(2)
+    looks = len(watched.looks)
+    watched.loop.pass_time(3600)
+    assert watched.told == [SummariesFound()]
+    assert len(watched.looks) == looks
 
 
 def test_where_there_is_no_folder_yet_it_waits_for_one(tmp_path: Path) -> None:
-    scene = Scene("")
-    scene.loop.pass_time(5)
+    watched = WatchedRun("")
+    watched.loop.pass_time(5)
     write_scalars(tmp_path, "loss", [1.0])
-    scene.folder = str(tmp_path)
-    scene.loop.pass_time(2)
-    assert scene.told == [SummariesFound()]
+    watched.folder = str(tmp_path)
+    watched.loop.pass_time(2)
+    assert watched.told == [SummariesFound()]
 
 
 def test_it_leaves_when_nobody_asks_any_more(tmp_path: Path) -> None:
-    scene = Scene(str(tmp_path))
-    scene.folder = None
-    scene.loop.pass_time(5)
-    looks = len(scene.looks)
-    scene.loop.pass_time(3600)
-    assert scene.told == []
-    assert len(scene.looks) == looks
+    watched = WatchedRun(str(tmp_path))
+    watched.folder = None
+    watched.loop.pass_time(5)
+    looks = len(watched.looks)
+    watched.loop.pass_time(3600)
+    assert watched.told == []
+    assert len(watched.looks) == looks

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import Clockwork
-from deciding import fold, step
 from drumline.engine.fake import FakeEngine
-from drumline.engine.fake.act import Act, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
 from drumline.engine.protocol import Site
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
@@ -21,8 +19,10 @@ from drumline.runtime import TRACE_DIR
 from drumline.runtime.progress import write_report
 from drumline.supervise.marks import Marker
 from drumline.supervise.stall import STEP, StallWatch
-from lines import line
-from summaries import write_scalars
+from scaffold.decisions import fold, step
+from scaffold.gangs import gang
+from scaffold.loops import SimulatedTimeLoop
+from scaffold.summaries import write_scalars
 
 FIRST = ReplicaId("worker", 0)
 MAIN = 'Thread 1 (active): "MainThread"\n'
@@ -35,13 +35,13 @@ def steps(*times: float) -> tuple[Line, ...]:
     return tuple(Line(f"step {number} loss 0.5", at) for number, at in enumerate(times, 1))
 
 
-class Scene:
+class WatchedRun:
     """A fake run whose steps are watched, and what is told of it."""
 
-    def __init__(self, folder: Path, *acts: Act, steps_seconds: float | None = None) -> None:
-        self.loop = Clockwork()
+    def __init__(self, folder: Path, *acts: FakeBehavior, steps_seconds: float | None = None) -> None:
+        self.loop = SimulatedTimeLoop()
         self.told: list[Event] = []
-        plan = line(f"worker*{len(acts)} framework=torch")
+        plan = gang(f"worker*{len(acts)} framework=torch")
         replicas = [replica.replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
         timeouts = plan.timeouts.replace(steps_seconds=steps_seconds)
         self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
@@ -76,10 +76,10 @@ class Scene:
 
 
 def test_a_run_that_stops_to_take_steps_is_stalled_once_and_the_replica_that_differs_is_named(tmp_path: Path) -> None:
-    spins = Act(exit=None, lines=steps(*range(30)), stacks=SPINS)
-    scene = Scene(tmp_path, Act(exit=None, lines=steps(*range(30)), stacks=WAITS), spins)
-    assert scene.passes(80) == []
-    (stalled,) = scene.passes(600)
+    spins = FakeBehavior(exit=None, lines=steps(*range(30)), stacks=SPINS)
+    watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(30)), stacks=WAITS), spins)
+    assert watched.passes(80) == []
+    (stalled,) = watched.passes(600)
     assert isinstance(stalled, StepsStalled)
     assert (stalled.step, str(stalled.replica)) == (30, "worker.1")
     assert 60 <= stalled.seconds < 63
@@ -87,13 +87,13 @@ def test_a_run_that_stops_to_take_steps_is_stalled_once_and_the_replica_that_dif
 
 
 def test_a_long_evaluation_is_no_stall_if_there_was_one_before(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Act(exit=None, lines=steps(0, 1, 2, 42, 43, 44, 344)))
-    assert scene.passes(400) == []
+    watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(0, 1, 2, 42, 43, 44, 344)))
+    assert watched.passes(400) == []
 
 
 def test_a_stalled_run_that_takes_a_step_is_stalled_no_more(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Act(exit=None, lines=steps(*range(10), 200)))
-    stalled, resumed = scene.passes(210)
+    watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10), 200)))
+    stalled, resumed = watched.passes(210)
     assert isinstance(stalled, StepsStalled)
     assert isinstance(resumed, StepsResumed)
     assert resumed.step == 11
@@ -101,13 +101,13 @@ def test_a_stalled_run_that_takes_a_step_is_stalled_no_more(tmp_path: Path) -> N
 
 def test_a_run_that_names_its_last_step_is_not_stalled_after_it(tmp_path: Path) -> None:
     lines = tuple(Line(f"step {number}/10 loss 0.5", number) for number in range(1, 11))
-    assert Scene(tmp_path, Act(exit=None, lines=lines)).passes(3600) == []
+    assert WatchedRun(tmp_path, FakeBehavior(exit=None, lines=lines)).passes(3600) == []
 
 
 def test_a_run_hangs_if_its_spec_limits_the_time_without_a_step(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Act(exit=None, lines=steps(*range(10))), steps_seconds=20.0)
-    assert scene.passes(28) == []
-    assert scene.passes(10)[0] == LineHung(0, "no step for 20s, since step 10")
+    watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10))), steps_seconds=20.0)
+    assert watched.passes(28) == []
+    assert watched.passes(10)[0] == LineHung(0, "no step for 20s, since step 10")
 
 
 def write_trace(folder: Path) -> Path:
@@ -125,39 +125,39 @@ def noted_steps(life: Path) -> list[int]:
 
 
 def test_steps_that_are_only_in_files_of_tensorboard_may_be_two_minutes_late(tmp_path: Path) -> None:
-    scene, life = Scene(tmp_path, Act(exit=None)), write_trace(tmp_path)
+    watched, life = WatchedRun(tmp_path, FakeBehavior(exit=None)), write_trace(tmp_path)
     for number in range(1, 6):
         write_scalars(tmp_path / "output", "loss", [0.5] * (number + 1))
-        assert scene.passes(10) == []
-    assert scene.passes(160) == []
-    (stalled,) = scene.passes(40)
+        assert watched.passes(10) == []
+    assert watched.passes(160) == []
+    (stalled,) = watched.passes(40)
     assert isinstance(stalled, StepsStalled)
     assert stalled.step == 5
     assert 180 <= stalled.seconds < 186
     assert noted_steps(life) == [1, 2, 3, 4, 5]
     write_scalars(tmp_path / "output", "loss", [0.5] * 7)
-    assert [type(event) for event in scene.passes(10)] == [StepsResumed]
+    assert [type(event) for event in watched.passes(10)] == [StepsResumed]
 
 
 def test_a_limit_of_the_spec_waits_for_what_tensorboards_writers_keep_back(tmp_path: Path) -> None:
-    scene, _ = Scene(tmp_path, Act(exit=None), steps_seconds=20.0), write_trace(tmp_path)
+    watched, _ = WatchedRun(tmp_path, FakeBehavior(exit=None), steps_seconds=20.0), write_trace(tmp_path)
     write_scalars(tmp_path / "output", "loss", [0.5] * 3)
-    assert scene.passes(130) == []
-    assert isinstance(scene.passes(20)[0], LineHung)
+    assert watched.passes(130) == []
+    assert isinstance(watched.passes(20)[0], LineHung)
 
 
 def test_steps_that_a_script_reports_are_watched_and_dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene, life = Scene(tmp_path, Act(exit=None)), write_trace(tmp_path)
+    watched, life = WatchedRun(tmp_path, FakeBehavior(exit=None)), write_trace(tmp_path)
     monkeypatch.setenv(TRACE_DIR, str(life))
     for number in range(1, 6):
         write_report(number, {"loss": 0.5})
-        assert scene.passes(2) == []
-    (stalled,) = scene.passes(70)
+        assert watched.passes(2) == []
+    (stalled,) = watched.passes(70)
     assert isinstance(stalled, StepsStalled)
     assert (stalled.step, noted_steps(life)) == (5, [1, 2, 3, 4, 5])
 
 
 def test_what_a_log_names_is_dated_by_its_marks_alone(tmp_path: Path) -> None:
-    scene, life = Scene(tmp_path, Act(exit=None, lines=steps(*range(10)))), write_trace(tmp_path)
-    scene.passes(20)
+    watched, life = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10)))), write_trace(tmp_path)
+    watched.passes(20)
     assert not (life / STEPS).exists()

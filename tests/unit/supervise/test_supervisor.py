@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from clockwork import Clockwork
 from drumline.engine.fake import FakeEngine
-from drumline.engine.fake.act import Act, command_of
+from drumline.engine.fake.behavior import FakeBehavior, command_of
 from drumline.engine.protocol import Site
 from drumline.plan.types import Launch, Placement, Plan
 from drumline.run.event import AttemptPlaced, EngineWarned, Event, ReplicaStarted, StopRequested
 from drumline.run.state import Phase
 from drumline.store.journal import Journal, read_journal
 from drumline.supervise.supervisor import Supervisor
-from lines import line
+from scaffold.gangs import gang
+from scaffold.loops import SimulatedTimeLoop
 
 SLOW_SECONDS = 30.0
 
@@ -42,9 +42,9 @@ class Trial:
     """A run on slow hosts, in a time of its own."""
 
     def __init__(self, folder: Path) -> None:
-        plan = line("worker*2")
-        endless = tuple(each.replace(argv=command_of(Act(exit=None))) for each in plan.replicas)
-        self.loop = Clockwork()
+        plan = gang("worker*2")
+        endless = tuple(each.replace(argv=command_of(FakeBehavior(exit=None))) for each in plan.replicas)
+        self.loop = SimulatedTimeLoop()
         self.engine = SlowEngine(Site(folder, folder / "home", 1))
         self.path = folder / "events.jsonl"
         journal = Journal(self.path, boot="b", wall=time.time, since_boot=self.loop.time)

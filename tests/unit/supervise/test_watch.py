@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import TurnedLoop
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import connect
 from drumline.supervise.control import ControlServer, request_stop
 from drumline.supervise.watch import Watch
+from scaffold.loops import SteppedLoop
 
 
-class Office:
+class ServedControlSocket:
     """A supervisor's socket, and what it was asked."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.loop = TurnedLoop()
+        self.loop = SteppedLoop()
         self.asked: list[StopRequested] = []
         self.control = ControlServer(path, self.loop, self.asked.append)
         self.is_open = True
@@ -38,43 +38,43 @@ class Office:
 
 
 @pytest.fixture
-def offices(tmp_path: Path) -> Iterator[list[Office]]:
-    opened = [Office(tmp_path / name) for name in ("first", "second")]
+def servers(tmp_path: Path) -> Iterator[list[ServedControlSocket]]:
+    opened = [ServedControlSocket(tmp_path / name) for name in ("first", "second")]
     yield opened
-    for office in opened:
-        office.close()
+    for server in opened:
+        server.close()
 
 
-def test_a_supervisor_is_watched_for_as_long_as_a_connection_is_open(offices: list[Office]) -> None:
-    office, _ = offices
-    assert not office.control.is_watched
+def test_a_supervisor_is_watched_for_as_long_as_a_connection_is_open(servers: list[ServedControlSocket]) -> None:
+    server, _ = servers
+    assert not server.control.is_watched
     one, other = Watch(), Watch()
-    one.follow([office.path])
-    other.follow([office.path])
-    office.turn_until_watched(watched=True)
+    one.follow([server.path])
+    other.follow([server.path])
+    server.turn_until_watched(watched=True)
     one.close()
     other.follow([])  # it looks at others now
-    office.turn_until_watched(watched=False)
-    assert not office.asked
+    server.turn_until_watched(watched=False)
+    assert not server.asked
 
 
-def test_whoever_watches_waits_until_everybody_has_looked(offices: list[Office]) -> None:
+def test_whoever_watches_waits_until_everybody_has_looked(servers: list[ServedControlSocket]) -> None:
     watch = Watch()
-    watch.follow([office.path for office in offices])
-    for office in offices:
-        office.turn_until_watched(watched=True)
-        office.control.tell_watchers()
+    watch.follow([server.path for server in servers])
+    for server in servers:
+        server.turn_until_watched(watched=True)
+        server.control.tell_watchers()
     watch.wait(60.0)
     assert watch.is_answered
     watch.close()
 
 
-def test_a_supervisor_that_leaves_keeps_nobody_waiting(offices: list[Office]) -> None:
-    first, second = offices
+def test_a_supervisor_that_leaves_keeps_nobody_waiting(servers: list[ServedControlSocket]) -> None:
+    first, second = servers
     watch = Watch()
-    watch.follow([office.path for office in offices])
-    for office in offices:
-        office.turn_until_watched(watched=True)
+    watch.follow([server.path for server in servers])
+    for server in servers:
+        server.turn_until_watched(watched=True)
     first.control.tell_watchers()
     second.close()
     watch.wait(60.0)
@@ -85,64 +85,64 @@ def test_a_supervisor_that_leaves_keeps_nobody_waiting(offices: list[Office]) ->
     assert not watch.is_answered
 
 
-def test_whoever_does_not_read_keeps_no_supervisor_waiting(offices: list[Office]) -> None:
-    office, _ = offices
+def test_whoever_does_not_read_keeps_no_supervisor_waiting(servers: list[ServedControlSocket]) -> None:
+    server, _ = servers
     watch = Watch()
-    watch.follow([office.path])
-    office.turn_until_watched(watched=True)
+    watch.follow([server.path])
+    server.turn_until_watched(watched=True)
     for _ in range(100_000):
-        office.control.tell_watchers()
-    assert office.control.is_watched
+        server.control.tell_watchers()
+    assert server.control.is_watched
     watch.close()
 
 
-def test_a_run_can_be_ended_while_somebody_watches(offices: list[Office]) -> None:
-    office, _ = offices
+def test_a_run_can_be_ended_while_somebody_watches(servers: list[ServedControlSocket]) -> None:
+    server, _ = servers
     watch = Watch()
-    watch.follow([office.path])
-    connection = connect(office.path)
+    watch.follow([server.path])
+    connection = connect(server.path)
     assert connection
     with connection:
         request_stop(connection, force=True)
-        while not office.asked:
-            office.loop.turn()
-    assert [asked.force for asked in office.asked] == [True]
+        while not server.asked:
+            server.loop.turn()
+    assert [asked.force for asked in server.asked] == [True]
     watch.close()
 
 
-def test_more_clients_than_a_supervisor_takes_wait_for_their_turn(offices: list[Office]) -> None:
-    office, _ = offices
-    silent = [connection for _ in range(300) if (connection := connect_at_once(office))]
-    asker = connect_at_once(office)
+def test_more_clients_than_a_supervisor_takes_wait_for_their_turn(servers: list[ServedControlSocket]) -> None:
+    server, _ = servers
+    silent = [connection for _ in range(300) if (connection := connect_at_once(server))]
+    asker = connect_at_once(server)
     request_stop(asker, force=True)
     for connection in silent[:100]:
         connection.close()
-    while not office.asked:
-        office.loop.turn()
+    while not server.asked:
+        server.loop.turn()
     assert asker.recv(100) == b'{"ok": true}\n'
     for connection in (asker, *silent):
         connection.close()
 
 
-def connect_at_once(office: Office) -> socket.socket:
+def connect_at_once(server: ServedControlSocket) -> socket.socket:
     """A connection, with the supervisor taking those who wait as long as it takes any."""
-    office.loop.turn()
-    connection = connect(office.path)
+    server.loop.turn()
+    connection = connect(server.path)
     assert connection
     return connection
 
 
-def test_a_supervisor_without_a_descriptor_for_who_comes_hears_it_later(offices: list[Office]) -> None:
-    office, _ = offices
-    asker = connect(office.path)
+def test_a_supervisor_without_a_descriptor_for_who_comes_hears_it_later(servers: list[ServedControlSocket]) -> None:
+    server, _ = servers
+    asker = connect(server.path)
     assert asker
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (asker.fileno(), limits[1]))
     try:
-        office.loop.turn()
+        server.loop.turn()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     request_stop(asker, force=False)
-    while not office.asked:
-        office.loop.turn()
+    while not server.asked:
+        server.loop.turn()
     asker.close()

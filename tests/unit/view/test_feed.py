@@ -7,7 +7,7 @@ from pathlib import Path
 from drumline.run.event import AttemptPlaced, Event, ProjectCarried, ReplicaStarted, RunAccepted
 from drumline.store.clock import Moment
 from drumline.view.feed import Feed, Lines
-from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, moments, write_run
+from scaffold.past_runs import NOON, NOW, SECOND, TWO_WORKERS, WORKER, moments, write_run
 
 
 def test_what_the_journal_has_stays_in_its_order_though_a_host_says_that_it_was_earlier(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.logs import MARK
 from drumline.view.run import run_details
-from past import NOON, WORKER, append, write_run
+from scaffold.past_runs import NOON, WORKER, append, write_run
 
 RESTARTED = "framework: plain\nrestart: 1"
 

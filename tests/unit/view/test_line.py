@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drumline.view.line import LineRow, headcount, line_rows
-from plans import plan_of
+from scaffold.plans import plan_of
 
 
 def test_neighbours_that_are_alike_are_one_row() -> None:

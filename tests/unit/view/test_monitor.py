@@ -16,7 +16,7 @@ from drumline.store.folder import RunFolder
 from drumline.store.metrics import Sample, append_sample
 from drumline.view.history import Extent, extent, run_use, series
 from drumline.view.monitor import add_up, monitor_run
-from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, moments, write_run
+from scaffold.past_runs import NOON, NOW, SECOND, TWO_WORKERS, WORKER, moments, write_run
 
 GIB = 1 << 30
 USED = Sample(at=NOON + 50, seconds=2.0, cpu_seconds=1.0, memory_bytes=GIB, memory_total_bytes=8 * GIB, gpu_share=None)

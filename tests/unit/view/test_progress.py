@@ -16,7 +16,7 @@ from drumline.store.logs import LONGEST_BAR, MARK, read_tail
 from drumline.view.behind import find_behind
 from drumline.view.progress import TAIL_BYTES, read_standing
 from drumline.view.standing import Standing
-from past import NOON
+from scaffold.past_runs import NOON
 
 BAR = "\r%3d/999 ━━━━━━━━━━ 3s 10ms/step - loss: 0.%04d\b\b\b\b"
 

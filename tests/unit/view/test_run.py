@@ -24,7 +24,7 @@ from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from drumline.store.launch import add_facts
 from drumline.view.run import ReplicaRow, run_details
-from past import NOON, NOW, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
+from scaffold.past_runs import NOON, NOW, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
 
 
 def two_workers_of_which_one_fails() -> list[tuple[Moment, Event]]:

@@ -15,7 +15,7 @@ from drumline.runtime.lock import take_lock
 from drumline.store.clock import Moment
 from drumline.store.index import Index, use_index
 from drumline.view.runs import Listing, recent_runs
-from past import NOON, NOW, append, finished, moments, running, summary_of, write_run
+from scaffold.past_runs import NOON, NOW, append, finished, moments, running, summary_of, write_run
 
 
 def listed(listing: Listing) -> list[tuple[str, str]]:

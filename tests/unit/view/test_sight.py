@@ -13,7 +13,7 @@ from drumline.run.state import ReplicaState, RunState
 from drumline.runtime.progress import write_report
 from drumline.store.folder import RunFolder
 from drumline.view.sight import Sight, leaders
-from lines import line
+from scaffold.gangs import gang
 
 FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
 
@@ -24,7 +24,7 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now = 0.0
-        self.sight = Sight(RunFolder(folder), line("worker*2"), lambda: self.now)
+        self.sight = Sight(RunFolder(folder), gang("worker*2"), lambda: self.now)
 
     def say(self, text: str, life: str = "0/worker.0") -> None:
         traces = self.folder / "attempts" / life
@@ -105,7 +105,7 @@ def test_a_script_that_only_reports_is_seen_as_well(tmp_path: Path, monkeypatch:
 
 
 def test_of_a_long_line_only_a_few_are_looked_at() -> None:
-    assert [str(name) for name in leaders(line("chief worker*9 ps evaluator"))] == [
+    assert [str(name) for name in leaders(gang("chief worker*9 ps evaluator"))] == [
         "chief.0",
         "worker.0",
         "worker.1",

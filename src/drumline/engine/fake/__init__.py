@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from drumline.engine.fake.act import Act, acts_of, command_of
+from drumline.engine.fake.behavior import FakeBehavior, behaviors_of, command_of
 from drumline.engine.fake.stage import Stage
 from drumline.engine.protocol import Capabilities, Engine, Site, Tell
 from drumline.errors import EngineError
@@ -88,7 +88,7 @@ class FakeEngine:
         """Refuse acts that nobody can read."""
         for launch in launches:
             try:
-                acts_of(launch.replica.argv)
+                behaviors_of(launch.replica.argv)
             except ValueError as error:
                 yield f"the act of {launch.replica.id} cannot be read: {error}"
 
@@ -109,7 +109,7 @@ class FakeEngine:
 
     async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Let TensorBoard begin, which shows nothing, and say where it would be."""
-        act = Act(exit=None, exit_on_term=Exit(code=0))
+        act = FakeBehavior(exit=None, exit_on_term=Exit(code=0))
         replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
         await self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {}, incarnation)])
         if not self._stage.lives[TENSORBOARD, 0, incarnation].told_end:

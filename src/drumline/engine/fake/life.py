@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from drumline.engine.fake.act import Act
+from drumline.engine.fake.behavior import FakeBehavior
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
 from drumline.run.event import Exit
@@ -35,7 +35,7 @@ class Life:
     attempt: int
     incarnation: int
     folder: Path
-    act: Act
+    act: FakeBehavior
     began: float
     termed: float = inf
     killed: float = inf

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.fake.act import Act, act_of
+from drumline.engine.fake.behavior import FakeBehavior, act_of
 from drumline.engine.fake.life import End, Life, read_notes
 from drumline.engine.protocol import Tell
 from drumline.plan.codec import from_data, to_data
@@ -50,7 +50,7 @@ class Stage:
         known = read_notes(self.run_dir / trace_dir(replica, attempt, incarnation) / TRACE)
         if "began" not in known:
             return None
-        life = self._life(replica, attempt, incarnation, from_data(Act, known["act"]))
+        life = self._life(replica, attempt, incarnation, from_data(FakeBehavior, known["act"]))
         life.began, life.termed, life.killed = known["began"], known.get("termed", inf), known.get("killed", inf)
         if "over" in known:
             life.ended = End(known["at"], from_data(Exit, known["exit"]))
@@ -61,9 +61,9 @@ class Stage:
 
     def miss(self, replica: ReplicaId, attempt: int, incarnation: int) -> Life:
         """A life that nobody began, and nobody will."""
-        return self._life(replica, attempt, incarnation, Act(starts_after_seconds=inf))
+        return self._life(replica, attempt, incarnation, FakeBehavior(starts_after_seconds=inf))
 
-    def _life(self, replica: ReplicaId, attempt: int, incarnation: int, act: Act) -> Life:
+    def _life(self, replica: ReplicaId, attempt: int, incarnation: int, act: FakeBehavior) -> Life:
         folder = self.run_dir / trace_dir(replica, attempt, incarnation)
         life = Life(replica, attempt, incarnation, folder, act, self.loop.time())
         self.lives[replica, attempt, incarnation] = life

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from clockwork import Clockwork
 from drumline.engine.agent.logs import LogFollower
 from drumline.engine.local.life import Life
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from scaffold.loops import SimulatedTimeLoop
 
 LIFE = Life(ReplicaId("worker", 0), 0)
 END = ReplicaExited(LIFE.replica, 0, 0, Exit(code=0), 1.0)
@@ -23,7 +23,7 @@ class Listener:
         self.is_slow = False
         self.folder = LIFE.folder(run_dir)
         self.folder.mkdir(parents=True)
-        self.follower = LogFollower(run_dir, Clockwork(), self._hear, lambda: self.is_slow)
+        self.follower = LogFollower(run_dir, SimulatedTimeLoop(), self._hear, lambda: self.is_slow)
 
     def _hear(self, message: dict[str, Any], data: bytes) -> None:
         what = message["event"]["event"] if message["do"] == "event" else message.get("name", message["do"])

@@ -8,7 +8,7 @@ import pytest
 
 from drumline.engine.agent.replicas import _fit_session
 from drumline.plan.types import Warm
-from plans import plan_of
+from scaffold.plans import plan_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from drumline.engine.kubernetes import names, output
 from drumline.engine.kubernetes.output import ClusterOutput
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.engine.output import Written
-from unit.engine.kubernetes.world import plan_of
+from unit.engine.kubernetes.cluster_objects import plan_of
 
 Json = dict[str, Any]
 PLAN = plan_of("", options="output: {size: 1GiB}")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from clockwork import Clockwork
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.lines import Cursor, Piece, Stream, parse_time
 from drumline.engine.kubernetes.lives import Kept, Lives
@@ -32,7 +31,8 @@ from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaWaits
 from drumline.run.traces import CURSOR
-from kubelet import BEGAN_NS, spell
+from scaffold.kubelet import BEGAN_NS, spell
+from scaffold.loops import SimulatedTimeLoop
 
 Json = dict[str, Any]
 DATA = Path(__file__).parent / "data"
@@ -322,7 +322,7 @@ def test_events_that_change_without_an_end_are_told_a_number_of_times(tmp_path: 
         del kept, rest
 
     lives = Lives(
-        tmp_path, Clockwork(), told.append, life_of=lambda _: LIFE, follow=nothing, drain=nothing, stray=nothing
+        tmp_path, SimulatedTimeLoop(), told.append, life_of=lambda _: LIFE, follow=nothing, drain=nothing, stray=nothing
     )
     (kept,) = lives.ask_for([LIFE])
     kept.makers = ("job",)

@@ -12,8 +12,8 @@ from drumline.engine.kubernetes.lines import Cursor, Piece, Stream, parse_time
 from drumline.engine.kubernetes.logfile import LogFile, read_cursor, write_cursor
 from drumline.run.traces import CURSOR
 from drumline.store.logs import LogReader
-from effort import examples
-from kubelet import BEGAN_NS, Kubelet, spell
+from scaffold.effort import examples
+from scaffold.kubelet import BEGAN_NS, Kubelet, spell
 
 contents = st.binary(max_size=50).map(lambda data: data.replace(b"\n", b"\r"))
 gaps = st.sampled_from((0, 0, 1, 1000, 10**6, 3 * 10**8, 2 * 10**9))

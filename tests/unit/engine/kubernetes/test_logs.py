@@ -16,7 +16,7 @@ from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.logs import Collector, Tempo
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.run.traces import CURSOR
-from kubelet import BEGAN_NS, Kubelet
+from scaffold.kubelet import BEGAN_NS, Kubelet
 
 LONG_SECONDS = 30.0
 QUICK = Tempo(0.001, 0.01, 0.01)

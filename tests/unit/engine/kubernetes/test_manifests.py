@@ -22,8 +22,8 @@ from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
 from drumline.spec.types import Spec
-from strategies import specs
-from unit.engine.kubernetes.world import Carried, container, env, objects_of, plan_of, rendered, templates
+from scaffold.strategies import specs
+from unit.engine.kubernetes.cluster_objects import Carried, container, env, objects_of, plan_of, rendered, templates
 
 KINDS = ("kubernetes", "jobset", "tfjob")
 LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -11,7 +11,7 @@ from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.operators import Operator
 from drumline.engine.kubernetes.orders import Orders
 from drumline.engine.kubernetes.ownership import Ownership
-from unit.engine.kubernetes.world import objects_of, plan_of
+from unit.engine.kubernetes.cluster_objects import objects_of, plan_of
 
 Json = dict[str, Any]
 PLAN = plan_of("roles: {worker: 2}", "jobset")

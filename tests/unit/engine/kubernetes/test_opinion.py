@@ -7,7 +7,7 @@ import pytest
 from drumline.engine.kubernetes.opinion import objections, remarks
 from drumline.engine.kubernetes.place import place
 from drumline.plan.bind import bind
-from unit.engine.kubernetes.world import plan_of
+from unit.engine.kubernetes.cluster_objects import plan_of
 
 SHARED = "output: {size: 1GiB, access: ReadWriteMany}"
 

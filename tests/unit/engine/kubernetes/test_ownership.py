@@ -22,7 +22,7 @@ from drumline.engine.kubernetes.record import MARK, RECORD, Record
 from drumline.engine.kubernetes.refusal import RefusedError, Where
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
-from unit.engine.kubernetes.world import objects_of, plan_of
+from unit.engine.kubernetes.cluster_objects import objects_of, plan_of
 
 Json = dict[str, Any]
 PLAN = plan_of("roles: {worker: 2}")

@@ -7,7 +7,7 @@ import pytest
 from drumline.engine.kubernetes.place import place, place_helper
 from drumline.engine.kubernetes.planned import Image, cluster_of, with_cluster
 from drumline.errors import InputError
-from unit.engine.kubernetes.world import plan_of
+from unit.engine.kubernetes.cluster_objects import plan_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from drumline.engine.kubernetes.remains import describe_output
 from drumline.load.engine import plan_spec
-from plans import spec_of
+from scaffold.plans import spec_of
 
 
 @pytest.mark.parametrize(

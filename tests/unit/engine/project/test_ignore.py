@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drumline.engine.project.tree import walk
-from effort import examples
+from scaffold.effort import examples
 
 FILES = (
     "a.py", "a.txt", "data/a.txt", "data/keep/b.txt", "data/keep/deep/c.py", "src/a.py", "src/data/a.txt",

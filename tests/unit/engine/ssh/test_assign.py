@@ -15,7 +15,7 @@ from drumline.engine.ssh.planned import Host, Hosts, with_hosts
 from drumline.errors import InputError
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Resources
 from drumline.record import to_dict
-from plans import plan_of as local_plan_of
+from scaffold.plans import plan_of as local_plan_of
 
 GIB = 1024**3
 ANY = Room()

@@ -9,7 +9,7 @@ from drumline.engine.ssh import diagnosis
 from drumline.engine.ssh.assign import Room
 from drumline.engine.ssh.diagnosis import Found
 from drumline.engine.ssh.planned import Host, Hosts
-from plans import plan_of
+from scaffold.plans import plan_of
 
 GIB = 1024**3
 

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from clockwork import Clockwork
 from drumline.engine.ssh.ends import Ends
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited
 from drumline.run.usage import Usage
+from scaffold.loops import SimulatedTimeLoop
 
 
 def end(index: int, at: float) -> ReplicaExited:
     return ReplicaExited(ReplicaId("worker", index), 0, 0, Exit(code=0), at)
 
 
-def make(*, is_reached: Callable[[str], bool] = lambda _: False) -> tuple[Ends, list[int], Clockwork]:
+def make(*, is_reached: Callable[[str], bool] = lambda _: False) -> tuple[Ends, list[int], SimulatedTimeLoop]:
     told: list[int] = []
-    clock = Clockwork()
+    clock = SimulatedTimeLoop()
 
     def tell(event: ReplicaExited, usage: Usage | None) -> None:
         told.append(event.replica.index)

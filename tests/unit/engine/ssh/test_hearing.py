@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from clockwork import Clockwork
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.hearing import Hearing
@@ -28,6 +27,7 @@ from drumline.run.event import (
     RoomFound,
 )
 from drumline.run.usage import Usage
+from scaffold.loops import SimulatedTimeLoop
 
 OURS = Life(ReplicaId("worker", 0), 2)  # on h1
 THEIRS = Life(ReplicaId("worker", 1), 2)  # on h2
@@ -40,7 +40,7 @@ class Story:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock = Clockwork(NOW)
+        self.clock = SimulatedTimeLoop(NOW)
         self.told: list[Event] = []
         self.warnings: list[str] = []
         loop = self.clock

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from clockwork import Clockwork
 from drumline.engine.agent.launches import life_to_data
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers, filled
@@ -17,7 +16,8 @@ from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
-from plans import plan_of
+from scaffold.loops import SimulatedTimeLoop
+from scaffold.plans import plan_of
 
 LIFE = Life(ReplicaId("prepare", 0), 0, 0)
 
@@ -30,7 +30,7 @@ class Story:
         self.folder = folder
         self.told: list[Event] = []
         self.ordered: list[str] = []
-        self.helpers = Helpers(folder, self.ordered.append, Clockwork(100.0), self.told.append)
+        self.helpers = Helpers(folder, self.ordered.append, SimulatedTimeLoop(100.0), self.told.append)
         self.hosts = hosts
 
     def begin(self) -> None:
@@ -168,7 +168,7 @@ class Late(Story):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ("a",))
         names = (BUILD.replica, LIFE.replica)
-        self.helpers = Helpers(folder, self.ordered.append, Clockwork(100.0), self.told.append, names)
+        self.helpers = Helpers(folder, self.ordered.append, SimulatedTimeLoop(100.0), self.told.append, names)
         self.joined: list[tuple[str, Exit]] = []
         self.helpers.joined = lambda host, exit_: self.joined.append((host, exit_))
 

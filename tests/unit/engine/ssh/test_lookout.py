@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 
-from clockwork import Clockwork
 from drumline.engine.agent.errors import MalformedError
 from drumline.engine.local.life import Life
 from drumline.engine.ssh.helpers import Helpers
@@ -18,11 +17,12 @@ from drumline.engine.ssh.lookout import Lookout
 from drumline.engine.ssh.planned import Host, Hosts
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited
+from scaffold.loops import SimulatedTimeLoop
 
 LOST_SECONDS = 60.0
 
 
-class Clock(Clockwork):
+class Clock(SimulatedTimeLoop):
     """A clock that may also pass while this machine is suspended."""
 
     def sleep(self, seconds: float) -> None:

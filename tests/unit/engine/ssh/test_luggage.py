@@ -17,13 +17,13 @@ from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
 from drumline.run.origin import origin_from_json
-from plans import plan_of
+from scaffold.plans import plan_of
 from unit.engine.agent.host import Host, listing
 
 NAMES = ("a", "b", "c")
 
 
-class Trip:
+class ProjectTransfer:
     """A run on three hosts, without replicas."""
 
     def __init__(self, folder: Path, more: str = "", shared: str = "") -> None:
@@ -83,11 +83,11 @@ class Trip:
 
 
 @pytest.fixture
-def travel(tmp_path: Path) -> Iterator[Callable[..., Trip]]:
-    made: list[Trip] = []
+def travel(tmp_path: Path) -> Iterator[Callable[..., ProjectTransfer]]:
+    made: list[ProjectTransfer] = []
 
-    def travel(more: str = "", shared: str = "") -> Trip:
-        made.append(Trip(tmp_path, more, shared))
+    def travel(more: str = "", shared: str = "") -> ProjectTransfer:
+        made.append(ProjectTransfer(tmp_path, more, shared))
         return made[-1]
 
     yield travel
@@ -98,120 +98,122 @@ def travel(tmp_path: Path) -> Iterator[Callable[..., Trip]]:
 
 
 @pytest.fixture
-def trip(travel: Callable[..., Trip]) -> Trip:
+def transfer(travel: Callable[..., ProjectTransfer]) -> ProjectTransfer:
     return travel()
 
 
-def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(trip: Trip) -> None:
-    (trip.project / "data").write_text("x" * 1000)
-    trip.begin("a")
-    assert trip.luggage.carried() == ProjectCarried(2, 1015, 3)
-    assert listing(trip.hosts["c"].home / "runs/u/project") == listing(trip.project)
-    trip.begin("a")
-    assert trip.luggage.carried() is None
-    (trip.project / "train.py").write_text("print('hallo')\n")
-    trip.begin("b", among=("a", "b"))
-    assert trip.luggage.carried() == ProjectCarried(2, 1015, 2, 15)
+def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(transfer: ProjectTransfer) -> None:
+    (transfer.project / "data").write_text("x" * 1000)
+    transfer.begin("a")
+    assert transfer.luggage.carried() == ProjectCarried(2, 1015, 3)
+    assert listing(transfer.hosts["c"].home / "runs/u/project") == listing(transfer.project)
+    transfer.begin("a")
+    assert transfer.luggage.carried() is None
+    (transfer.project / "train.py").write_text("print('hallo')\n")
+    transfer.begin("b", among=("a", "b"))
+    assert transfer.luggage.carried() == ProjectCarried(2, 1015, 2, 15)
 
 
-def test_a_host_that_cannot_have_the_project_is_named(trip: Trip) -> None:
-    (trip.hosts["b"].home / "blobs").write_text("in the way")
+def test_a_host_that_cannot_have_the_project_is_named(transfer: ProjectTransfer) -> None:
+    (transfer.hosts["b"].home / "blobs").write_text("in the way")
     with pytest.raises(EngineError, match="on b: "):
-        trip.deliver(("a", "c", "b"))
-    trip.deliver(("c",))
-    assert (trip.hosts["c"].home / "runs/u/project/train.py").exists()
+        transfer.deliver(("a", "c", "b"))
+    transfer.deliver(("c",))
+    assert (transfer.hosts["c"].home / "runs/u/project/train.py").exists()
 
 
-def test_what_runs_have_written_into_the_project_is_not_carried(travel: Callable[..., Trip]) -> None:
-    trip = travel(more="output: results")
-    (trip.project / "results").mkdir()
-    (trip.project / "results/model").write_text("large")
-    trip.deliver(("a",))
-    assert listing(trip.hosts["a"].home / "runs/u/project") == {"train.py": (b"print('hello')\n", False)}
+def test_what_runs_have_written_into_the_project_is_not_carried(travel: Callable[..., ProjectTransfer]) -> None:
+    transfer = travel(more="output: results")
+    (transfer.project / "results").mkdir()
+    (transfer.project / "results/model").write_text("large")
+    transfer.deliver(("a",))
+    assert listing(transfer.hosts["a"].home / "runs/u/project") == {"train.py": (b"print('hello')\n", False)}
 
 
-def test_the_next_attempt_finds_the_checkpoint_wherever_its_chief_is(trip: Trip) -> None:
-    trip.begin("a")
-    trip.write("a", "checkpoint/ckpt-1", "one")
-    trip.write("b", "worker.log", "of b alone")
-    trip.begin("b")
-    assert (trip.output("b") / "checkpoint/ckpt-1").read_text() == "one"
-    assert (trip.output("c") / "checkpoint/ckpt-1").read_text() == "one"  # workers read it too
-    trip.write("b", "checkpoint/ckpt-2", "two")
-    (trip.output("b") / "checkpoint/ckpt-1").unlink()
-    trip.write("a", "checkpoint/ckpt-9", "that nobody ever saw, since the host was lost")
-    trip.begin("a")
-    assert listing(trip.output("a")) == listing(trip.here)
-    assert sorted(path.name for path in (trip.here / "checkpoint").iterdir()) == ["ckpt-2"]
-    assert not (trip.output("c") / "checkpoint/ckpt-1").exists()
-    assert (trip.output("b") / "worker.log").exists()
+def test_the_next_attempt_finds_the_checkpoint_wherever_its_chief_is(transfer: ProjectTransfer) -> None:
+    transfer.begin("a")
+    transfer.write("a", "checkpoint/ckpt-1", "one")
+    transfer.write("b", "worker.log", "of b alone")
+    transfer.begin("b")
+    assert (transfer.output("b") / "checkpoint/ckpt-1").read_text() == "one"
+    assert (transfer.output("c") / "checkpoint/ckpt-1").read_text() == "one"  # workers read it too
+    transfer.write("b", "checkpoint/ckpt-2", "two")
+    (transfer.output("b") / "checkpoint/ckpt-1").unlink()
+    transfer.write("a", "checkpoint/ckpt-9", "that nobody ever saw, since the host was lost")
+    transfer.begin("a")
+    assert listing(transfer.output("a")) == listing(transfer.here)
+    assert sorted(path.name for path in (transfer.here / "checkpoint").iterdir()) == ["ckpt-2"]
+    assert not (transfer.output("c") / "checkpoint/ckpt-1").exists()
+    assert (transfer.output("b") / "worker.log").exists()
 
 
-def test_the_output_of_a_lost_host_is_what_was_fetched_before(trip: Trip) -> None:
-    trip.begin("a")
-    trip.write("a", "ckpt", "fetched")
-    os.utime(trip.output("a") / "ckpt", (1, 1))
-    trip.collect()
-    trip.write("a", "ckpt", "lost")
-    trip.reached.remove("a")
-    trip.begin("b", among=("b", "c"))
-    assert (trip.output("b") / "ckpt").read_text() == "fetched"
-    assert (trip.output("c") / "ckpt").read_text() == "fetched"
-    trip.write("b", "ckpt", "newer")
-    trip.reached.add("a")
-    trip.begin("a")
-    assert (trip.output("a") / "ckpt").read_text() == "newer"
+def test_the_output_of_a_lost_host_is_what_was_fetched_before(transfer: ProjectTransfer) -> None:
+    transfer.begin("a")
+    transfer.write("a", "ckpt", "fetched")
+    os.utime(transfer.output("a") / "ckpt", (1, 1))
+    transfer.collect()
+    transfer.write("a", "ckpt", "lost")
+    transfer.reached.remove("a")
+    transfer.begin("b", among=("b", "c"))
+    assert (transfer.output("b") / "ckpt").read_text() == "fetched"
+    assert (transfer.output("c") / "ckpt").read_text() == "fetched"
+    transfer.write("b", "ckpt", "newer")
+    transfer.reached.add("a")
+    transfer.begin("a")
+    assert (transfer.output("a") / "ckpt").read_text() == "newer"
 
 
-def test_what_the_chief_leaves_is_here_when_it_has_ended(trip: Trip) -> None:
-    trip.begin("b")
-    origin = read_origin(trip.run_dir)
+def test_what_the_chief_leaves_is_here_when_it_has_ended(transfer: ProjectTransfer) -> None:
+    transfer.begin("b")
+    origin = read_origin(transfer.run_dir)
     assert origin
     assert (origin.host, origin.is_whole, origin.fetched_at) == ("b", False, None)
-    trip.write("b", "model", "trained")
-    trip.collect()
-    assert listing(trip.here) == {"model": (b"trained", False)}
-    origin = read_origin(trip.run_dir)
+    transfer.write("b", "model", "trained")
+    transfer.collect()
+    assert listing(transfer.here) == {"model": (b"trained", False)}
+    origin = read_origin(transfer.run_dir)
     assert origin
     assert origin.is_whole
     assert origin_from_json(origin.to_json()) == origin
 
 
-def test_while_the_chief_writes_its_output_comes_again_and_again(trip: Trip, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_chief_writes_its_output_comes_again_and_again(
+    transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(carrying, "FETCH_SECONDS", 0.0)
     monkeypatch.setattr(carrying, "FETCH_SHARE", 0.0)
-    trip.begin("a")
-    trip.write("a", "old", "x")
-    os.utime(trip.output("a") / "old", (1, 1))
+    transfer.begin("a")
+    transfer.write("a", "old", "x")
+    os.utime(transfer.output("a") / "old", (1, 1))
 
     async def follow() -> None:
-        warned = trip.warnings
-        going = asyncio.create_task(trip.luggage.follow())
-        while not (trip.here / "old").exists():
+        warned = transfer.warnings
+        going = asyncio.create_task(transfer.luggage.follow())
+        while not (transfer.here / "old").exists():
             await asyncio.sleep(0.01)
-        (trip.output("a") / "old").write_text("y")
-        os.utime(trip.output("a") / "old", (2, 2))
-        while (trip.here / "old").read_text() != "y":
+        (transfer.output("a") / "old").write_text("y")
+        os.utime(transfer.output("a") / "old", (2, 2))
+        while (transfer.here / "old").read_text() != "y":
             await asyncio.sleep(0.01)
-        trip.hosts["a"].cut_after = 0
+        transfer.hosts["a"].cut_after = 0
         while not warned:
             await asyncio.sleep(0.01)
         going.cancel()
         await asyncio.wait([going])
         assert warned == ["the output is not fetched: the connection to a broke"]
 
-    trip.runner.run(asyncio.wait_for(follow(), 60))
+    transfer.runner.run(asyncio.wait_for(follow(), 60))
 
 
-def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., Trip]) -> None:
-    trip = travel(shared=", shared: /mnt/models")
-    trip.begin("a")
-    trip.write("a", "model", "x")
-    trip.collect()
-    trip.begin("b")
-    assert not trip.here.exists()
-    assert not (trip.output("b") / "model").exists()
-    origin = read_origin(trip.run_dir)
+def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., ProjectTransfer]) -> None:
+    transfer = travel(shared=", shared: /mnt/models")
+    transfer.begin("a")
+    transfer.write("a", "model", "x")
+    transfer.collect()
+    transfer.begin("b")
+    assert not transfer.here.exists()
+    assert not (transfer.output("b") / "model").exists()
+    origin = read_origin(transfer.run_dir)
     assert origin
     assert origin.is_shared
 
@@ -234,10 +236,10 @@ def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., Trip]) -
     ],
 )
 def test_what_is_fetched_comes_where_this_machine_would_have_it(
-    travel: Callable[..., Trip], tmp_path: Path, more: str, expected: dict[str, str]
+    travel: Callable[..., ProjectTransfer], tmp_path: Path, more: str, expected: dict[str, str]
 ) -> None:
-    trip = travel(more=more)
-    found = local_folders(trip.plan, trip.project, trip.run_dir)
+    transfer = travel(more=more)
+    found = local_folders(transfer.plan, transfer.project, transfer.run_dir)
     assert {kind: str(path.relative_to(tmp_path)) for kind, path in found.items()} == expected
 
 
@@ -252,7 +254,9 @@ def is_refused(plan: Plan) -> bool:
 @pytest.mark.parametrize(
     "more", ["output: .", "output: x/..", "output: ..", "output: ../project", "output: x\ncheckpoint: ./"]
 )
-def test_an_output_among_the_code_is_refused_on_several_hosts(travel: Callable[..., Trip], more: str) -> None:
+def test_an_output_among_the_code_is_refused_on_several_hosts(
+    travel: Callable[..., ProjectTransfer], more: str
+) -> None:
     plan = travel(more=more).plan
     assert is_refused(plan)
     hosts = hosts_of(plan)
@@ -261,49 +265,51 @@ def test_an_output_among_the_code_is_refused_on_several_hosts(travel: Callable[.
 
 
 @pytest.mark.parametrize("more", ["", "output: results", "output: ../results", "output: /data\ncheckpoint: ckpt"])
-def test_an_output_beside_the_code_is_not_refused(travel: Callable[..., Trip], more: str) -> None:
+def test_an_output_beside_the_code_is_not_refused(travel: Callable[..., ProjectTransfer], more: str) -> None:
     assert not is_refused(travel(more=more).plan)
 
 
-def test_what_a_host_writes_in_its_project_folder_does_not_reach_the_code_of_others(trip: Trip) -> None:
-    trip.output = lambda host: trip.hosts[host].home / "runs/u/project"  # type: ignore[method-assign]
-    trip.begin("a")
-    trip.write("a", "train.py", "print('evil')\n")
-    trip.write("a", "json.py", "print('evil')\n")
-    trip.collect()
+def test_what_a_host_writes_in_its_project_folder_does_not_reach_the_code_of_others(transfer: ProjectTransfer) -> None:
+    transfer.output = lambda host: transfer.hosts[host].home / "runs/u/project"  # type: ignore[method-assign]
+    transfer.begin("a")
+    transfer.write("a", "train.py", "print('evil')\n")
+    transfer.write("a", "json.py", "print('evil')\n")
+    transfer.collect()
     with pytest.raises(EngineError, match=r"the output is not laid out on [bc]: one host could replace the code"):
-        trip.begin("a")
+        transfer.begin("a")
     for other in ("b", "c"):
-        assert listing(trip.output(other)) == listing(trip.project)
-    trip.begin("a", among=("a",))  # what it wrote itself is its own
+        assert listing(transfer.output(other)) == listing(transfer.project)
+    transfer.begin("a", among=("a",))  # what it wrote itself is its own
 
 
-def test_a_host_that_has_another_problem_each_time_is_not_warned_of_for_ever(trip: Trip) -> None:
-    trip.begin("a")
+def test_a_host_that_has_another_problem_each_time_is_not_warned_of_for_ever(transfer: ProjectTransfer) -> None:
+    transfer.begin("a")
     for number in range(100):
-        trip.luggage._tell_left_out([f"link-{number}-{'x' * 3000}"])
-    assert len(trip.warnings) == 20
-    assert max(map(len, trip.warnings)) <= 2000
+        transfer.luggage._tell_left_out([f"link-{number}-{'x' * 3000}"])
+    assert len(transfer.warnings) == 20
+    assert max(map(len, transfer.warnings)) <= 2000
 
 
-def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(trip: Trip, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(
+    transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(carrying, "_MOST_KNOWN_CHARS", 100)
-    trip.begin("a")
+    transfer.begin("a")
     for number in range(30):
-        for old in trip.output("a").glob("*"):
+        for old in transfer.output("a").glob("*"):
             old.unlink()
-        trip.write("a", f"{number:050}", "just written")
-        trip.runner.run(trip.luggage._fetch(Way(trip.hosts["a"], ""), settled=False))
-    origin = read_origin(trip.run_dir)
+        transfer.write("a", f"{number:050}", "just written")
+        transfer.runner.run(transfer.luggage._fetch(Way(transfer.hosts["a"], ""), settled=False))
+    origin = read_origin(transfer.run_dir)
     assert origin
-    assert sum(map(len, origin.paths[str(trip.here)])) <= 200
+    assert sum(map(len, origin.paths[str(transfer.here)])) <= 200
 
 
-def test_a_project_with_gigabytes_is_remarked(trip: Trip) -> None:
-    assert remarks(trip.plan, trip.site) == ()
-    with (trip.project / "images.tar").open("wb") as file:
+def test_a_project_with_gigabytes_is_remarked(transfer: ProjectTransfer) -> None:
+    assert remarks(transfer.plan, transfer.site) == ()
+    with (transfer.project / "images.tar").open("wb") as file:
         file.truncate(3 << 30)
-    assert [each.splitlines() for each in remarks(trip.plan, trip.site)] == [
+    assert [each.splitlines() for each in remarks(transfer.plan, transfer.site)] == [
         [
             "the project is 3.2 GB for every host; .drumlineignore leaves out what they do not need. The largest are",
             "  images.tar  3.2 GB",

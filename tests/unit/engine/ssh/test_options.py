@@ -16,7 +16,7 @@ from drumline.engine.ssh.planned import Host, Hosts, hosts_of, remarks
 from drumline.errors import EngineError, InputError
 from drumline.load.load import load
 from drumline.plan.codec import plan_from_json, plan_to_json
-from plans import plan_of
+from scaffold.plans import plan_of
 
 TWO = """
 engine:

@@ -7,7 +7,7 @@ import pytest
 from drumline.engine.ssh.place import part
 from drumline.engine.ssh.planned import hosts_of, with_hosts
 from drumline.plan.types import Plan
-from plans import plan_of
+from scaffold.plans import plan_of
 
 
 def part_of(more: str, options: str = "") -> Plan:

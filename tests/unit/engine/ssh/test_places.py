@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 
-from clockwork import TurnedLoop
 from drumline.engine.agent.errors import AwayError
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agents import Facts
@@ -21,7 +20,8 @@ from drumline.engine.ssh.planned import Host, Hosts
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, ReplicaId
 from drumline.run.event import Event, RoomFound
-from plans import plan_of
+from scaffold.loops import SteppedLoop
+from scaffold.plans import plan_of
 
 WORKER = ReplicaId("worker", 0)
 PLACED = Placed({WORKER: "a"}, {WORKER: Place("10.0.0.1", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")})
@@ -54,7 +54,7 @@ class Story:
 
     def __init__(self, folder: Path, patience_seconds: float) -> None:
         self.told: list[Event] = []
-        self.loop = TurnedLoop()
+        self.loop = SteppedLoop()
         self.places = Places(folder, self.told.append, patience_seconds)
         hosts = Hosts((Host("a"),))
         self.link = Link(hosts.all[0], hosts, hear=lambda _: None, rises=lambda: None)

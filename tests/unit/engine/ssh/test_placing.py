@@ -15,7 +15,7 @@ from drumline.engine.ssh.placing import Placing
 from drumline.engine.ssh.planned import Host, Hosts
 from drumline.plan.codec import plan_from_json, to_data, to_options
 from drumline.plan.types import Place, ReplicaId
-from plans import plan_of
+from scaffold.plans import plan_of
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from drumline.plan.types import Plan
 from drumline.run.doubt import Doubt
 from drumline.run.origin import ORIGIN, Origin
 from drumline.run.traces import UNREACHED
-from plans import spec_of
+from scaffold.plans import spec_of
 
 FETCHED = Origin("gpu1", "/there", folders={"output": "/there"})
 

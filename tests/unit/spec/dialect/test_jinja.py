@@ -14,11 +14,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialect import assert_same_plan_when_converted, plan_of, remarks_of
 from drumline.engine.kubernetes.planned import Volume, cluster_of
 from drumline.errors import InputError, SpecError
 from drumline.load.load import check_spec
 from drumline.spec.dialect.jinja import Template
+from scaffold.dialects import assert_same_plan_when_converted, plan_of, remarks_of
 
 SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes_jinja", "myjob.template.jinja").read_text("utf-8")
 TEN = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dialect import assert_same_plan_when_converted, plan_of, refused, remarks_of
+from scaffold.dialects import assert_same_plan_when_converted, plan_of, refused, remarks_of
 
 
 def an_old_job(*roles: Mapping[str, Any], kind: str = "TFJob", group: str = "kubeflow.org", **spec: Any) -> str:

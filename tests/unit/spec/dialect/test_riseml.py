@@ -13,13 +13,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialect import GUIDE, assert_same_plan_when_converted, converted, plan_of, remarks_of
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.errors import SpecError
 from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec
 from drumline.plan.types import Environment, ReplicaId, Resources
-from strategies import TRICKY, parameter_names
+from scaffold.dialects import GUIDE, assert_same_plan_when_converted, converted, plan_of, remarks_of
+from scaffold.strategies import TRICKY, parameter_names
 
 GIB = 1024**3
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dialect import a_job, a_role, cluster_of, refused, remarks_of
 from drumline.engine.kubernetes import names
 from drumline.spec.dialect import selectors
+from scaffold.dialects import a_job, a_role, cluster_of, refused, remarks_of
 
 
 def apart(labels: Mapping[str, str], selector: Mapping[str, Any], other: Mapping[str, str] | None = None) -> str:

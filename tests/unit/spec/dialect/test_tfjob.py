@@ -11,7 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialect import (
+from drumline.engine.kubernetes import planned
+from drumline.engine.kubernetes.planned import Volume
+from drumline.errors import SpecError
+from drumline.load.load import check_spec
+from drumline.plan.types import Resources
+from scaffold.dialects import (
     TFJOB,
     TFJOB_V1,
     TRIO,
@@ -25,11 +30,6 @@ from dialect import (
     refused,
     remarks_of,
 )
-from drumline.engine.kubernetes import planned
-from drumline.engine.kubernetes.planned import Volume
-from drumline.errors import SpecError
-from drumline.load.load import check_spec
-from drumline.plan.types import Resources
 
 GIB = 1024**3
 

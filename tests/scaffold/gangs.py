@@ -1,4 +1,4 @@
-"""Lines to try the machine on: plans of a few replicas that never run."""
+"""Plans of a few replicas that never run, for tests of the state machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from drumline.record import field_names
 BUDGETS = set(field_names(Restart))
 
 
-def line(text: str) -> Plan:
-    """`build prepare chief worker*2 ps success=worker-0 crash=2 run=60 tensorboard`: helpers, roles, budgets…"""
+def gang(text: str) -> Plan:
+    """Return the plan of `build prepare chief worker*2 ps success=worker-0 crash=2 run=60`: helpers, roles, budgets…"""
     environment: Environment | None = None
     preparations: list[Preparation] = []
     counts: dict[str, int] = {}

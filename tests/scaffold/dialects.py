@@ -18,7 +18,7 @@ from drumline.plan.types import Plan
 from drumline.spec.dialect import draft_of
 from drumline.spec.dialect.write import write
 
-FILES = Path(__file__).parent / "dialects"
+FILES = Path(__file__).parents[1] / "dialects"
 GUIDE = (FILES / "riseml.yml").read_text()
 TFJOB = (FILES / "tfjob.yaml").read_text()
 TFJOB_V1 = (FILES / "tfjob-v1.yaml").read_text()

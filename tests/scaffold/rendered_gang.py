@@ -17,8 +17,9 @@ from typing import Self
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-LINE_SECONDS = 1500.0
+from scaffold.environments import ROOT, find_python
+
+GANG_SECONDS = 1500.0
 
 # As `python train.py` does it.
 _ALONE_AND_THEN = """
@@ -56,7 +57,7 @@ class Project:
         return run([str(self.python), "-c", code], self.folder, self._env)
 
     @contextmanager
-    def line(self, *parameters: str) -> Iterator[Line]:
+    def line(self, *parameters: str) -> Iterator[RenderedGang]:
         """Render the line, with ports that no other test takes, and clear it away in the end."""
         with claimed_ports(8) as port:
             spec = (self.folder / "drumline.yml").read_text()
@@ -66,11 +67,11 @@ class Project:
             script.write_text(self.drumline("render", "here.yml", *options))
             logs = self._rest / "logs"
             logs.mkdir()
-            with Line(script, logs, self._env) as line:
+            with RenderedGang(script, logs, self._env) as line:
                 yield line
 
 
-class Line:
+class RenderedGang:
     """Replicas of a rendered script, each a process group of its own that writes to a file of its own."""
 
     def __init__(self, script: Path, logs: Path, env: Mapping[str, str]) -> None:
@@ -95,7 +96,7 @@ class Line:
 
     def finish(self, *replicas: str) -> None:
         """Wait until these have exited with 0; the first that has not fails the test with its last lines."""
-        deadline = time.monotonic() + LINE_SECONDS
+        deadline = time.monotonic() + GANG_SECONDS
         with selectors.DefaultSelector() as selector:
             for replica in replicas:
                 selector.register(os.pidfd_open(self._processes[replica].pid), selectors.EVENT_READ, replica)
@@ -103,7 +104,7 @@ class Line:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
                     names = [key.data for key in waiting.values()]
-                    pytest.fail(f"still running after {LINE_SECONDS:g} s: {names}{self.tails()}")
+                    pytest.fail(f"still running after {GANG_SECONDS:g} s: {names}{self.tails()}")
                 for key, _ in ready:
                     selector.unregister(key.fd)
                     os.close(key.fd)
@@ -137,21 +138,10 @@ class Line:
 
 def run(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
     """Run a command to its end and return what it prints; fail the test if it does not exit with 0."""
-    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=LINE_SECONDS, check=False)
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=GANG_SECONDS, check=False)
     if done.returncode != 0:
         pytest.fail(f"{argv} exited with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done.stdout
-
-
-def find_python(environment: str) -> Path:
-    """The interpreter of a framework's environment; a test without it fails, so that none is left out unseen."""
-    script = ROOT / "scripts" / "environment"
-    path = Path(
-        subprocess.run([script, "--path", environment], capture_output=True, text=True, check=True).stdout.strip()
-    )
-    if not (path / ".ready").exists():
-        pytest.fail(f"the environment `{environment}` is not built: run `scripts/environment {environment}`")
-    return path / "bin" / "python"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from drumline.store.home import write_version
 from drumline.store.index import Summary
 from drumline.store.journal import Journal, read_journal
 from drumline.store.launch import write_launch
-from plans import plan_of
+from scaffold.plans import plan_of
 
 NOON = 1_704_110_400.0  # 2024-01-01T12:00:00Z
 WORKER, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)

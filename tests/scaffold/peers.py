@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from integration.local.runs import House, Run, wait_until
+from scaffold.waiting import wait_until
+from scaffold.workspace import Run, Workspace
 
 PRIVATE = "engine: {local: {network: private}}"
 
@@ -45,13 +46,19 @@ raise SystemExit(int((here / f"go-{run}-{attempt}").read_text()))
 
 
 def peers(
-    house: House, *, port: int = 2222, workers: int = 2, network: str = PRIVATE, more: str = "", python: str = ""
+    workspace: Workspace,
+    *,
+    port: int = 2222,
+    workers: int = 2,
+    network: str = PRIVATE,
+    more: str = "",
+    python: str = "",
 ) -> Run:
     """A line of which each has met all the others; with a Python of one's own, they say that they use TensorFlow."""
-    house.write("peer.py", f"import tensorflow\n{PEER}" if python else PEER)
-    run = house.train(f"""
+    workspace.write("peer.py", f"import tensorflow\n{PEER}" if python else PEER)
+    run = workspace.train(f"""
 framework: tensorflow
-run: {{argv: [{python or python_for(house)}, peer.py]}}
+run: {{argv: [{python or python_for(workspace)}, peer.py]}}
 port: {port}
 roles: {{worker: {workers}}}
 timeouts: {{grace: 1}}
@@ -62,11 +69,13 @@ timeouts: {{grace: 1}}
     return run
 
 
-def python_for(house: House) -> str:
-    """A Python that the replicas of this house may run: ours may be for its owner alone."""
+def python_for(workspace: Workspace) -> str:
+    """A Python that the replicas of this workspace may run: ours may be for its owner alone."""
     for python in (sys.executable, "/usr/bin/python3"):
         if (
-            subprocess.run([*house.before, "sh", "-c", f"{python} -c ''"], capture_output=True, check=False).returncode
+            subprocess.run(
+                [*workspace.before, "sh", "-c", f"{python} -c ''"], capture_output=True, check=False
+            ).returncode
             == 0
         ):
             return python
@@ -76,11 +85,11 @@ def python_for(house: House) -> str:
 def wait_met(run: Run, workers: int, attempt: int = 0) -> None:
     def has_met() -> bool:
         assert not run.state.phase.is_final, [run.log(f"worker.{index}", attempt) for index in range(workers)]
-        return all(run.house.exists(f"met-{run.id}-{attempt}-{index}") for index in range(workers))
+        return all(run.workspace.exists(f"met-{run.id}-{attempt}-{index}") for index in range(workers))
 
     wait_until(has_met)
 
 
 def end(run: Run, attempt: int = 0, code: int = 0) -> None:
-    part = run.house.write(f"go-{run.id}-{attempt}.part", str(code))
+    part = run.workspace.write(f"go-{run.id}-{attempt}.part", str(code))
     part.rename(part.with_suffix(""))

@@ -10,7 +10,7 @@ from drumline.engine.kubernetes.place import place
 from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
-from plans import spec_of
+from scaffold.plans import spec_of
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""A site of the contract on real hosts: replicas are processes there, and gates are files in the folder they share."""
+"""The contract's testbed on real hosts: replicas are processes there, and gates are files in a shared folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import secrets
 import shlex
 from pathlib import Path
 
-from clockwork import TurnedLoop
-from contract.sites import PATIENCE_SECONDS, Deed, LocalSite, Rendered, read_json, wait_until
 from drumline.engine import protocol
 from drumline.engine.local.trace import read_trace
 from drumline.engine.ssh import SshEngine
@@ -17,7 +15,10 @@ from drumline.engine.strings import LONGEST_STRING_BYTES
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.lock import is_locked
-from hosts.world import HOME, SHARED, World
+from hosts.host_cluster import HOME, SHARED, HostCluster
+from scaffold.loops import SteppedLoop
+from scaffold.testbeds import Behavior, LocalTestBed, Rendered, read_json
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
 
 class _PatientEngine(SshEngine):
@@ -29,14 +30,14 @@ class _PatientEngine(SshEngine):
         self._run.survey.patience_seconds = self._run.places.patience_seconds = PATIENCE_SECONDS
 
 
-class SshSite:
+class SshTestBed:
     """Processes of two hosts."""
 
     refused: tuple[str, ...] = ("echo", "x" * (LONGEST_STRING_BYTES + 1))
 
-    def __init__(self, folder: Path, world: World) -> None:
-        self._world = world
-        self._names = world.names[:2]
+    def __init__(self, folder: Path, host_cluster: HostCluster) -> None:
+        self._host_cluster = host_cluster
+        self._names = host_cluster.names[:2]
         self._unique = secrets.token_hex(4)
         project = folder / "project"
         project.mkdir()
@@ -49,22 +50,22 @@ class SshSite:
         self._engines.append(_PatientEngine(self._site))
         return self._engines[-1]
 
-    def make_loop(self) -> TurnedLoop:
-        return TurnedLoop()
+    def make_loop(self) -> SteppedLoop:
+        return SteppedLoop()
 
     def of(self, plan: Plan) -> Plan:
         # What is prepared is for all runs of a project, and a helper has as many logs as there are hosts.
         names = self._names[:1] if plan.preparations else self._names
-        hosts = Hosts(tuple(map(Host, names)), self._unique, "tester", str(self._world.config))
+        hosts = Hosts(tuple(map(Host, names)), self._unique, "tester", str(self._host_cluster.config))
         return with_hosts(plan, hosts).replace(
             engine="ssh", is_elsewhere=True, fetches_output=True, project=f"digits-{self._unique}"
         )
 
-    def command(self, *deeds: Deed) -> tuple[str, ...]:
-        return LocalSite.command(self, *deeds)  # type: ignore[arg-type]
+    def command(self, *behaviors: Behavior) -> tuple[str, ...]:
+        return LocalTestBed.command(self, *behaviors)  # type: ignore[arg-type]
 
-    def _script(self, deed: Deed) -> str:
-        return LocalSite._script(self, deed)  # type: ignore[arg-type]
+    def _script(self, behavior: Behavior) -> str:
+        return LocalTestBed._script(self, behavior)  # type: ignore[arg-type]
 
     def _gate(self, number: int) -> str:
         return f"{SHARED}/{self._unique}-{number}"
@@ -79,7 +80,7 @@ class SshSite:
         raise AssertionError("nobody asks for it here")
 
     def open(self, gate: int) -> None:
-        (self._world.shared / f"{self._unique}-{gate}").touch()
+        (self._host_cluster.shared / f"{self._unique}-{gate}").touch()
 
     def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
         traces = self._traces(replica, attempt)
@@ -91,13 +92,13 @@ class SshSite:
     def _traces(self, replica: ReplicaId, attempt: int) -> list[Path]:
         run = f"{HOME}/.local/share/drumline/runs/{self._unique}"
         inner = f"{trace_dir(replica, attempt)}/{TRACE}"
-        return [self._world.path(name, f"{run}/agents/{name}/{inner}") for name in self._names]
+        return [self._host_cluster.path(name, f"{run}/agents/{name}/{inner}") for name in self._names]
 
     def left(self) -> list[str]:
         mark = f"runs/{self._unique}/"
         found = []
         for name in self._names:
-            lines = self._world.run(
+            lines = self._host_cluster.run(
                 name, "sh", "-c", f"grep -lzs {shlex.quote(mark)} /proc/[0-9]*/environ", check=False
             )
             found += [f"{line} on {name}" for line in lines.splitlines()]

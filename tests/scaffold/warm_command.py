@@ -1,12 +1,13 @@
 """The command line with every replica from a warm process: it is forked there, and becomes what its spec says.
 
-`make test-ways` has all the tests beside this file type this instead of `drumline`.
+`make test-ways` has all the tests of the local engine type this instead of `drumline`.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from drumline.__main__ import main
@@ -14,7 +15,7 @@ from drumline.load import load
 from drumline.plan.make import make_plan
 from drumline.plan.types import Plan, Replica, Warm
 
-BECOME = __file__.replace("warmly.py", "become.py")
+BECOME = str(Path(__file__).with_name("become.py"))
 
 
 def make_warm_plan(*arguments: Any, **named: Any) -> Plan:

@@ -1,4 +1,4 @@
-"""A site of the contract on a real cluster: replicas are pods, and gates are kept by a pod beside them."""
+"""A testbed of the contract on a real cluster: replicas are pods, and gates are kept by a pod beside them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 
 import yaml
 
-from clockwork import TurnedLoop
 from cluster.conftest import Kubectl
-from contract.sites import PATIENCE_SECONDS, Deed, Rendered, player, wait_until
 from drumline.engine import protocol
 from drumline.engine.kubernetes import KubernetesEngine, names
 from drumline.engine.kubernetes.planned import Cluster, Image, Volume, with_cluster
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
+from scaffold.loops import SteppedLoop
+from scaffold.testbeds import Behavior, Rendered, player
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
 IMAGE = "python:local"
 PORT = 8080
@@ -55,7 +56,7 @@ def pass_gate(gate):
 """)
 
 
-class Ground:
+class SharedNamespace:
     """A namespace for many tests, with the pod that keeps the gates."""
 
     def __init__(self, kubectl: Kubectl) -> None:
@@ -97,13 +98,15 @@ class _Engine(KubernetesEngine):
         return ()
 
 
-class KubernetesSite:
+class KubernetesTestBed:
     """Pods of a real cluster."""
 
     refused: tuple[str, ...] = ("echo", "x" * (2 << 20))
 
-    def __init__(self, folder: Path, ground: Ground, kind: str = "kubernetes", *, jobs: str = "single") -> None:
-        self._ground = ground
+    def __init__(
+        self, folder: Path, shared_namespace: SharedNamespace, kind: str = "kubernetes", *, jobs: str = "single"
+    ) -> None:
+        self._shared_namespace = shared_namespace
         self._kind = kind
         self._jobs = jobs
         self._unique = f"{secrets.token_hex(4)}"
@@ -119,15 +122,15 @@ class KubernetesSite:
         self._engines.append(_Engine(self._site))
         return self._engines[-1]
 
-    def make_loop(self) -> TurnedLoop:
-        return TurnedLoop()
+    def make_loop(self) -> SteppedLoop:
+        return SteppedLoop()
 
     def of(self, plan: Plan) -> Plan:
         volume = Volume(size_bytes=1 << 24, storage_class="shared", access="ReadWriteMany")
         cluster = Cluster(
             unique=self._unique,
             user="tester",
-            namespace=self._ground.namespace,
+            namespace=self._shared_namespace.namespace,
             image=Image(IMAGE),
             jobs=self._jobs,
             data={each.variable: volume for each in plan.preparations},
@@ -137,9 +140,12 @@ class KubernetesSite:
         )
         return self._plan
 
-    def command(self, *deeds: Deed) -> tuple[str, ...]:
-        at = (self._ground.address, PORT)
-        data = [{**deed._asdict(), "gate": deed.until and (*at, self._gate(deed.until))} for deed in deeds]
+    def command(self, *behaviors: Behavior) -> tuple[str, ...]:
+        at = (self._shared_namespace.address, PORT)
+        data = [
+            {**behavior._asdict(), "gate": behavior.until and (*at, self._gate(behavior.until))}
+            for behavior in behaviors
+        ]
         return ("python3", "-c", _PLAYER, json.dumps(data))
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
@@ -161,7 +167,7 @@ class KubernetesSite:
         """Whoever is in an image has it."""
 
     def open(self, gate: int) -> None:
-        self._ground.open(self._gate(gate))
+        self._shared_namespace.open(self._gate(gate))
 
     def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
         return bool(self._pods(replica, attempt))
@@ -178,7 +184,7 @@ class KubernetesSite:
 
     def describe(self) -> str:
         """What the cluster says of the pods that are left, for whoever wonders why."""
-        said = [self._ground.kubectl("describe", "pod", name, check=False) for name in self.left()]
+        said = [self._shared_namespace.kubectl("describe", "pod", name, check=False) for name in self.left()]
         return "\n".join(["not all pods have ended", *said])
 
     def close(self) -> None:
@@ -199,7 +205,7 @@ class KubernetesSite:
 
     def _look(self) -> list[dict[str, Any]]:
         assert self._plan
-        return self._ground.kubectl.items("pods", names.selector(self._plan))
+        return self._shared_namespace.kubectl.items("pods", names.selector(self._plan))
 
     def _gate(self, number: int) -> str:
         return f"{self._unique}-{number}"

@@ -16,11 +16,13 @@ from drumline.run.drill import Harm
 from drumline.run.state import RunState
 from drumline.runtime.lock import is_locked
 from drumline.supervise.site import site_of
-from integration.local.runs import COMMAND, House, Run, kill_and_wait, mounted, pids, wait_until
 from integration.local.test_limits import find_limits
 from matrix.cells import LINES, SUPERVISOR_KILL, Cell
 from matrix.oracle import expect
-from training.line import find_python
+from scaffold.environments import find_python
+from scaffold.processes import kill_and_wait, pids
+from scaffold.waiting import wait_until
+from scaffold.workspace import COMMAND, Run, Workspace, mounted
 
 SCRIPT = Path(__file__).with_name("training.py")
 HARMS = {"KILL": Harm.KILL, "STOP": Harm.PAUSE, "network cut": Harm.CUT}
@@ -72,7 +74,7 @@ class Trial(Protocol):
         ...
 
 
-class Site(Protocol):
+class MatrixTestBed(Protocol):
     """A place with an engine where the matrix can be tried."""
 
     def why_not(self, cell: Cell) -> str | None:
@@ -84,12 +86,12 @@ class Site(Protocol):
         ...
 
 
-class LocalSite:
+class LocalMatrixTestBed:
     """This machine: one home for all cells, so that one warm process serves them."""
 
     def __init__(self, folder: Path) -> None:
-        self.house = House(folder)
-        self.house.env.pop("PYTHONPATH", None)  # a relative one would keep everybody from starting warm
+        self.workspace = Workspace(folder)
+        self.workspace.env.pop("PYTHONPATH", None)  # a relative one would keep everybody from starting warm
         self.python = find_python("tensorflow")
 
     def why_not(self, cell: Cell) -> str | None:
@@ -102,15 +104,15 @@ class LocalSite:
         return None
 
     def start(self, cell: Cell, stack: ExitStack) -> LocalTrial:
-        folder = self.house.project / str(cell).replace(" ", "-").replace(":", "").replace(",", "")
+        folder = self.workspace.project / str(cell).replace(" ", "-").replace(":", "").replace(",", "")
         folder.mkdir()
         (folder / "training.py").write_text(SCRIPT.read_text())
         (folder / "drumline.yml").write_text(self._spec(cell, folder, stack))
         done = subprocess.run(
-            [*COMMAND, "train", "-d"], cwd=folder, env=self.house.env, capture_output=True, text=True, check=False
+            [*COMMAND, "train", "-d"], cwd=folder, env=self.workspace.env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        return LocalTrial(Run(self.house, done.stdout.strip()), folder)
+        return LocalTrial(Run(self.workspace, done.stdout.strip()), folder)
 
     def _spec(self, cell: Cell, folder: Path, stack: ExitStack) -> str:
         roles = dict.fromkeys(LINES[cell.line], "1")
@@ -141,8 +143,8 @@ class LocalSite:
         )
 
     def close(self) -> None:
-        stop_warm_processes(self.house.home)
-        self.house.clear()
+        stop_warm_processes(self.workspace.home)
+        self.workspace.clear()
 
 
 class LocalTrial:
@@ -170,7 +172,7 @@ class LocalTrial:
         if fault == SUPERVISOR_KILL:
             kill_and_wait(wait_until(self.run.supervisor))
             wait_until(lambda: not is_locked(self.run.folder.lock_file))  # a fork of it may have it a moment longer
-            answer = self.run.house.run("supervise", self.run.id)
+            answer = self.run.workspace.run("supervise", self.run.id)
             assert answer.code == 0, answer
             return
         self.run.pid(replica)  # the chief may have come so far before it has a process
@@ -200,4 +202,4 @@ class LocalTrial:
 
     def end(self) -> None:
         """End what is left of it, however it was left."""
-        self.run.house.run("kill", "--force", self.run.id)
+        self.run.workspace.run("kill", "--force", self.run.id)

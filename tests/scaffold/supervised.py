@@ -1,4 +1,4 @@
-"""Whoever sits before an engine: one that is told everything, and a real supervisor."""
+"""An engine under test: with a recorder of all its events, or with a real supervisor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import TypeVar
 
 import pytest
 
-from clockwork import TurnedLoop
-from contract.sites import PATIENCE_SECONDS, Deed, Site
 from drumline.plan.bind import bind
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Data, Launch, Plan, ReplicaId
@@ -25,7 +23,10 @@ from drumline.store.journal import Journal, read_journal
 from drumline.store.launch import write_launch
 from drumline.supervise.marks import Marker
 from drumline.supervise.supervisor import Supervisor
-from lines import line
+from scaffold.gangs import gang
+from scaffold.loops import SteppedLoop
+from scaffold.testbeds import Behavior, EngineTestBed
+from scaffold.waiting import PATIENCE_SECONDS
 
 FIRST = ReplicaId("worker", 0)
 _BYSTANDER = 1000  # no attempt comes that far
@@ -41,20 +42,24 @@ def able(engine: object, ability: type[Ability]) -> Ability:
     return engine
 
 
-def cast(site: Site, text: str, deeds: Mapping[str, Deed | tuple[Deed, ...]]) -> Plan:
-    """The plan of a line in which each does its deed, or one deed in each attempt; helpers too."""
-    plan = line(text)
-    commands = {name: site.command(*([each] if isinstance(each, Deed) else each)) for name, each in deeds.items()}
-    return site.of(plan).replace(
+def cast(testbed: EngineTestBed, text: str, behaviors: Mapping[str, Behavior | tuple[Behavior, ...]]) -> Plan:
+    """The plan of a line in which each does its behavior, or one behavior in each attempt; helpers too."""
+    plan = gang(text)
+    commands = {
+        name: testbed.command(*([each] if isinstance(each, Behavior) else each)) for name, each in behaviors.items()
+    }
+    return testbed.of(plan).replace(
         replicas=tuple(replica.replace(argv=commands[str(replica.id)]) for replica in plan.replicas),
         preparations=tuple(each.replace(argv=commands[each.name]) for each in plan.preparations),
         data=tuple(Data(each.variable, each.path) for each in plan.preparations),
     )
 
 
-def workers(site: Site, *deeds: Deed) -> Plan:
+def workers(testbed: EngineTestBed, *behaviors: Behavior) -> Plan:
     """The plan of workers that do these, one each."""
-    return cast(site, f"worker*{len(deeds)}", {f"worker.{index}": deed for index, deed in enumerate(deeds)})
+    return cast(
+        testbed, f"worker*{len(behaviors)}", {f"worker.{index}": behavior for index, behavior in enumerate(behaviors)}
+    )
 
 
 def worker(index: int) -> ReplicaId:
@@ -62,7 +67,7 @@ def worker(index: int) -> ReplicaId:
     return ReplicaId("worker", index)
 
 
-def turn_until(loop: TurnedLoop, look: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
+def turn_until(loop: SteppedLoop, look: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
     """Let a loop turn until something is so, which it may not itself be woken by."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not look():
@@ -71,30 +76,30 @@ def turn_until(loop: TurnedLoop, look: Callable[[], object], between: Callable[[
         between()
 
 
-def watch(site: Site, folder: Path, *deeds: Deed) -> Watcher:
+def watch(testbed: EngineTestBed, folder: Path, *behaviors: Behavior) -> SessionRecorder:
     """Watch a new run of workers that are to do these."""
-    return Watcher(site, folder / "run", workers(site, *deeds))
+    return SessionRecorder(testbed, folder / "run", workers(testbed, *behaviors))
 
 
-class Watcher:
+class SessionRecorder:
     """An engine with a loop of its own over a run's folder, and everything that it tells."""
 
-    def __init__(self, site: Site, run_dir: Path, plan: Plan) -> None:
+    def __init__(self, testbed: EngineTestBed, run_dir: Path, plan: Plan) -> None:
         self.plan = plan
-        self._site = site
+        self._testbed = testbed
         self.run_dir = run_dir
-        self.loop = site.make_loop()
-        self.engine = site.make_engine()
+        self.loop = testbed.make_loop()
+        self.engine = testbed.make_engine()
         self.told: list[Event] = []
-        self._bystander = plan.replace(replicas=(plan.replicas[0].replace(argv=site.command(Deed())),))
+        self._bystander = plan.replace(replicas=(plan.replicas[0].replace(argv=testbed.command(Behavior())),))
         self._bystanders = 0
         run_dir.mkdir(exist_ok=True)
         (run_dir / "plan.json").write_text(plan_to_json(plan), "utf-8")
         self.engine.watch(run_dir, self.loop, self.told.append)
 
-    def again(self, site: Site) -> Watcher:
+    def again(self, testbed: EngineTestBed) -> SessionRecorder:
         """A supervisor that came back: another engine over the same folder. The loop of the first turns no more."""
-        return Watcher(site, self.run_dir, self.plan)
+        return SessionRecorder(testbed, self.run_dir, self.plan)
 
     def launches(self, attempt: int = 0) -> tuple[Launch, ...]:
         """The line as an attempt."""
@@ -109,7 +114,7 @@ class Watcher:
     def start(self, attempt: int = 0) -> None:
         """Start the line, and return when everybody has begun; nobody needs to run yet."""
         self.loop.wait(self.engine.start(self.launches(attempt)))
-        self.until(lambda: all(self._site.has_begun(self.run_dir, each.id, attempt) for each in self.plan.replicas))
+        self.until(lambda: all(self._testbed.has_begun(self.run_dir, each.id, attempt) for each in self.plan.replicas))
 
     def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
         """Stop these, or the whole line; unless said, nobody is killed who obeys."""
@@ -162,11 +167,11 @@ class Watcher:
         return path.read_text() if path.exists() else ""
 
 
-class Office:
+class SupervisedRun:
     """A run with its folder and journal, and a supervisor that can be replaced."""
 
-    def __init__(self, site: Site, home: Path, plan: Plan) -> None:
-        self._site = site
+    def __init__(self, testbed: EngineTestBed, home: Path, plan: Plan) -> None:
+        self._testbed = testbed
         self.plan = plan
         self.folder = RunFolder(home / "runs" / plan.run)
         self.folder.path.mkdir(parents=True)
@@ -178,9 +183,9 @@ class Office:
         """The supervisor is gone, in the midst of whatever it did; another one takes the run up."""
         if self._ends:
             self._ends()
-        self.loop = self._site.make_loop()
+        self.loop = self._testbed.make_loop()
         self._ends = self.loop.end
-        self.engine = self._site.make_engine()
+        self.engine = self._testbed.make_engine()
         self._journal = Journal(self.folder.journal_file, boot=boot_id(), wall=time.time, since_boot=self.loop.time)
         history = read_journal(self.folder.journal_file, self.plan)
         self.supervisor = Supervisor(self.plan, self.engine, self._journal, history, self.loop)

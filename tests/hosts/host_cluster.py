@@ -1,7 +1,7 @@
 """Hosts to try things on: real sshd's, each in network, process and mount namespaces of its own, on one bridge.
 
-A host has an address, a home, a disk of a given size, and the programs of this machine. Whoever enters a world is at a
-place of his own that reaches all its hosts and nothing else, until he leaves; then all in it ends. Needs root.
+A host has an address, a home, a disk of a given size, and the programs of this machine. Inside `with`, the calling
+process is in a network namespace that reaches these hosts and nothing else; at its end all of it ends. Needs root.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _BRIDGE = "drumline0"
 
 
-class World:
-    """Some hosts, for as long as one is in it: `with World(3) as world`.
+class HostCluster:
+    """Some hosts, for as long as one is in it: `with HostCluster(3) as host_cluster`.
 
     `env` is what sessions find in their environment; of GPUs that nobody has, DRUMLINE_GPUS tells. In `clocks` are the
     hosts whose clocks are so many seconds before those of this machine.
@@ -274,6 +274,6 @@ def main(words: Sequence[str]) -> int:
     number, *command = words[shared:]
     for ends in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ends, lambda signal, _: sys.exit(128 + signal))
-    with World(int(number), shared=shared) as world:
-        sys.stderr.write(f"hosts: {', '.join(world.names)}; DRUMLINE_SSH_CONFIG={world.config}\n")
-        return subprocess.run(command, env={**os.environ, **world.env}, check=False).returncode
+    with HostCluster(int(number), shared=shared) as host_cluster:
+        sys.stderr.write(f"hosts: {', '.join(host_cluster.names)}; DRUMLINE_SSH_CONFIG={host_cluster.config}\n")
+        return subprocess.run(command, env={**os.environ, **host_cluster.env}, check=False).returncode

@@ -1,4 +1,4 @@
-"""A made-up world around the machine: an engine, clocks, and supervisors that die and return.
+"""A made-up simulated around the machine: an engine, clocks, and supervisors that die and return.
 
 Replicas end as they like; tidings of them are told late, in any order and twice. Every order of the machine is checked
 for sense before it is followed.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deciding import fold, step
 from drumline.plan.types import COMPUTING, TENSORBOARD, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.event import (
@@ -31,12 +30,13 @@ from drumline.run.event import (
 )
 from drumline.run.fold import new_run
 from drumline.run.state import Ending, Phase
+from scaffold.decisions import fold, step
 
 Key = tuple[ReplicaId, int, int]
 
 
 @dataclass
-class Life:
+class Incarnation:
     """One process of a replica in one attempt."""
 
     replica: ReplicaId
@@ -57,14 +57,14 @@ class Life:
         return self.replica, self.attempt, self.incarnation
 
 
-class World:
+class SimulatedRun:
     """One run of a plan, and everything outside the machine that it depends on."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.state = new_run(plan)
         self.journal: list[Event] = []
-        self.lives: dict[Key, Life] = {}
+        self.incarnations: dict[Key, Incarnation] = {}
         self.resumes = 0
         self._begin()
         self.has_room = True
@@ -74,7 +74,7 @@ class World:
         self.take_office()
 
     def _begin(self) -> None:
-        """A life of the run begins: nothing is decided, and nobody has wanted anything."""
+        """A incarnation of the run begins: nothing is decided, and nobody has wanted anything."""
         self.first_attempt = self.state.attempt
         self.ending: Ending | None = None
         self.asked_at: float | None = None  # when somebody first wanted an end
@@ -119,11 +119,11 @@ class World:
         assert fold(self.plan, self.journal) == self.state
         breaks = self.breaks
         actions = self.tell(SupervisorReturned())
-        before = {key: (life.asked, life.exit) for key, life in self.lives.items()}
+        before = {key: (incarnation.asked, incarnation.exit) for key, incarnation in self.incarnations.items()}
         self.breaks = breaks
         for action in actions:
             self._perform(action)
-        assert before == {key: (life.asked, life.exit) for key, life in self.lives.items()}
+        assert before == {key: (incarnation.asked, incarnation.exit) for key, incarnation in self.incarnations.items()}
 
     def tell_together(self, events: list[Event]) -> None:
         """Write several events down before the orders of any are followed, as a supervisor in a hurry does."""
@@ -170,16 +170,16 @@ class World:
         self._clock += 1.0
         return FirstStepTaken(self.state.attempt, self.plan.replicas[0].id, 1, self._clock)
 
-    def last_life(self, replica: ReplicaId, attempt: int) -> Key:
-        """The last life of a replica in an attempt."""
-        return max(key for key in self.lives if key[:2] == (replica, attempt))
+    def last_incarnation(self, replica: ReplicaId, attempt: int) -> Key:
+        """The last incarnation of a replica in an attempt."""
+        return max(key for key in self.incarnations if key[:2] == (replica, attempt))
 
-    def end(self, life: Life, exit_: Exit) -> None:
+    def end(self, incarnation: Incarnation, exit_: Exit) -> None:
         """A process ends like this."""
         self._clock += 1.0
-        life.exit, life.at_seconds = exit_, self._clock
-        if life.key in self._watched:
-            self.tidings.append(life.tidings()[-1])
+        incarnation.exit, incarnation.at_seconds = exit_, self._clock
+        if incarnation.key in self._watched:
+            self.tidings.append(incarnation.tidings()[-1])
 
     def make_room(self) -> None:
         """Somebody else goes; who waits for that is told."""
@@ -190,9 +190,9 @@ class World:
             self.tidings.append(RoomFound(self._waiting))
             self._waiting = None
 
-    def alive(self) -> list[Life]:
+    def alive(self) -> list[Incarnation]:
         """Every process there is."""
-        return [life for life in self.lives.values() if life.exit is None]
+        return [incarnation for incarnation in self.incarnations.values() if incarnation.exit is None]
 
     def _heed(self, event: Event) -> None:
         match event:
@@ -242,7 +242,9 @@ class World:
                 assert action.attempt == 0
                 assert (action.grace_seconds == 0) == self.forced
                 assert self.state.shows
-                assert not [life for life in self.alive() if life.replica != TENSORBOARD], "it goes last"
+                assert not [incarnation for incarnation in self.alive() if incarnation.replica != TENSORBOARD], (
+                    "it goes last"
+                )
             case Stop():
                 assert action.replicas
                 assert action.attempt == (0 if action.replicas[0].is_helper else self.state.attempt)
@@ -284,7 +286,7 @@ class World:
                     self.breaks = None
                     self.tidings.append(EngineFailed(self.state.attempt, "nowhere to go"))
                 else:
-                    self._watch(self._life(action.helper, 0, action.incarnation))
+                    self._watch(self._incarnation(action.helper, 0, action.incarnation))
             case Start():
                 self._start(action)
             case Stop():
@@ -292,26 +294,26 @@ class World:
                     self._stop((replica, action.attempt, action.incarnations.get(replica, 0)))
             case TakeStacks():
                 keys = [(replica, action.attempt, action.incarnations.get(replica, 0)) for replica in action.replicas]
-                for life in (self.lives[key] for key in keys if key in self.lives):
-                    self._watch(life)
+                for incarnation in (self.incarnations[key] for key in keys if key in self.incarnations):
+                    self._watch(incarnation)
                 blamed = next((name for name in action.replicas if name.role != "evaluator"), None)
                 self.tidings.append(StacksTaken(action.attempt, blamed, "it sleeps"))
             case Serve():
-                life = self._life(TENSORBOARD, 0, action.incarnation)
-                self._watch(life)
-                if life.exit is None:
+                incarnation = self._incarnation(TENSORBOARD, 0, action.incarnation)
+                self._watch(incarnation)
+                if incarnation.exit is None:
                     self.tidings.append(TensorBoardServed("http://here:2/"))
             case SetTimer():
                 self.timers.append(TimerFired(action.timer, action.attempt))
             case ChooseDelay():
                 self.tidings.append(DelayChosen(action.attempt, action.about_seconds))
 
-    def _life(self, *key: *Key) -> Life:
-        return self.lives.setdefault(key, Life(*key))
+    def _incarnation(self, *key: *Key) -> Incarnation:
+        return self.incarnations.setdefault(key, Incarnation(*key))
 
     def _start(self, action: Start) -> None:
         attempt = action.attempt
-        begun = any(each == attempt and not name.is_helper for name, each, _ in self.lives)
+        begun = any(each == attempt and not name.is_helper for name, each, _ in self.incarnations)
         if not self.has_room and not begun:
             self._placed.discard(attempt)
             self._waiting = attempt
@@ -328,18 +330,18 @@ class World:
         if where == "start":
             self.tidings.append(EngineFailed(attempt, "no folder"))
         for replica in self.plan.replicas[: 1 if where == "start" else None]:
-            self._watch(self._life(replica.id, attempt, action.incarnations.get(replica.id, 0)))
+            self._watch(self._incarnation(replica.id, attempt, action.incarnations.get(replica.id, 0)))
 
     def _stop(self, key: Key) -> None:
-        life = self.lives.get(key)
-        if life is None:
-            life = self._life(*key)
-            self.end(life, Exit(message="it was never started"))
-        life.asked |= life.exit is None
-        self._watch(life)
+        incarnation = self.incarnations.get(key)
+        if incarnation is None:
+            incarnation = self._incarnation(*key)
+            self.end(incarnation, Exit(message="it was never started"))
+        incarnation.asked |= incarnation.exit is None
+        self._watch(incarnation)
 
-    def _watch(self, life: Life) -> None:
+    def _watch(self, incarnation: Incarnation) -> None:
         """Tell what has become of it so far, and from now on."""
-        if life.key not in self._watched:
-            self._watched.add(life.key)
-            self.tidings += life.tidings()
+        if incarnation.key not in self._watched:
+            self._watched.add(incarnation.key)
+            self.tidings += incarnation.tidings()

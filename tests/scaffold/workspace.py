@@ -1,4 +1,4 @@
-"""Real runs of a house of their own: a home, a project, every process that was started there, and none left."""
+"""Real runs in a workspace of their own: a home, a project, its processes, and none of them left at the end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, NamedTuple
 
 import pytest
 
@@ -28,13 +27,16 @@ from drumline.runtime.keeper import MOST_RETURNS, SUPERVISOR_RETURNS
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Entry, read_journal
+from scaffold.processes import kill_and_wait, lock_holder, name_of, pids
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
-PATIENCE_SECONDS = 600.0  # for what comes sooner or later; a busy machine takes its time
 # `make test-ways` has every replica forked from a warm process, else those are cold whose spec says nothing of it; and
 # those of trainings cold, which are warm else.
 COLDLY = bool(os.environ.get("DRUMLINE_TEST_COLD"))
 WARMLY = bool(os.environ.get("DRUMLINE_TEST_WARM"))
-COMMAND = (sys.executable, str(Path(__file__).with_name("warmly.py"))) if WARMLY else (sys.executable, "-m", "drumline")
+COMMAND = (
+    (sys.executable, str(Path(__file__).with_name("warm_command.py"))) if WARMLY else (sys.executable, "-m", "drumline")
+)
 # What a run that is over may leave in its folder.
 LEFT_BY_A_RUN = {
     "plan.json",
@@ -62,23 +64,6 @@ sys.stdout.flush()
 sys.exit(f"{Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]} {code}")
 """
 
-Found = TypeVar("Found")
-
-
-def wait_until(look: Callable[[], Found | None], seconds: float = PATIENCE_SECONDS) -> Found:
-    """Look again and again until there is something, and return it.
-
-    Whoever is waited for needs the cores: looks take half of the time at most, and are less often the longer it takes.
-    """
-    began = looked = time.monotonic()
-    while not (found := look()):
-        now = time.monotonic()
-        if now - began > seconds:
-            raise AssertionError(f"not within {seconds:g} s")
-        time.sleep(max(0.005, min((now - began) / 50, 0.05), min(now - looked, 0.3)))
-        looked = time.monotonic()
-    return found
-
 
 class Answer(NamedTuple):
     """What a command said."""
@@ -88,10 +73,10 @@ class Answer(NamedTuple):
     err: str
 
 
-class House:
+class Workspace:
     """A home and a project folder; everything started here is known by its environment, its folder or its files.
 
-    With `warmth`, a folder that houses share, warm processes are everybody's: they stay when this house is left.
+    With `warmth`, a folder that workspaces share, warm processes are shared too and stay when this workspace is left.
     """
 
     def __init__(self, path: Path, *, owner: int | None = None, warmth: Path | None = None) -> None:
@@ -218,7 +203,7 @@ class House:
         return self.numbers(name)
 
     def processes(self) -> dict[int, str]:
-        """Everybody who was started in this house and lives; where all is warm, but for whoever waits for the next."""
+        """Return the live processes of this workspace; where all is warm, without the warm processes themselves."""
         warm = {known.pid for known in known_warm_processes(self.home)} if WARMLY else {}
         mark = f"DRUMLINE_HOME={self.home}".encode()
         roots = (str(self.path), str(self.home))
@@ -268,12 +253,12 @@ class House:
 
 
 class Run:
-    """A run of a house, seen from outside."""
+    """A run of a workspace, seen from outside."""
 
-    def __init__(self, house: House, number: str) -> None:
-        self.house = house
+    def __init__(self, workspace: Workspace, number: str) -> None:
+        self.workspace = workspace
         self.id = number
-        self.path = house.home / "runs" / number
+        self.path = workspace.home / "runs" / number
         self.folder = RunFolder(self.path)
 
     @property
@@ -402,60 +387,6 @@ def mounted(folder: Path, size: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def read_to(command: subprocess.Popen[str], words: str) -> str:
-    """What a command prints up to the line with these words, which has to come."""
-    assert command.stdout
-    shown = ""
-    while words not in shown:
-        line = command.stdout.readline()
-        assert line, f"{words!r} never came: {shown}"
-        shown += line
-    return shown
-
-
-def lock_holder(path: Path) -> int | None:
-    """Who holds this file's lock, as the kernel says; the writer's lock, not a glance at it."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    name = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    while True:
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if "->" not in words and words[3] == "WRITE" and words[5] == name:
-                return int(words[4])
-        if not is_locked(path):  # a list that changes while it is read may leave somebody out
-            return None
-
-
-def kill_and_wait(*pids: int) -> None:
-    """KILL processes and wait until they are gone."""
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(lives, pids)))
-
-
-def pids() -> list[int]:
-    """All processes of this machine."""
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-
-
-def name_of(pid: int) -> str:
-    """What a living process is called; nothing for one that has ended."""
-    try:
-        _, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-    return "" if rest.split()[0] in "ZX" else words[:200] or "?"
-
-
-def lives(pid: int) -> bool:
-    """Whether a process lives."""
-    return bool(name_of(pid))
 
 
 def _has(pid: int, mark: bytes) -> bool:

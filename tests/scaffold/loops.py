@@ -1,4 +1,4 @@
-"""The supervisor's loop for tests: turned by hand, in real time or in a time of its own."""
+"""The supervisor's loop for tests, advanced by the test: in real time, or in simulated time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 _BEAT_SECONDS = 0.002
 
 
-_loops: list[TurnedLoop] = []
+_loops: list[SteppedLoop] = []
 
 
 def end_loops() -> None:
@@ -22,7 +22,7 @@ def end_loops() -> None:
         _loops.pop().end()
 
 
-class TurnedLoop(BootClockLoop):
+class SteppedLoop(BootClockLoop):
     """The real loop, which runs only while a test turns it."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -56,7 +56,7 @@ class TurnedLoop(BootClockLoop):
         self.close()
 
 
-class Clockwork(TurnedLoop):
+class SimulatedTimeLoop(SteppedLoop):
     """A loop of its own time, which passes only when everything waits, and then at once: no machine is too slow."""
 
     def __init__(self, now: float = 1000.0) -> None:

@@ -22,7 +22,7 @@ class Line(Record):
     after_seconds: float = 0.0
 
 
-class Act(Record):
+class FakeBehavior(Record):
     """What a replica does: what it writes, how it ends, and how it ends if it is asked to.
 
     Times count from its start, which may be late; without an exit it goes on until it is stopped.
@@ -39,17 +39,17 @@ class Act(Record):
     stacks: str = ""
 
 
-def command_of(*acts: Act) -> tuple[str, ...]:
+def command_of(*acts: FakeBehavior) -> tuple[str, ...]:
     """The command of a replica that plays these: one in each attempt or life, and the last in all that follow."""
     return (_COMMAND, *(json.dumps(to_data(act)) for act in acts))
 
 
-def acts_of(argv: Sequence[str]) -> tuple[Act, ...]:
+def behaviors_of(argv: Sequence[str]) -> tuple[FakeBehavior, ...]:
     """Read a command; any other than an act is only said. Raise ValueError for one that cannot be read."""
     if argv[0] != _COMMAND:
-        return (Act((Line(shlex.join(argv).replace("$", "$$")),)),)
+        return (FakeBehavior((Line(shlex.join(argv).replace("$", "$$")),)),)
     try:
-        acts = tuple(from_data(Act, json.loads(word)) for word in argv[1:])
+        acts = tuple(from_data(FakeBehavior, json.loads(word)) for word in argv[1:])
     except TypeError as error:
         raise ValueError(str(error)) from None
     if not acts:
@@ -57,9 +57,9 @@ def acts_of(argv: Sequence[str]) -> tuple[Act, ...]:
     return acts
 
 
-def act_of(launch: Launch) -> Act:
+def act_of(launch: Launch) -> FakeBehavior:
     """What a replica plays in this attempt and life, its variables filled in."""
-    acts = acts_of(launch.replica.argv)
+    acts = behaviors_of(launch.replica.argv)
     act = acts[min(launch.attempt + launch.incarnation, len(acts) - 1)]
     env = {name: str(value) for name, value in launch.env.items()}
     filled = (line.replace(text=Template(line.text).safe_substitute(env)) for line in act.lines)

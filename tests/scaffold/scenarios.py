@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from deciding import step
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
 from drumline.run.event import (
@@ -45,7 +44,8 @@ from drumline.run.event import (
 )
 from drumline.run.failure import describe_exit
 from drumline.run.fold import new_run
-from lines import line
+from scaffold.decisions import step
+from scaffold.gangs import gang
 
 _REPLICA = re.compile(
     r"(?P<replica>\w+\.\d+|build|prepare[\w-]*|tensorboard)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
@@ -55,7 +55,7 @@ _REPLICA = re.compile(
 _WAITS = re.compile(r"(?P<replica>[\w.-]+)(?:\+(?P<life>\d+))? (?P<how>waits|never starts):? ?(?P<for>.*)")
 
 
-class Story(NamedTuple):
+class Scenario(NamedTuple):
     """A title, a plan, and the lines of what happens, each with its number in the file."""
 
     title: str
@@ -63,7 +63,7 @@ class Story(NamedTuple):
     lines: tuple[tuple[int, str], ...]
 
 
-class Telling:
+class ScenarioReplay:
     """A story as far as it has been told."""
 
     def __init__(self, plan: Plan) -> None:
@@ -188,7 +188,7 @@ def _life(replica: ReplicaId, incarnation: int) -> str:
     return f"{replica}+{incarnation}" if incarnation else str(replica)
 
 
-def read_stories(path: Path) -> list[Story]:
+def read_stories(path: Path) -> list[Scenario]:
     """The stories of a file: `== title`, the line, and what happens; `#` begins a remark."""
     numbered = [
         (number, text.partition("#")[0].strip()) for number, text in enumerate(path.read_text().splitlines(), 1)
@@ -198,5 +198,5 @@ def read_stories(path: Path) -> list[Story]:
     stories = []
     for start, end in zip(starts, (*starts[1:], len(numbered)), strict=True):
         title, plan, *lines = numbered[start:end]
-        stories.append(Story(title[1].removeprefix("==").strip(), line(plan[1]), tuple(lines)))
+        stories.append(Scenario(title[1].removeprefix("==").strip(), gang(plan[1]), tuple(lines)))
     return stories

@@ -1,4 +1,4 @@
-"""Where the contract is tried: one site per engine. To try another engine, write its site and add it to SITES."""
+"""Testbeds of the contract, one per engine: to try another engine, write its testbed and add it to TEST_BEDS."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import os
 import resource
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from drumline_toy import ToyEngine, agent
 
-from clockwork import TurnedLoop
 from drumline.engine import protocol
 from drumline.engine.fake import FakeEngine
-from drumline.engine.fake.act import Act, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.python import want
@@ -32,12 +30,13 @@ from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.environment import MARK
 from drumline.runtime.keeper import descendants, signal_process
 from drumline.runtime.lock import is_locked
+from scaffold.loops import SteppedLoop
+from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
 NEVER = 9  # a gate that nobody opens
-PATIENCE_SECONDS = 600.0  # a waiting that ends early costs nothing
 
 
-class Deed(NamedTuple):
+class Behavior(NamedTuple):
     """What a replica is to do: say this, wait for a gate, and end like that."""
 
     says: tuple[str, ...] = ()  # `$NAME` is a variable of the replica's
@@ -49,7 +48,7 @@ class Deed(NamedTuple):
     leaves_child: bool = False  # in a session of its own, which would live on
 
 
-LASTING = Deed(until=NEVER)
+LASTING = Behavior(until=NEVER)
 
 
 class Rendered(NamedTuple):
@@ -59,7 +58,7 @@ class Rendered(NamedTuple):
     env: Mapping[str, str]
 
 
-class Site(Protocol):
+class EngineTestBed(Protocol):
     """One engine's place in the world, for the time of a test."""
 
     refused: tuple[str, ...]  # a command that this engine objects to
@@ -68,7 +67,7 @@ class Site(Protocol):
         """A new engine, as every supervisor has one."""
         ...
 
-    def make_loop(self) -> TurnedLoop:
+    def make_loop(self) -> SteppedLoop:
         """A new loop, as every supervisor has one."""
         ...
 
@@ -76,7 +75,7 @@ class Site(Protocol):
         """The same plan as this engine is to be given it."""
         ...
 
-    def command(self, *deeds: Deed) -> tuple[str, ...]:
+    def command(self, *behaviors: Behavior) -> tuple[str, ...]:
         """The command of a replica that does these: one in each attempt or life, and the last in all that follow."""
         ...
 
@@ -113,15 +112,7 @@ class Site(Protocol):
         ...
 
 
-def wait_until(look: Callable[[], object]) -> None:
-    """Look again and again until it is so."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s"
-        time.sleep(0.005)
-
-
-class LocalSite:
+class LocalTestBed:
     """Processes of this machine, kept by this very process."""
 
     refused: tuple[str, ...] = ("echo", "x" * (LONGEST_STRING_BYTES + 1))
@@ -137,28 +128,28 @@ class LocalSite:
         self._engines.append(LocalEngine(self._site, os.environ))
         return self._engines[-1]
 
-    def make_loop(self) -> TurnedLoop:
-        return TurnedLoop()
+    def make_loop(self) -> SteppedLoop:
+        return SteppedLoop()
 
     def of(self, plan: Plan) -> Plan:
         return plan
 
-    def command(self, *deeds: Deed) -> tuple[str, ...]:
-        *first, last = (self._script(deed) for deed in deeds)
+    def command(self, *behaviors: Behavior) -> tuple[str, ...]:
+        *first, last = (self._script(behavior) for behavior in behaviors)
         cases = [f"{life}) {script}\n;;" for life, script in enumerate(first)]
         which = "$((DRUMLINE_ATTEMPT + ${DRUMLINE_INCARNATION:-0}))"
         return ("sh", "-c", "\n".join([f"case {which} in", *cases, f"*) {last}\n;;", "esac"]))
 
-    def _script(self, deed: Deed) -> str:
-        gate = shlex.quote(str(self._gate(deed.until or 0)))
+    def _script(self, behavior: Behavior) -> str:
+        gate = shlex.quote(str(self._gate(behavior.until or 0)))
         steps = {
-            "trap '' TERM": not deed.obeys,
-            f"trap 'exit {deed.code_on_term}' TERM": deed.code_on_term is not None,
-            "setsid sleep 1000000 &": deed.leaves_child,
-            **{f'printf "%s\\n" "{line}"': True for line in deed.says},
-            f"until [ -e {gate} ]; do sleep 0.01; done": deed.until is not None,
-            f"kill -{deed.signal} $$": deed.signal is not None,
-            f"exit {deed.code}": True,
+            "trap '' TERM": not behavior.obeys,
+            f"trap 'exit {behavior.code_on_term}' TERM": behavior.code_on_term is not None,
+            "setsid sleep 1000000 &": behavior.leaves_child,
+            **{f'printf "%s\\n" "{line}"': True for line in behavior.says},
+            f"until [ -e {gate} ]; do sleep 0.01; done": behavior.until is not None,
+            f"kill -{behavior.signal} $$": behavior.signal is not None,
+            f"exit {behavior.code}": True,
         }
         return "\n".join(step for step, wanted in steps.items() if wanted)
 
@@ -204,26 +195,26 @@ class LocalSite:
         return self._folder / f"gate-{number}"
 
 
-# A deed as a script; how a gate is passed, each site has its own words for.
+# A behavior as a script; how a gate is passed, each testbed has its own words for.
 _PLAYER = """
 import json, os, signal, socket, subprocess, sys, time
 PASS_GATE
-deeds = json.loads(sys.argv[1])
+behaviors = json.loads(sys.argv[1])
 life = sum(int(os.environ.get(f"DRUMLINE_{name}", 0)) for name in ("ATTEMPT", "INCARNATION"))
-deed = deeds[min(life, len(deeds) - 1)]
-if not deed["obeys"]:
+behavior = behaviors[min(life, len(behaviors) - 1)]
+if not behavior["obeys"]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if deed["code_on_term"] is not None:
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(deed["code_on_term"]))
-if deed["leaves_child"]:
+if behavior["code_on_term"] is not None:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(behavior["code_on_term"]))
+if behavior["leaves_child"]:
     subprocess.Popen(["sleep", "1000000"], start_new_session=True)
-for line in deed["says"]:
+for line in behavior["says"]:
     print(os.path.expandvars(line), flush=True)
-if deed["gate"]:
-    pass_gate(deed["gate"])
-if deed["signal"] is not None:
-    os.kill(os.getpid(), deed["signal"])
-sys.exit(deed["code"])
+if behavior["gate"]:
+    pass_gate(behavior["gate"])
+if behavior["signal"] is not None:
+    os.kill(os.getpid(), behavior["signal"])
+sys.exit(behavior["code"])
 """
 
 
@@ -235,11 +226,11 @@ def pass_gate(path):
 
 
 def player(pass_gate: str) -> str:
-    """The script of one who plays deeds, given as JSON; `pass_gate` is a function of that name."""
+    """The script of one who plays behaviors, given as JSON; `pass_gate` is a function of that name."""
     return _PLAYER.replace("PASS_GATE", pass_gate)
 
 
-class WarmSite(LocalSite):
+class WarmTestBed(LocalTestBed):
     """Processes of this machine that are forked from a warm one."""
 
     def __init__(self, folder: Path) -> None:
@@ -252,8 +243,10 @@ class WarmSite(LocalSite):
     def of(self, plan: Plan) -> Plan:
         return plan.replace(framework="plain", warm=Warm(keep_seconds=PATIENCE_SECONDS))
 
-    def command(self, *deeds: Deed) -> tuple[str, ...]:
-        data = [{**deed._asdict(), "gate": deed.until and str(self._gate(deed.until))} for deed in deeds]
+    def command(self, *behaviors: Behavior) -> tuple[str, ...]:
+        data = [
+            {**behavior._asdict(), "gate": behavior.until and str(self._gate(behavior.until))} for behavior in behaviors
+        ]
         return (sys.executable, str(self._player), json.dumps(data))
 
     def rest(self, engine: protocol.Engine) -> None:
@@ -270,7 +263,7 @@ class WarmSite(LocalSite):
         super().close()
 
 
-class ToySite(LocalSite):
+class ToyTestBed(LocalTestBed):
     """Processes that the agent of an engine of another package starts."""
 
     def make_engine(self) -> protocol.Engine:
@@ -301,7 +294,7 @@ class ToySite(LocalSite):
         return [each["event"] for each in events if each["folder"] == str(run_dir / trace_dir(replica, attempt))]
 
 
-class FakeSite:
+class FakeTestBed:
     """Replicas that play; whoever waits for a gate waits for hours, which pass when it is opened."""
 
     refused: tuple[str, ...] = ("act", "in three parts")
@@ -313,23 +306,23 @@ class FakeSite:
     def make_engine(self) -> protocol.Engine:
         return FakeEngine(self._site)
 
-    def make_loop(self) -> TurnedLoop:
+    def make_loop(self) -> SteppedLoop:
         return _HurriedLoop(lambda: self._passed)
 
     def of(self, plan: Plan) -> Plan:
         return plan
 
-    def command(self, *deeds: Deed) -> tuple[str, ...]:
-        return command_of(*map(self._act, deeds))
+    def command(self, *behaviors: Behavior) -> tuple[str, ...]:
+        return command_of(*map(self._act, behaviors))
 
-    def _act(self, deed: Deed) -> Act:
-        end = Exit(signal=deed.signal) if deed.signal is not None else Exit(code=deed.code)
-        on_term = Exit(signal=15) if deed.code_on_term is None else Exit(code=deed.code_on_term)
-        return Act(
-            tuple(map(Line, deed.says)),
-            exit=None if deed.until == NEVER else end,
-            after_seconds=0.0 if deed.until is None else self._wait(deed.until),
-            exit_on_term=on_term if deed.obeys else None,
+    def _act(self, behavior: Behavior) -> FakeBehavior:
+        end = Exit(signal=behavior.signal) if behavior.signal is not None else Exit(code=behavior.code)
+        on_term = Exit(signal=15) if behavior.code_on_term is None else Exit(code=behavior.code_on_term)
+        return FakeBehavior(
+            tuple(map(Line, behavior.says)),
+            exit=None if behavior.until == NEVER else end,
+            after_seconds=0.0 if behavior.until is None else self._wait(behavior.until),
+            exit_on_term=on_term if behavior.obeys else None,
         )
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
@@ -360,7 +353,7 @@ class FakeSite:
         return float(3600 * 10**gate)  # all gates before it take less than that together
 
 
-class _HurriedLoop(TurnedLoop):
+class _HurriedLoop(SteppedLoop):
     """The real loop, by a clock that may be ahead."""
 
     def __init__(self, ahead: Callable[[], float]) -> None:
@@ -371,12 +364,17 @@ class _HurriedLoop(TurnedLoop):
         return super().time() + self._ahead()
 
 
-SITES: dict[str, Callable[[Path], Site]] = {"local": LocalSite, "warm": WarmSite, "fake": FakeSite, "toy": ToySite}
+TEST_BEDS: dict[str, Callable[[Path], EngineTestBed]] = {
+    "local": LocalTestBed,
+    "warm": WarmTestBed,
+    "fake": FakeTestBed,
+    "toy": ToyTestBed,
+}
 _OF_TENSORFLOW = "replicas rejoin one by one with TensorFlow's parameter servers only, and the plans here are `plain`"
-# Tests of the contract that are not tried at a site, and why.
+# Tests of the contract that are not tried at a testbed, and why.
 EXCEPTIONS: dict[str, Mapping[str, str]] = {
     "warm": {
-        "test_a_worker_rejoins_alone_and_is_seen_in_both_lives": _OF_TENSORFLOW,
+        "test_a_worker_rejoins_alone_and_is_seen_in_both_incarnations": _OF_TENSORFLOW,
         "test_all_start_again_when_a_ps_falls_under_whatever_supervisor": _OF_TENSORFLOW,
         "test_a_chief_comes_back_after_it_fell_while_nobody_looked": _OF_TENSORFLOW,
     },

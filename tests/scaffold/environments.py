@@ -1,0 +1,21 @@
+"""The environments of the frameworks, which `scripts/environment` builds."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def find_python(environment: str) -> Path:
+    """The interpreter of a framework's environment; a test without it fails, so that none is left out unseen."""
+    script = ROOT / "scripts" / "environment"
+    path = Path(
+        subprocess.run([script, "--path", environment], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    if not (path / ".ready").exists():
+        pytest.fail(f"the environment `{environment}` is not built: run `scripts/environment {environment}`")
+    return path / "bin" / "python"
