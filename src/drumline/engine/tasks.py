@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Collection, Coroutine
 from typing import Any
 
@@ -12,7 +11,7 @@ _LEAVING_SECONDS = 5.0
 
 
 class Tasks:
-    """Begins tasks and ends them together; an unexpected error of one is printed into the supervisor's log."""
+    """Begins tasks and ends them together; an unexpected error of one goes to the loop's exception handler."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -28,8 +27,8 @@ class Tasks:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            traceback.print_exception(error)
+        if not task.cancelled():
+            task.result()
 
     async def close(self) -> None:
         """Cancel all tasks; return when they have ended, and the generators that they left open are closed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from drumline.engine.abilities import Preparing, Serving, require
+from drumline.engine.log import log
 from drumline.engine.protocol import Engine, MustWait
 from drumline.engine.tasks import Tasks, Work
 from drumline.errors import DrumlineError
@@ -41,6 +41,7 @@ from drumline.run.restart import name_cause
 from drumline.run.state import Ending, Phase
 from drumline.store.journal import Decided, Entry, Journal
 from drumline.supervise.perform import Performer
+from drumline.supervise.unexpected import describe, handle_unexpected
 
 if TYPE_CHECKING:
     from drumline.supervise.hear import Listener
@@ -78,6 +79,7 @@ class Supervisor:
         self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()  # before ends are judged
         self.take_stacks: Callable[[TakeStacks], Work] = self._take_no_stacks
         self._trouble = ""  # why the journal cannot be kept
+        self._failed_attempt = -1  # the last one in which there was an unexpected error
         history = list(history)
         for record in history:
             self._note(record.event)
@@ -105,6 +107,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Deal with events as they come, until the run is over."""
+        handle_unexpected(self._loop, self._fail)
         async with asyncio.TaskGroup() as group:
             performing = group.create_task(self._performer.run())
             while self.ending is None:
@@ -144,7 +147,7 @@ class Supervisor:
         try:
             self._journal.append([])
         except OSError as error:
-            print(f"the end of the run is not in its journal: {error.strerror}", file=sys.stderr)  # noqa: T201
+            log(f"the end of the run is not in its journal: {error.strerror}")
 
     def _hear(self, event: Event) -> Event:
         """The same event; with what a replica said that failed, while it is asked why."""
@@ -209,6 +212,15 @@ class Supervisor:
             self.take(EngineFailed(attempt, error.message))
         except OSError as error:
             self.take(EngineFailed(attempt, f"the line cannot be started: {error.strerror}"))
+        except Exception as error:  # noqa: BLE001
+            log(f"an order cannot be performed: {action}", error)
+            self._fail(describe(error))
+
+    def _fail(self, message: str) -> None:
+        """End the run in order after an unexpected error; only the first one of an attempt is recorded."""
+        if self._failed_attempt != self.state.attempt:
+            self._failed_attempt = self.state.attempt
+            self.take(EngineFailed(self.state.attempt, message))
 
     async def _take_no_stacks(self, action: TakeStacks) -> None:
         self.take(StacksTaken(action.attempt))

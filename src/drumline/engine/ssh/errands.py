@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from drumline.engine.agent.answers import Done
 from drumline.engine.agent.errors import AwayError, MalformedError
+from drumline.engine.log import log
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.luggage import Luggage
 from drumline.engine.ssh.placing import CONNECT_SECONDS, PLACE_SECONDS
@@ -124,7 +124,7 @@ class Errands:
                 await self._collect()
         except (DrumlineError, TimeoutError) as error:
             why = error.message if isinstance(error, DrumlineError) else f"not sent within {collect_seconds:g} s"
-            print(f"what the chief has written last is not here: {why}", file=sys.stderr)  # noqa: T201
+            log(f"what the chief has written last is not here: {why}")
 
         async def release(host: str) -> str:
             link = self._links[host]

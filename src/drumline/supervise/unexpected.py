@@ -1,0 +1,31 @@
+"""Errors that no code handles: they are recorded, and end the run in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from drumline.engine.log import log
+from drumline.words import of_system, printable
+
+
+def handle_unexpected(loop: asyncio.AbstractEventLoop, fail: Callable[[str], object]) -> None:
+    """Have each error of a callback or a task of ours written into the supervisor's log, and `fail` called with it.
+
+    What asyncio and other libraries report by themselves, as of a connection that they close, is only printed.
+    """
+
+    def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log(context["message"], error)
+        if error and "handle" in context:
+            fail(describe(error))
+
+    loop.set_exception_handler(handle)
+
+
+def describe(error: BaseException) -> str:
+    """Return what an unexpected error says, in one line."""
+    words = of_system(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return f"unexpected error in the supervisor: {printable(words)}"
