@@ -9,8 +9,8 @@ import pytest
 
 from cluster.conftest import Kubectl
 from cluster.test_engine import KINDS, LASTS, WAITS, left, let_go, spec, until_said
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.names import Life
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaExited
 from drumline.run.state import Phase
@@ -22,7 +22,7 @@ WORKER = ReplicaId("worker", 0)
 
 def pod_of(kubectl: Kubectl, run: Run, index: int) -> dict[str, Any]:
     """Return the pod of a worker of the first attempt."""
-    wanted = Life(ReplicaId("worker", index), 0, 0)
+    wanted = Incarnation(ReplicaId("worker", index), 0, 0)
     plan = run.folder.plan()
     return next(each for each in kubectl.items("pods") if names.life_of(plan, each["metadata"]) == wanted)
 

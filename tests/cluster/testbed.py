@@ -13,6 +13,7 @@ import yaml
 
 from cluster.conftest import Kubectl
 from drumline.engine import protocol
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import KubernetesEngine, names
 from drumline.engine.kubernetes.planned import Cluster, Image, Volume, with_cluster
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
@@ -200,7 +201,7 @@ class KubernetesTestBed:
         assert self._plan
         if time.monotonic() >= self._look_at:
             self._seen, self._look_at = self._look(), time.monotonic() + _LOOK_SECONDS
-        wanted = names.Life(replica, attempt, 0)
+        wanted = Incarnation(replica, attempt, 0)
         return [each for each in self._seen if names.life_of(self._plan, each["metadata"]) == wanted]
 
     def _look(self) -> list[dict[str, Any]]:

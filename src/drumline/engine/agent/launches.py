@@ -6,24 +6,24 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Secret
 
 _LIFE = re.compile(r"(\S{1,100}) ([0-9]{1,9}) ([0-9]{1,9})", re.ASCII)
 
 
-def life_to_data(life: Life) -> str:
+def life_to_data(life: Incarnation) -> str:
     """Return an incarnation as text: `worker.0 2 0`, its replica, attempt and incarnation."""
     return f"{life.replica} {life.attempt} {life.incarnation}"
 
 
-def life_from_data(text: str) -> Life:
+def life_from_data(text: str) -> Incarnation:
     """Parse what `life_to_data` wrote; raise ValueError for anything else."""
     found = _LIFE.fullmatch(text)
     if found is None:
         raise ValueError(f"not a replica: {text[:100]!r}")
-    return Life(ReplicaId.parse(found[1]), int(found[2]), int(found[3]))
+    return Incarnation(ReplicaId.parse(found[1]), int(found[2]), int(found[3]))
 
 
 def launch_to_data(launch: Launch, secrets: Mapping[str, str]) -> dict[str, Any]:

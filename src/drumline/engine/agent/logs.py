@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.run.codec import event_to_data
 from drumline.run.event import Event, ReplicaExited
 from drumline.run.traces import ERROR, LOG, REPORT
@@ -45,12 +45,12 @@ class LogFollower:
         self._loop = loop
         self._write = write
         self._is_busy = is_busy
-        self._followed: dict[Life, _Followed] = {}
+        self._followed: dict[Incarnation, _Followed] = {}
         self._events: deque[Event] = deque()
         self._is_waiting = False
-        self.usage_of: Callable[[Life], dict[str, Any] | None] = lambda _: None  # what an ended incarnation used
+        self.usage_of: Callable[[Incarnation], dict[str, Any] | None] = lambda _: None  # what an ended incarnation used
 
-    def follow(self, life: Life, offset: int) -> None:
+    def follow(self, life: Incarnation, offset: int) -> None:
         """Send the log of this incarnation from this offset on."""
         self._followed.setdefault(life, _Followed(life.folder(self._run_dir), offset))
         self._wait()
@@ -69,7 +69,7 @@ class LogFollower:
             event = self._events.popleft()
             more: dict[str, Any] = {}
             if isinstance(event, ReplicaExited):
-                life = Life(event.replica, event.attempt, event.incarnation)
+                life = Incarnation.of(event)
                 self._conclude(life)
                 more = {"usage": self.usage_of(life)}
             self._write({"do": "event", "event": event_to_data(event), **more}, b"")
@@ -87,11 +87,11 @@ class LogFollower:
     def _may_send(self, event: Event) -> bool:
         if not isinstance(event, ReplicaExited):
             return True
-        life = Life(event.replica, event.attempt, event.incarnation)
+        life = Incarnation.of(event)
         followed = self._followed.get(life)
         return followed is None or followed.offset >= _size(followed.folder / LOG)
 
-    def _pump(self, life: Life, followed: _Followed) -> None:
+    def _pump(self, life: Incarnation, followed: _Followed) -> None:
         """Send what a log has more, unless too much is unsent."""
         path = followed.folder / LOG
         while _size(path) > followed.offset and not self._is_busy():
@@ -103,20 +103,20 @@ class LogFollower:
                 continue
             return
 
-    def _report(self, life: Life, followed: _Followed) -> None:
+    def _report(self, life: Incarnation, followed: _Followed) -> None:
         with suppress(OSError):
             written = os.stat(followed.folder / REPORT).st_mtime_ns  # noqa: PTH116 - of everybody, again and again
             if written != followed.reported:
                 followed.reported = written
                 self._send_file(life, followed.folder / REPORT)
 
-    def _conclude(self, life: Life) -> None:
+    def _conclude(self, life: Incarnation) -> None:
         followed = self._followed.pop(life, None)
         if followed:
             self._report(life, followed)
             self._send_file(life, followed.folder / ERROR)
 
-    def _send_file(self, life: Life, path: Path) -> None:
+    def _send_file(self, life: Incarnation, path: Path) -> None:
         with suppress(OSError):
             data = path.read_bytes()[:_MOST_SMALL_BYTES]
             self._write({"do": "file", "life": life_to_data(life), "name": path.name}, data)

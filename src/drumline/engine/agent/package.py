@@ -34,6 +34,7 @@ PARTS = (
     "runtime",
     "engine/__init__.py",
     "engine/extra.py",
+    "engine/incarnation.py",
     "engine/interpreter.py",
     "engine/loop.py",
     "engine/ports.py",

@@ -22,11 +22,11 @@ from drumline.engine.agent.launches import launch_from_data, life_from_data, lif
 from drumline.engine.agent.lock import take_over
 from drumline.engine.agent.logs import LogFollower, Write
 from drumline.engine.agent.probe import facts
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.ended import ended_usage
 from drumline.engine.local.holder import require_free
-from drumline.engine.local.life import Life
 from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
 from drumline.engine.protocol import Capacity, Site
@@ -58,7 +58,7 @@ class Replicas:
         self._is_busy = is_busy
         self.lease: Path | None = None  # a file whose time is the last sign of life
         self.silence_seconds: float | None = None  # after which the agent ends
-        self._ended: set[Life] = set()
+        self._ended: set[Incarnation] = set()
 
     async def open(self, message: dict[str, Any]) -> dict[str, Any]:
         """Open this host's folder of the run; an agent that was there before has lost its connection, and is ended."""
@@ -140,7 +140,7 @@ class Replicas:
     async def usage(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each living replica uses."""
         found = await self._engine.usage(watched=message["watched"])
-        living = [each for each in found if Life(each.replica, each.attempt, each.incarnation) not in self._ended]
+        living = [each for each in found if Incarnation.of(each) not in self._ended]
         return {"usage": [to_data(each) for each in living]}
 
     async def pulses(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Replicas:
         """Save the stacks of replicas, send them, and answer when that is done."""
         self._tasks.begin(self._save_stacks(_lives(message), message))
 
-    async def _save_stacks(self, lives: Sequence[Life], message: dict[str, Any]) -> None:
+    async def _save_stacks(self, lives: Sequence[Incarnation], message: dict[str, Any]) -> None:
         await self._engine.stacks(
             [life.replica for life in lives],
             message["attempt"],
@@ -195,7 +195,7 @@ class Replicas:
         """Kill all replicas of the run, release everything, and answer when they have ended."""
         await self.clear({**message, "keep": ()})
 
-    async def _when_gone(self, lives: Sequence[Life], message: dict[str, Any]) -> None:
+    async def _when_gone(self, lives: Sequence[Incarnation], message: dict[str, Any]) -> None:
         """Answer when no keeper has these any more; those that began since are not among them."""
         while any(is_locked(life.folder(self._run_dir) / TRACE) for life in lives):
             await asyncio.sleep(_MOMENT_SECONDS)
@@ -203,19 +203,19 @@ class Replicas:
             await self._engine.release()
         self._write({"do": "answer", "id": message["id"]}, b"")
 
-    def _left(self) -> Iterator[Life]:
+    def _left(self) -> Iterator[Incarnation]:
         """Yield every incarnation of the run that a keeper still has."""
         for trace in self._run_dir.glob(f"attempts/*/*/{TRACE}"):
             if is_locked(trace):
                 replica, _, incarnation = trace.parent.name.partition("+")
                 attempt = int(trace.parent.parent.name)
-                yield Life(ReplicaId.parse(replica), attempt, int(incarnation or 0))
+                yield Incarnation(ReplicaId.parse(replica), attempt, int(incarnation or 0))
 
     def _follow(self, offsets: Mapping[str, int]) -> None:
         for text, offset in offsets.items():
             self._follower.follow(life_from_data(text), offset)
 
-    def _usage_of(self, life: Life) -> dict[str, Any] | None:
+    def _usage_of(self, life: Incarnation) -> dict[str, Any] | None:
         """Return what an incarnation used that has just ended; it is not measured again."""
         self._ended.add(life)
         usage = ended_usage(life, read_trace(life.folder(self._run_dir) / TRACE))
@@ -232,7 +232,7 @@ def sabotage(message: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _lives(message: Mapping[str, Any]) -> Sequence[Life]:
+def _lives(message: Mapping[str, Any]) -> Sequence[Incarnation]:
     return [life_from_data(each) for each in message["lives"]]
 
 

@@ -119,12 +119,12 @@ class KubernetesEngine:
     ) -> None:
         """Delete the pods of these, as gently as that."""
         run = self._run
-        from drumline.engine.kubernetes.names import Life  # noqa: PLC0415
+        from drumline.engine.incarnation import Incarnation  # noqa: PLC0415
 
         if self._build and BUILD in replicas:
             self._build.stop(incarnations.get(BUILD, 0), grace_seconds=grace_seconds)
         others = [each for each in replicas if each != BUILD]
-        run.stop([Life(each, attempt, incarnations.get(each, 0)) for each in others], grace_seconds)
+        run.stop([Incarnation(each, attempt, incarnations.get(each, 0)) for each in others], grace_seconds)
 
     def close(self) -> None:
         """Nothing was claimed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.plan.types import Plan
 
@@ -17,7 +17,7 @@ class Makers:
         self._plan = plan
         self._groups = {replica.id: group for group in names.groups(plan) for replica in group.replicas}
 
-    def of(self, life: Life) -> tuple[str, ...]:
+    def of(self, life: Incarnation) -> tuple[str, ...]:
         """Return the names of what should make the pod of a life, the nearest first."""
         group = self._group(life)
         if group is None:
@@ -27,13 +27,13 @@ class Makers:
         made = names.service(self._plan, life.attempt)
         return (f"{made}-{group.name}-0", made)
 
-    def controller(self, life: Life) -> tuple[str, str]:
+    def controller(self, life: Incarnation) -> tuple[str, str]:
         """Return the kind and the name of the object that controls the pod of a life."""
         if self._plan.engine == "tfjob" and not life.replica.is_helper:
             return "TFJob", names.service(self._plan, life.attempt)
         return "Job", self.of(life)[0]
 
-    def may_be_called(self, life: Life, pod: str) -> bool:
+    def may_be_called(self, life: Incarnation, pod: str) -> bool:
         """Return whether the pod of a life can have this name: its controller has chosen it, and it never changes."""
         kind, controller = self.controller(life)
         if kind == "TFJob":
@@ -42,11 +42,11 @@ class Makers:
         counted = "" if group is None else f"{life.replica.index - group.first_index}-"
         return pod.startswith(f"{controller}-{counted}")
 
-    def is_planned(self, life: Life) -> bool:
+    def is_planned(self, life: Incarnation) -> bool:
         """Return whether the plan has such a replica or helper."""
         return life.replica in self._groups or life.replica in self._plan.helpers
 
-    def _group(self, life: Life) -> names.Group | None:
+    def _group(self, life: Incarnation) -> names.Group | None:
         """Return the replicas with which a life shares what makes its pod; None if it has a Job of its own."""
         is_single = cluster_of(self._plan).jobs == "single" or life.incarnation > 0
         if is_single and self._plan.engine not in OPERATED:

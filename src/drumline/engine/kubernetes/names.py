@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.shape import mapping, number
 from drumline.plan.types import Plan, Replica, ReplicaId, Secret
@@ -33,14 +34,6 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 TFJOB_INDEX = "training.kubeflow.org/replica-index"
-
-
-class Life(Record):
-    """Whose pod it is."""
-
-    replica: ReplicaId
-    attempt: int
-    incarnation: int
 
 
 def base(plan: Plan) -> str:
@@ -168,7 +161,7 @@ def labels_of_group(plan: Plan, group: Group, attempt: int) -> dict[str, str]:
     return {**labels(plan), ROLE: group.replicas[0].id.role, FROM: str(group.first_index), ATTEMPT: str(attempt)}
 
 
-def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
+def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Incarnation | None:
     """Whose a pod says it is, by its labels; None if it is not of this run, or its labels make no sense.
 
     Every user of the namespace can write labels: whether a pod is the run's, `Ownership` says. A JobSet counts its own
@@ -187,7 +180,7 @@ def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Life | None:
     if None in (*parts, *attempts, incarnation):
         return None
     index, attempt = (sum(each or 0 for each in several) for several in (parts, attempts))
-    return Life(ReplicaId(name, index), attempt, incarnation or 0)
+    return Incarnation(ReplicaId(name, index), attempt, incarnation or 0)
 
 
 def selector(plan: Plan) -> str:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.makers import OPERATED, Makers
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.engine.kubernetes.record import Record
 from drumline.engine.kubernetes.refusal import RefusedError
@@ -41,10 +41,10 @@ class Ownership:
         self._record = Record(folder)
         self._makers = Makers(plan)
         self._kind = OPERATED.get(plan.engine, "Job")
-        self._lives: dict[str, Life] = {}  # by the uid of the pod
+        self._lives: dict[str, Incarnation] = {}  # by the uid of the pod
         self._foreign: set[str] = set()
 
-    def settled(self, pod: Mapping[str, Any]) -> Life | None:
+    def settled(self, pod: Mapping[str, Any]) -> Incarnation | None:
         """Return the life of a pod that was recognized before."""
         return self._lives.get(pod["metadata"]["uid"])
 
@@ -129,7 +129,7 @@ class Ownership:
             if owner := await self.find_owner():
                 await self._api.delete("ConfigMap", name_of(owner), uid=owner["metadata"]["uid"])
 
-    async def recognize(self, pod: Mapping[str, Any]) -> Life | None:
+    async def recognize(self, pod: Mapping[str, Any]) -> Incarnation | None:
         """Return the life of a pod; None if the pod is not the run's. What it was at first, it stays."""
         metadata = mapping(pod.get("metadata"))
         uid, called = name(metadata.get("uid")), name(metadata.get("name"))
@@ -145,7 +145,7 @@ class Ownership:
             self._lives[uid] = life
         return self._lives[uid]
 
-    async def _identify(self, pod: Mapping[str, Any], called: str) -> Life | None:
+    async def _identify(self, pod: Mapping[str, Any], called: str) -> Incarnation | None:
         life = names.life_of(self._plan, pod["metadata"])
         if life is None or not self._makers.is_planned(life) or not self._makers.may_be_called(life, called):
             return None
@@ -160,7 +160,7 @@ class Ownership:
             return None
         return life if self._is_first(life, pod["metadata"]["uid"]) else None
 
-    def _is_first(self, life: Life, uid: str) -> bool:
+    def _is_first(self, life: Incarnation, uid: str) -> bool:
         """Return whether a pod is the first of its life; a Job adopts any other that has its labels."""
         called = trace_dir(life.replica, life.attempt, life.incarnation)
         if called not in self._record.pods:

@@ -12,21 +12,22 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
 from drumline.engine.kubernetes.door import open_door
-from drumline.engine.kubernetes.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.kubernetes.makers import OPERATED, Makers
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
+from drumline.engine.kubernetes.podwatch import PodWatch, TrackedPod
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.protocol import Tell
 from drumline.engine.tasks import Tasks, Work
+from drumline.engine.tracker import NEVER_STARTED, ReplicaTracker
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId
 from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
@@ -59,11 +60,12 @@ class ClusterRun:
         self._client = client
         self._tasks = Tasks(loop)
         self._makers = Makers(plan)
-        self._lives = Lives(
-            run_dir,
+        self._tracker = ReplicaTracker(run_dir, TrackedPod, loop, tell)
+        self._pods = PodWatch(
+            self._tracker,
             loop,
             tell,
-            life_of=self._there.ownership.settled,
+            identify=self._there.ownership.settled,
             follow=self._follow,
             drain=self._drain,
             stray=self._delete,
@@ -71,22 +73,22 @@ class ClusterRun:
         self._tally = Tally(loop.time, time.time, boot_id())
         self._attempt = 0  # that was started last
         self._has_begun = False  # as the cluster was told: somebody of this attempt has ended
-        self._launched: set[Life] = set()  # by us
+        self._launched: set[Incarnation] = set()  # by us
         self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
         self._warnings: set[str] = set()
         self._later: list[Callable[[], None]] = []  # as soon as everything there is has been seen
         self._tasks.begin(self._there.watch_pods(self._see))
-        self._tasks.begin(self._there.watch_events(self._lives.hear))
+        self._tasks.begin(self._there.watch_events(self._pods.hear))
 
     def start(self, plan: Plan, launches: Sequence[Launch]) -> None:
         """Start whoever was not started before, and tell of all."""
         lives = {life_of(each): each for each in launches}
         self._attempt = launches[0].attempt
-        kept = self._lives.ask_for(lives)
-        wanted = [lives[each.life] for each in kept if each.end is None and each.life not in self._launched]
+        kept = self._pods.ask(lives)
+        wanted = [lives[each.id] for each in kept if each.end is None and each.id not in self._launched]
         self._launched.update(lives)
         for each in kept:
-            each.makers = self._makers.of(each.life)
+            each.makers = self._makers.of(each.id)
         if wanted:
             has_begun = self._somebody_ended()
             errand = self._there.start(plan, wanted, _secrets, self._unwanted, self._carried, has_begun=has_begun)
@@ -96,21 +98,21 @@ class ClusterRun:
 
     def prepare(self, plan: Plan, helper: ReplicaId, incarnation: int) -> None:
         """Start the Job of a helper, if nobody did."""
-        (kept,) = self._lives.ask_for([Life(helper, 0, incarnation)])
-        if kept.end is None and kept.life not in self._launched:
-            self._launched.add(kept.life)
-            kept.makers = self._makers.of(kept.life)
-            errand = self._there.prepare(plan, kept.life, _secrets, self._unwanted, self._carried)
-            self._tasks.begin(self._submit(errand, [kept.life]))
+        (kept,) = self._pods.ask([Incarnation(helper, 0, incarnation)])
+        if kept.end is None and kept.id not in self._launched:
+            self._launched.add(kept.id)
+            kept.makers = self._makers.of(kept.id)
+            errand = self._there.prepare(plan, kept.id, _secrets, self._unwanted, self._carried)
+            self._tasks.begin(self._submit(errand, [kept.id]))
 
-    def stop(self, lives: Sequence[Life], grace_seconds: float) -> None:
+    def stop(self, lives: Sequence[Incarnation], grace_seconds: float) -> None:
         """Delete the pods of these; of who has none, whatever would have made one."""
         grace_seconds = max(grace_seconds, _LEAST_GRACE_SECONDS)
-        left = [each for each in self._lives.ask_for(lives) if each.end is None]
+        left = [each for each in self._pods.ask(lives) if each.end is None]
         for each in left:
             each.is_stopped = True
-            self._unwanted.add(names.job(self._plan, each.life.replica, each.life.attempt, each.life.incarnation))
-        if self._is_operated and any(_is_needed(each.life) for each in left):
+            self._unwanted.add(names.job(self._plan, each.id.replica, each.id.attempt, each.id.incarnation))
+        if self._is_operated and any(_is_needed(each.id) for each in left):
             self._stop_all(left, grace_seconds)
         else:
             for each in left:
@@ -134,21 +136,18 @@ class ClusterRun:
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
-        for each in self._lives:
-            if each.is_asked_for and each.pod and not each.looked_at:
-                each.looked_at = each.told_end
-                yield each.folder
+        return self._tracker.traces()
 
     def usage(self, *, watched: bool) -> list[Usage]:
         """What lives have used by the last that the cluster said of them."""
-        lives = [each for each in self._lives if each.told_start and not each.measured and each.pod]
-        pods = {each.pod_name: each.node for each in lives if not each.told_end}
+        lives = [each for each in self._tracker if each.has_started and not each.is_measured and each.pod]
+        pods = {each.pod_name: each.node for each in lives if not each.is_over}
         if pods and self._tally.is_due(watched=watched):
             self._tasks.begin(self._there.measure(pods, self._tally.take))
         for each in lives:
-            each.measured = each.told_end
+            each.is_measured = each.is_over
         measured = (
-            Measured(each.life, each.folder, each.pod_name, each.started_at, each.end.at_seconds if each.end else None)
+            Measured(each.id, each.folder, each.pod_name, each.started_at, each.end.at_seconds if each.end else None)
             for each in lives
         )
         return [*self._tally.measure(measured)]
@@ -162,42 +161,42 @@ class ClusterRun:
     def _somebody_waits(self) -> bool:
         """Whether somebody of this attempt may still look for names: in a TFJob, that looks as if it ran."""
         looks_up = self._plan.engine == "tfjob"
-        return any(not each.end and (looks_up or not each.told_start) for each in self._of_attempt())
+        return any(not each.end and (looks_up or not each.has_started) for each in self._of_attempt())
 
     def _somebody_ended(self) -> bool:
         """Whether somebody of this attempt has done its work and is gone; of who fails, the line is told otherwise."""
         return any(each.end and each.end.exit.ok for each in self._of_attempt())
 
-    def _of_attempt(self) -> Iterator[Kept]:
-        return (each for each in self._lives if each.life.attempt == self._attempt and not each.life.replica.is_helper)
+    def _of_attempt(self) -> Iterator[TrackedPod]:
+        return (each for each in self._tracker if each.id.attempt == self._attempt and not each.id.replica.is_helper)
 
-    def _stop(self, kept: Kept, grace_seconds: float) -> None:
-        if not self._lives.is_listed:
+    def _stop(self, kept: TrackedPod, grace_seconds: float) -> None:
+        if not self._pods.is_listed:
             self._later.append(partial(self._stop, kept, grace_seconds))
         elif kept.end is None and kept.pod is None:
-            errand = partial(self._there.stop_early, kept.life, self._useless_maker(kept.life), self._ended_early)
+            errand = partial(self._there.stop_early, kept.id, self._useless_maker(kept.id), self._ended_early)
             self._tasks.begin(self._there.insist(errand))
         elif kept.end is None:
             self._end(kept, grace_seconds)
 
-    def _useless_maker(self, life: Life) -> str | None:
+    def _useless_maker(self, life: Incarnation) -> str | None:
         """The Job that would have made a pod for this life, if nobody else needs it."""
         (maker, *_) = self._makers.of(life)
         if life.replica.is_helper or maker == names.job(self._plan, life.replica, life.attempt, life.incarnation):
             return maker
-        others = [Life(each.id, life.attempt, 0) for each in self._plan.replicas]
-        sharing = [self._lives.keep(each) for each in others if self._makers.of(each)[0] == maker]
+        others = [Incarnation(each.id, life.attempt, 0) for each in self._plan.replicas]
+        sharing = [self._tracker.find(each) for each in others if self._makers.of(each)[0] == maker]
         return maker if all(each.is_stopped or each.end for each in sharing) else None
 
-    def _stop_all(self, left: Sequence[Kept], grace_seconds: float) -> None:
+    def _stop_all(self, left: Sequence[TrackedPod], grace_seconds: float) -> None:
         """Have the operator's object end, or delete it; an operator acts by itself when somebody has ended."""
-        if not self._lives.is_listed:
+        if not self._pods.is_listed:
             self._later.append(partial(self._stop_all, left, grace_seconds))
             return
-        lives = [each.life for each in left if each.end is None]
+        lives = [each.id for each in left if each.end is None]
         if not lives:
             return
-        ends = [each.end.exit for each in self._lives if each.life.attempt == lives[0].attempt and each.end]
+        ends = [each.end.exit for each in self._tracker if each.id.attempt == lives[0].attempt and each.end]
         acts = any(end.ok for end in ends) or (self._plan.engine == "jobset" and bool(ends))
         stop = partial(
             self._there.stop_all,
@@ -208,12 +207,12 @@ class ClusterRun:
         )
         self._tasks.begin(self._there.insist(stop))
 
-    def _delete_all(self, grace_seconds: float, lives: Sequence[Life]) -> None:
-        for kept in map(self._lives.keep, lives):
+    def _delete_all(self, grace_seconds: float, lives: Sequence[Incarnation]) -> None:
+        for kept in map(self._tracker.find, lives):
             if kept.end is None and kept.pod:
                 self._end(kept, grace_seconds)
 
-    def _end(self, kept: Kept, grace_seconds: float) -> None:
+    def _end(self, kept: TrackedPod, grace_seconds: float) -> None:
         """Delete a pod with this grace, unless it has a shorter one; where a kubelet waits for a longer one, kill."""
         if kept.pod is None or (kept.grace_seconds is not None and grace_seconds >= kept.grace_seconds):
             return
@@ -223,7 +222,7 @@ class ClusterRun:
         if is_late:
             self._tasks.begin(self._there.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
 
-    def _delete(self, kept: Kept) -> None:
+    def _delete(self, kept: TrackedPod) -> None:
         """Delete a pod, as gently as it was asked for; of who was not, its Job is over and it should not be."""
         if kept.pod:
             grace = _LEAST_GRACE_SECONDS if kept.grace_seconds is None else kept.grace_seconds
@@ -232,24 +231,24 @@ class ClusterRun:
             delete = partial(self._there.delete_pod, metadata["name"], metadata["uid"], grace)
             self._tasks.begin(self._there.insist(delete))
 
-    def _ended_early(self, life: Life, was_there: bool) -> None:
-        self._lives.end_unseen(life, _STOPPED_EARLY if was_there else NEVER_STARTED)
+    def _ended_early(self, life: Incarnation, was_there: bool) -> None:
+        self._pods.end_unseen(life, _STOPPED_EARLY if was_there else NEVER_STARTED)
 
-    def _follow(self, kept: Kept, container: str) -> None:
+    def _follow(self, kept: TrackedPod, container: str) -> None:
         self._tasks.begin(self._there.follow(kept.pod_name, container, kept.folder / LOG))
 
-    def _drain(self, kept: Kept, container: str, then: Callable[[], None]) -> None:
+    def _drain(self, kept: TrackedPod, container: str, then: Callable[[], None]) -> None:
         def drained(missing: str) -> None:
             # Of who was stopped so early that nobody came to follow it, nobody expects anything.
             if missing and not kept.is_stopped and kept.pod and has_run(kept.pod, container):
-                self._warn(f"the end of what {kept.life.replica} said may be missing: {missing}")
+                self._warn(f"the end of what {kept.id.replica} said may be missing: {missing}")
             then()
 
         drain = self._there.drain(kept.pod_name, container, kept.folder / LOG, drained, is_stopped=kept.is_stopped)
         self._tasks.begin(drain)
 
     def _see(self, change: Change) -> None:
-        self._lives.see(change)
+        self._pods.see(change)
         self._let_late_go()
         for pod in change.objects:
             if is_silent(pod) and not is_to_go(pod):
@@ -277,19 +276,19 @@ class ClusterRun:
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
         print(f"something of the run is left in the cluster; `{shows}` shows it", file=sys.stderr)  # noqa: T201
 
-    async def _submit(self, errand: Work, lives: Sequence[Life]) -> None:
+    async def _submit(self, errand: Work, lives: Sequence[Incarnation]) -> None:
         try:
             await errand
         except DrumlineError as error:
             self._failed(lives, error.message)
 
-    def _failed(self, lives: Sequence[Life], message: str) -> None:
+    def _failed(self, lives: Sequence[Incarnation], message: str) -> None:
         self._launched.difference_update(lives)
         attempt = self._attempt if lives[0].replica.is_helper else lives[0].attempt
         self._tell(EngineFailed(attempt, message))
 
 
-def _is_needed(life: Life) -> bool:
+def _is_needed(life: Incarnation) -> bool:
     """Whether an operator's line cannot go on without it; an evaluator or a helper may go alone."""
     return not life.replica.is_helper and life.replica.role != "evaluator"
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.metrics import Reading
-from drumline.engine.kubernetes.names import Life
 from drumline.record import Record, to_dict
 from drumline.run.traces import USAGE
 from drumline.run.usage import Usage
@@ -21,7 +21,7 @@ WATCHED_SECONDS, UNWATCHED_SECONDS = 3.0, 15.0
 class Measured(Record):
     """A life that is to be measured: its pod, when it started (UTC), and when it ended by the loop's clock."""
 
-    life: Life
+    life: Incarnation
     folder: Path
     pod: str
     started_at: float
@@ -45,7 +45,7 @@ class Tally:
     def __init__(self, now: Callable[[], float], wall: Callable[[], float], boot: str) -> None:
         self._now, self._wall = now, wall
         self._boot, self._offset = boot, now() - wall()
-        self._sums: dict[Life, _Sum] = {}
+        self._sums: dict[Incarnation, _Sum] = {}
         self._readings: dict[str, Reading] = {}
         self._asked = -UNWATCHED_SECONDS
 

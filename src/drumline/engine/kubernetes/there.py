@@ -8,13 +8,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
 from drumline.engine.kubernetes.logs import LONGEST_FINISH_SECONDS, Collector
 from drumline.engine.kubernetes.makers import OPERATED
 from drumline.engine.kubernetes.metrics import Reading, Source
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.operators import Operator
 from drumline.engine.kubernetes.orders import Orders, Shared
 from drumline.engine.kubernetes.ownership import Ownership
@@ -106,7 +106,7 @@ class There:
     async def prepare(
         self,
         plan: Plan,
-        life: Life,
+        life: Incarnation,
         secrets: Callable[[Plan], Mapping[str, str]],
         unwanted: set[str],
         carried: Callable[[Code], None],
@@ -155,7 +155,7 @@ class There:
                 else:
                     return
 
-    async def stop_early(self, life: Life, maker: str | None, then: Callable[[Life, bool], None]) -> None:
+    async def stop_early(self, life: Incarnation, maker: str | None, then: Callable[[Incarnation, bool], None]) -> None:
         """Delete what would have made the pod of a life that has none; say whether there was such a thing."""
         was_there = await self.ownership.delete("Job", maker) if maker else False
         if not await self._has_pods([life]):  # one that came in between the watch tells of
@@ -163,11 +163,11 @@ class There:
 
     async def stop_all(
         self,
-        lives: Sequence[Life],
+        lives: Sequence[Incarnation],
         *,
         may_wait: bool,
-        delete: Callable[[Sequence[Life]], None],
-        then: Callable[[Life, bool], None],
+        delete: Callable[[Sequence[Incarnation]], None],
+        then: Callable[[Incarnation, bool], None],
     ) -> None:
         """End an operator's object, perhaps by waiting for the operator; then all pods but those that it deletes."""
         assert self._operator
@@ -221,7 +221,7 @@ class There:
         code = self._packed = self._pack(plan)
         return Shared(manifests.shared_objects(plan, code, secrets(plan)), len(code.contents))
 
-    async def _has_pods(self, lives: Sequence[Life]) -> set[Life]:
+    async def _has_pods(self, lives: Sequence[Incarnation]) -> set[Incarnation]:
         there = {self.ownership.settled(each) for each in await self.ownership.list("Pod")}
         return {life for life in lives if life in there}
 
@@ -237,6 +237,6 @@ class _Parts:
         self.contents: tuple[dict[str, bytes], ...] = ({},) * number
 
 
-def life_of(launch: Launch) -> Life:
+def life_of(launch: Launch) -> Incarnation:
     """The life that a launch begins."""
-    return Life(launch.replica.id, launch.attempt, launch.incarnation)
+    return Incarnation(launch.replica.id, launch.attempt, launch.incarnation)

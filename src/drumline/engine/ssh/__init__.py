@@ -97,9 +97,9 @@ class SshEngine:
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Have every host that answers build or make it."""
         run = self._run
-        from drumline.engine.local.life import Life  # noqa: PLC0415
+        from drumline.engine.incarnation import Incarnation  # noqa: PLC0415
 
-        run.prepare(plan, Life(helper, 0, incarnation))
+        run.prepare(plan, Incarnation(helper, 0, incarnation))
 
     async def start(self, launches: Sequence[Launch]) -> None:
         """Have every host start its replicas that have not been."""
@@ -118,9 +118,9 @@ class SshEngine:
     ) -> None:
         """Have these stopped where they are; each end is told."""
         run = self._run
-        from drumline.engine.local.life import Life  # noqa: PLC0415
+        from drumline.engine.incarnation import Incarnation  # noqa: PLC0415
 
-        run.stop([Life(each, attempt, incarnations.get(each, 0)) for each in replicas], grace_seconds)
+        run.stop([Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas], grace_seconds)
 
     def close(self) -> None:
         """Let go of what hosts have claimed and no start took over."""
@@ -154,9 +154,9 @@ class SshEngine:
     ) -> None:
         """Have the hosts save stacks, and bring them here."""
         run = self._run
-        from drumline.engine.local.life import Life  # noqa: PLC0415
+        from drumline.engine.incarnation import Incarnation  # noqa: PLC0415
 
-        lives = [Life(each, attempt, incarnations.get(each, 0)) for each in replicas]
+        lives = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas]
         await run.survey.stacks(lives, gently=gently)
 
     def saboteur(self) -> Saboteur:

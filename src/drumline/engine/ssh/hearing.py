@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.allowance import Allowance
-from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import Lives, by_our_clock
 from drumline.engine.ssh.news import Happened, LogPiece, News, SmallFile
+from drumline.engine.ssh.replicas import HostReplicas, by_our_clock
 from drumline.run.event import (
     AttemptDelayed,
     EngineFailed,
@@ -26,6 +25,7 @@ from drumline.run.event import (
     ReplicaStarted,
     RoomFound,
 )
+from drumline.run.usage import Usage
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -36,8 +36,9 @@ _FOREIGN = "speaks of replicas or attempts that it was not given; that is ignore
 class Hearing:
     """Takes what hosts say, and passes on what is theirs to say.
 
-    `takes_part` says whether a host may have replicas in the attempt that is current, `room` is called when a host has
-    room for it, and `was_given` says whether an earlier supervisor gave a replica to a host.
+    `end` is called with every end that a host may report. `takes_part` says whether a host may have replicas in the
+    attempt that is current, `room` is called when a host has room for it, and `was_given`
+    says whether an earlier supervisor gave a replica to a host.
     """
 
     attempt = 0  # the current one
@@ -45,19 +46,21 @@ class Hearing:
     def __init__(
         self,
         links: Mapping[str, Link],
-        known: tuple[Lives, Helpers, Ends],
+        known: tuple[HostReplicas, Helpers],
         loop: AbstractEventLoop,
         tell: Tell,
         *,
+        end: Callable[[ReplicaExited, Usage | None], None],
         takes_part: Callable[[str], bool],
-        was_given: Callable[[Life, str], bool],
+        was_given: Callable[[Incarnation, str], bool],
         room: Callable[[RoomFound], None],
         warn: Callable[[str], None],
     ) -> None:
         self._links = links
-        self._lives, self._helpers, self._ends = known
+        self._lives, self._helpers = known
         self._loop = loop
         self._tell = tell
+        self._pass_end = end
         self._takes_part = takes_part
         self._was_given = was_given
         self._room = room
@@ -76,7 +79,7 @@ class Hearing:
             case _:
                 assert_never(news)
 
-    def foreign(self, host: str, life: Life) -> None:
+    def foreign(self, host: str, life: Incarnation) -> None:
         """Warn once that a host speaks of a replica that it was not given; one of an earlier supervisor is not told."""
         if (host, _FOREIGN) not in self._warned and not self._was_given(life, host):
             self._warn_once(host, _FOREIGN)
@@ -108,10 +111,10 @@ class Hearing:
             case ReplicaStarted() | ReplicaExited() as event if event.replica.is_helper:
                 self._happen_to_helper(host, event)
             case ReplicaStarted() as event:
-                if kept := self._lives.given(_life(event), host):
+                if kept := self._lives.given(Incarnation.of(event), host):
                     self._lives.started(kept, event)
                 else:
-                    self.foreign(host, _life(event))
+                    self.foreign(host, Incarnation.of(event))
             case ReplicaExited() as event:
                 self._end(host, event, news)
             case RoomFound() as event:
@@ -123,25 +126,25 @@ class Hearing:
                 assert_never(news.event)
 
     def _happen_to_helper(self, host: str, event: ReplicaStarted | ReplicaExited) -> None:
-        helper = self._helpers.given(_life(event), host)
+        helper = self._helpers.given(Incarnation.of(event), host)
         if helper is None:
-            self.foreign(host, _life(event))
+            self.foreign(host, Incarnation.of(event))
         elif isinstance(event, ReplicaStarted):
             self._helpers.started(helper, event)
         else:
             self._helpers.ended(host, helper, event)
 
     def _end(self, host: str, event: ReplicaExited, news: Happened) -> None:
-        life, skew = _life(event), self._links[host].skew_seconds
+        life, skew = Incarnation.of(event), self._links[host].skew_seconds
         if not self._lives.given(life, host):
             self.foreign(host, life)
             return
         usage = news.usage
-        if usage and Life(usage.replica, usage.attempt, usage.incarnation) != life:
+        if usage and Incarnation.of(usage) != life:
             self._warn_once(host, _FOREIGN)
             usage = None
         at = min(max(0.0, event.at_seconds - skew), self._loop.time())  # whatever its clock says, it is over by now
-        self._ends.add(event.replace(at_seconds=at), by_our_clock(usage, skew) if usage else None)
+        self._pass_end(event.replace(at_seconds=at), by_our_clock(usage, skew) if usage else None)
 
     def _is_current(self, host: str, attempt: int) -> bool:
         """Whether a host may speak of this attempt; what it says late, of one that is over, is only dropped."""
@@ -166,7 +169,3 @@ class Hearing:
         if (host, message) not in self._warned:
             self._warned.add((host, message))
             self._warn(f"{host} {message}")
-
-
-def _life(event: ReplicaStarted | ReplicaExited) -> Life:
-    return Life(event.replica, event.attempt, event.incarnation)

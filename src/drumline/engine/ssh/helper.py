@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End
 from drumline.run.event import Exit
 from drumline.run.traces import LOG
@@ -36,7 +36,7 @@ class Part:
 class Helper:
     """A life of a helper, on all its hosts."""
 
-    def __init__(self, life: Life, folder: Path, hosts: Sequence[str]) -> None:
+    def __init__(self, life: Incarnation, folder: Path, hosts: Sequence[str]) -> None:
         self.life = life
         self.folder = folder
         self.plans: dict[str, str] = {}  # of each host, as JSON

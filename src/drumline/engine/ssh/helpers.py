@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End, note, note_end, read_end, read_notes
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.helper import Helper, Part
-from drumline.engine.ssh.lives import NEVER_STARTED
 from drumline.engine.ssh.news import LogPiece
+from drumline.engine.tracker import NEVER_STARTED
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId, Value
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
@@ -47,7 +47,7 @@ class Helpers:
         self._names = names
         self.joined: Callable[[str, Exit], None] = lambda *_: None  # of one that came late: it has ended there
 
-    def begin(self, life: Life, hosts: Sequence[str]) -> Sequence[str]:
+    def begin(self, life: Incarnation, hosts: Sequence[str]) -> Sequence[str]:
         """Have a helper on these hosts, or on those where it is; return which have to be made ready for it."""
         helper = self._known.get(life)
         if helper is None:
@@ -59,11 +59,11 @@ class Helpers:
             return ()
         return [host for host in helper.parts if host not in helper.plans]
 
-    def knows(self, life: Life) -> bool:
+    def knows(self, life: Incarnation) -> bool:
         """Whether it was begun, by us or by an earlier supervisor."""
         return life in self._known or self._take_up(life) is not None
 
-    def join(self, host: str) -> Life | None:
+    def join(self, host: str) -> Incarnation | None:
         """A host has come: who has to work there next because it was away before; None if nobody has to now."""
         for helper in self._latest():
             if helper.is_done_on(host):
@@ -99,7 +99,7 @@ class Helpers:
         }
         return [last[name] for name in self._names if name in last]
 
-    def go(self, life: Life, host: str, plan: str) -> bool:
+    def go(self, life: Incarnation, host: str, plan: str) -> bool:
         """All that it needs is there: let it begin on this host, by this plan; whether this was the last host."""
         helper = self._known[life]
         helper.plans[host] = plan
@@ -107,17 +107,17 @@ class Helpers:
         self._order(host)
         return all(part.begins for part in helper.parts.values())
 
-    def fail(self, life: Life, message: str) -> None:
+    def fail(self, life: Incarnation, message: str) -> None:
         """It cannot begin anywhere."""
         self._tell(
             ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(message=message), self._loop.time())
         )
 
-    def refuse(self, life: Life, host: str, message: str) -> None:
+    def refuse(self, life: Incarnation, host: str, message: str) -> None:
         """It cannot begin on this host."""
         self._end_part(self._known[life], host, Exit(message=message))
 
-    def stop(self, life: Life, grace_seconds: float) -> None:
+    def stop(self, life: Incarnation, grace_seconds: float) -> None:
         """Stop a helper wherever it is."""
         helper = self._known.get(life) or self._take_up(life)
         if helper is None:
@@ -144,7 +144,7 @@ class Helpers:
         for helper in self._known.values():
             yield from helper.orders(host, self._loop.time())
 
-    def given(self, life: Life, host: str) -> Helper | None:
+    def given(self, life: Incarnation, host: str) -> Helper | None:
         """Return a helper if this host was told to begin it, else None."""
         helper = self._known.get(life)
         part = helper.parts.get(host) if helper else None
@@ -189,7 +189,7 @@ class Helpers:
         """Where logs grow."""
         return (helper.folder for helper in self._known.values() if helper.goes_on)
 
-    def waits(self, life: Life, host: str) -> bool:
+    def waits(self, life: Incarnation, host: str) -> bool:
         """Whether it is to begin on this host, which is not ready for it."""
         helper = self._known.get(life)
         return helper is not None and helper.waits_on(host) and not helper.parts[host].begins
@@ -199,7 +199,7 @@ class Helpers:
         parts = [each.parts[host] for each in self._known.values() if each.waits_on(host)]
         return any(part.kill_at is not None and part.kill_at < before for part in parts)
 
-    def living(self, host: str) -> list[Life]:
+    def living(self, host: str) -> list[Incarnation]:
         """Who helps on this host, as far as anybody knows."""
         return [each.life for each in self._known.values() if each.waits_on(host)]
 
@@ -212,11 +212,11 @@ class Helpers:
         for name in names:
             for folder in self._run_dir.glob(f"attempts/0/{name}*"):
                 stem, _, number = folder.name.partition("+")
-                helper = self._take_up(Life(name, 0, int(number or 0))) if stem == str(name) else None
+                helper = self._take_up(Incarnation(name, 0, int(number or 0))) if stem == str(name) else None
                 if helper and helper.end and helper.end.exit.ok:
                     yield helper
 
-    def _take_up(self, life: Life) -> Helper | None:
+    def _take_up(self, life: Incarnation) -> Helper | None:
         """A helper that an earlier supervisor began."""
         folder = life.folder(self._run_dir)
         hosts = read_notes(folder).get(_HOSTS)

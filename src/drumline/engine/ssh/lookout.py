@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from drumline.engine.agent.errors import MalformedError, RefusedError
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import HOST_LOST, Lives
 from drumline.engine.ssh.planned import Hosts
+from drumline.engine.ssh.replicas import HOST_LOST, HostReplicas
 from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED
@@ -39,7 +39,7 @@ class Lookout:
         run_dir: Path,
         hosts: Hosts,
         links: Mapping[str, Link],
-        everybody: tuple[Lives, Helpers],
+        everybody: tuple[HostReplicas, Helpers],
         loop: AbstractEventLoop,
         warn: Callable[[str], None],
     ) -> None:

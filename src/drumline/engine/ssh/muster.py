@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.errands import Errands
 from drumline.engine.ssh.helpers import Helpers, filled
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import HOST_LOST
 from drumline.engine.ssh.luggage import Luggage
 from drumline.engine.ssh.place import part
 from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.replicas import HOST_LOST
 from drumline.engine.tasks import Tasks
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
@@ -51,10 +51,10 @@ class Muster:
         self._luggage, self._errands = goods
         self._tasks = tasks
         self._calls = calls
-        self._calling: set[Life] = set()  # helpers for which it is not known yet who answers
+        self._calling: set[Incarnation] = set()  # helpers for which it is not known yet who answers
         helpers.joined = self._joined
 
-    def prepare(self, plan: Plan, life: Life) -> None:
+    def prepare(self, plan: Plan, life: Incarnation) -> None:
         """Have a helper on every host that answers within a while, which nobody waits for here; told of as one."""
         plan = filled(plan, os.environ)
         if self._helpers.knows(life):
@@ -64,7 +64,7 @@ class Muster:
             found, failed = partial(self._answered, plan, life), partial(self._failed, life)
             self._tasks.begin(self._errands.assemble(hosts_of(plan).lost_seconds, found, failed))
 
-    def stop(self, life: Life, grace_seconds: float) -> None:
+    def stop(self, life: Incarnation, grace_seconds: float) -> None:
         """Stop a helper wherever it is, or was about to be."""
         self._calling.discard(life)
         self._helpers.stop(life, grace_seconds)
@@ -80,21 +80,21 @@ class Muster:
             self._helpers.refuse(life, host, error.message)
         return True
 
-    def _answered(self, plan: Plan, life: Life, hosts: Sequence[str]) -> None:
+    def _answered(self, plan: Plan, life: Incarnation, hosts: Sequence[str]) -> None:
         if life in self._calling:  # else it was stopped before it began
             self._calling.discard(life)
             self._begin(plan, life, [host for host in hosts if not self._helpers.unready(host)])  # the others join
 
-    def _failed(self, life: Life, message: str) -> None:
+    def _failed(self, life: Incarnation, message: str) -> None:
         if life in self._calling:
             self._calling.discard(life)
             self._helpers.fail(life, message)
 
-    def _begin(self, plan: Plan, life: Life, hosts: Sequence[str]) -> None:
+    def _begin(self, plan: Plan, life: Incarnation, hosts: Sequence[str]) -> None:
         for host in self._helpers.begin(life, hosts):
             self._work(plan, life, host)
 
-    def _work(self, plan: Plan, life: Life, host: str) -> None:
+    def _work(self, plan: Plan, life: Incarnation, host: str) -> None:
         """Bring a host what a helper needs there, and have it begin."""
         errand = self._errands.supply(
             host,
@@ -106,7 +106,7 @@ class Muster:
         self._tasks.begin(errand)
         self._calls.look()
 
-    def _go(self, plan: Plan, life: Life, host: str) -> None:
+    def _go(self, plan: Plan, life: Incarnation, host: str) -> None:
         facts = self._links[host].facts
         own = plan_to_json(part(plan, facts.base if facts else ""))
         are_all_there = self._helpers.waits(life, host) and self._helpers.go(life, host, own)

@@ -6,7 +6,7 @@ from typing import Any
 
 from drumline.engine.agent.frames import Frame
 from drumline.engine.agent.launches import life_from_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.untrusted import clean_text, load_record, require_within
 from drumline.record import Record
 from drumline.run.codec import event_from_data
@@ -34,7 +34,7 @@ _MOST_PID = (1 << 31) - 1
 class LogPiece(Record):
     """Bytes of a replica's log, and where they begin in it."""
 
-    life: Life
+    life: Incarnation
     at: int
     data: bytes
 
@@ -42,7 +42,7 @@ class LogPiece(Record):
 class SmallFile(Record):
     """A file beside a replica's log."""
 
-    life: Life
+    life: Incarnation
     name: str
     data: bytes
 

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import read_notes
 from drumline.engine.protocol import Site, Tell
-from drumline.engine.ssh.ends import Ends
 from drumline.engine.ssh.errands import Errands
 from drumline.engine.ssh.hearing import Hearing
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import NEVER_STARTED, Kept, Lives
 from drumline.engine.ssh.lookout import Lookout
 from drumline.engine.ssh.luggage import Luggage, Way
 from drumline.engine.ssh.muster import Calls, Muster
@@ -35,8 +33,11 @@ from drumline.engine.ssh.place import Placed
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
 from drumline.engine.ssh.planned import Host, hosts_of
+from drumline.engine.ssh.replicas import HostReplica, HostReplicas
+from drumline.engine.ssh.replies import Replies
 from drumline.engine.ssh.survey import Survey
 from drumline.engine.tasks import Tasks
+from drumline.engine.tracker import NEVER_STARTED
 from drumline.plan.types import Launch, Placement, Plan
 from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFound
 from drumline.run.usage import Usage
@@ -59,8 +60,8 @@ class SshRun:
         self._run_dir = run_dir
         self._loop = loop
         self._tell = tell
-        self._lives = Lives(run_dir, loop, tell)
-        self._ends = Ends(loop, self._end, lambda host: self._links[host].shell is not None)
+        self._lives = HostReplicas(run_dir, loop, tell)
+        self._replies = Replies(self._lives.tracker, loop, lambda host: self._links[host].shell is not None)
         self._helpers = Helpers(run_dir, self._order, loop, tell, plan.helpers)
         self._tasks = Tasks(loop)
         self._links = {host.name: self._link(host) for host in self._hosts.all}
@@ -71,9 +72,10 @@ class SshRun:
         self._muster = Muster(plan, self._links, self._helpers, goods, self._tasks, calls)
         self._hearing = Hearing(
             self._links,
-            (self._lives, self._helpers, self._ends),
+            (self._lives, self._helpers),
             loop,
             tell,
+            end=self._end,
             takes_part=self._takes_part,
             was_given=self._was_given,
             room=self._room_found,
@@ -84,7 +86,7 @@ class SshRun:
         self._waits_at: tuple[str, int] | None = None  # for room, and in which attempt
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
         self._fetching: asyncio.Task[None] | None = None
-        self._collecting: dict[Life, tuple[asyncio.Task[None], Callable[[], None]]] = {}  # with what comes after it
+        self._collecting: dict[Incarnation, tuple[asyncio.Task[None], Callable[[], None]]] = {}
         for link in self._links.values():
             self._tasks.begin(link.keep())
 
@@ -140,8 +142,8 @@ class SshRun:
             self.places.keep(self._attempt, placed)
         if placed is None:
             raise AssertionError("a line is placed before it is started")
-        lives = [Life(each.replica.id, each.attempt, each.incarnation) for each in launches]
-        kept = self._lives.ask_for([(life, placed.hosts[life.replica]) for life in lives])
+        lives = [Incarnation(each.replica.id, each.attempt, each.incarnation) for each in launches]
+        kept = self._lives.ask([(life, placed.hosts[life.replica]) for life in lives])
         new = []
         for each, launch in zip(kept, launches, strict=True):
             if each.end is None and each.launch is None:
@@ -156,35 +158,35 @@ class SshRun:
             self._fetching = self._tasks.begin(self._luggage.follow())
         self._lookout.look()
 
-    def _supply(self, host: str, placed: Placed, lives: Sequence[Kept]) -> None:
+    def _supply(self, host: str, placed: Placed, lives: Sequence[HostReplica]) -> None:
         """Have a host brought what it needs for an attempt, then begin there."""
         places = {name: placed.places[replica] for replica, name in placed.hosts.items()}
-        chief = placed.hosts.get(self._plan.chief or lives[0].life.replica, host)
+        chief = placed.hosts.get(self._plan.chief or lives[0].id.replica, host)
         errand = self._errands.supply(
             host,
-            partial(self._luggage.supply, host, lives[0].life.attempt, chief, places),
+            partial(self._luggage.supply, host, lives[0].id.attempt, chief, places),
             while_=lambda: any(each.end is None for each in lives),
             refused=partial(self._refused, lives),
             done=partial(self._is_supplied, host, lives),
         )
         self._tasks.begin(errand)
 
-    def _is_supplied(self, host: str, lives: Sequence[Kept]) -> None:
-        attempt = lives[0].life.attempt
+    def _is_supplied(self, host: str, lives: Sequence[HostReplica]) -> None:
+        attempt = lives[0].id.attempt
         self._supplied.add((host, attempt))
         hosts = placed.hosts.values() if (placed := self.placed(attempt)) else ()
         if all((each, attempt) in self._supplied for each in hosts) and (carried := self._luggage.carried()):
             self._tell(carried)
         self._begin(host, [each for each in lives if each.end is None])
 
-    def _begin(self, host: str, lives: Iterable[Kept]) -> None:
+    def _begin(self, host: str, lives: Iterable[HostReplica]) -> None:
         for each in lives:
             self._lives.order(each)
         self._order(host)
 
-    def _refused(self, lives: Sequence[Kept], message: str) -> None:
+    def _refused(self, lives: Sequence[HostReplica], message: str) -> None:
         if left := [each for each in lives if each.end is None]:
-            self._failed(left[0].life.attempt, message)  # first: that is the cause, and not that nobody was started
+            self._failed(left[0].id.attempt, message)  # first: that is the cause
         for each in left:
             if each.end is None:  # it was not stopped by that
                 self._lives.end(each, NEVER_STARTED, self._loop.time())
@@ -192,11 +194,11 @@ class SshRun:
     def _failed(self, attempt: int, message: str) -> None:
         self._tell(EngineFailed(attempt, message))
 
-    def prepare(self, plan: Plan, life: Life) -> None:
+    def prepare(self, plan: Plan, life: Incarnation) -> None:
         """Have a helper on every host that answers; told of as one."""
         self._muster.prepare(plan, life)
 
-    def stop(self, lives: Sequence[Life], grace_seconds: float) -> None:
+    def stop(self, lives: Sequence[Incarnation], grace_seconds: float) -> None:
         """Have these stopped; whoever is on no host ends unseen."""
         wanted = []
         for life in lives:
@@ -207,12 +209,12 @@ class SshRun:
             host = known.host if known else placed.hosts.get(life.replica, "") if placed else ""
             wanted.append((life, host))
         hosts, kill_at = set(), self._loop.time() + max(0.0, grace_seconds)
-        for kept in self._lives.ask_for(wanted):
+        for kept in self._lives.ask(wanted):
             if kept.end is not None:
                 continue
-            if kept.life in self._collecting:
+            if kept.id in self._collecting:
                 seconds = grace_seconds + _COLLECT_GRACE_SECONDS if grace_seconds > 0 else 0.0
-                self._loop.call_later(seconds, partial(self._end_collecting, kept.life))
+                self._loop.call_later(seconds, partial(self._end_collecting, kept.id))
             if not kept.host or not kept.is_ordered:
                 self._lives.end(kept, NEVER_STARTED, self._loop.time())
                 continue
@@ -224,25 +226,25 @@ class SshRun:
 
     def _order(self, host: str) -> None:
         """Tell a host everything that is wanted of it; if it does not answer, it is told when it does."""
-        number = self._ends.expect(host)
+        number = self._replies.expect(host)
         if self._links[host].is_up:
             messages = [*self._helpers.orders(host), *orders(self._lives, host, os.environ, self._loop.time())]
-            done = partial(self._ends.done, number=number)
+            done = partial(self._lives.tracker.release, number=number)
             self._tasks.begin(self._errands.tell(host, messages, self._failed, done))
 
     def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
         """Tell an end; that the chief is done only when all that it wrote is here. What failed is told at once."""
-        known = self._lives.get(Life(event.replica, event.attempt, event.incarnation))
+        known = self._lives.get(Incarnation.of(event))
         if known is None or known.end is not None:
             return
-        then = partial(self._lives.ended, known, event, usage)
+        then = partial(self._lives.end, known, event.exit, event.at_seconds, usage)
         if event.replica == self._plan.chief and event.exit.ok:
-            if known.life not in self._collecting:
-                self._collecting[known.life] = self._tasks.begin(self._errands.collect(self._warn, then)), then
+            if known.id not in self._collecting:
+                self._collecting[known.id] = self._tasks.begin(self._errands.collect(self._warn, then)), then
         else:
             then()
 
-    def _end_collecting(self, life: Life) -> None:
+    def _end_collecting(self, life: Incarnation) -> None:
         """Wait no more for what a chief has written: it is to be stopped, and its host may never send all of it."""
         collecting, then = self._collecting[life]
         collecting.cancel()
@@ -253,7 +255,7 @@ class SshRun:
         self._lookout.found(host)
         self._order(host)
         if host in self._lookout.doubtful:
-            lives = (*(each.life for each in self._lives.of(host)), *self._helpers.living(host))
+            lives = (*(each.id for each in self._lives.of(host)), *self._helpers.living(host))
             clear = {"do": "clear", "attempt": self._attempt, "keep": [life_to_data(life) for life in lives]}
             self._tasks.begin(self._errands.tell(host, [clear], self._failed, self._lookout.is_clear))
         self._muster.join(host)
@@ -273,7 +275,7 @@ class SshRun:
         placed = self.placed(self._attempt)
         return placed is None or host in placed.hosts.values()
 
-    def _was_given(self, life: Life, host: str) -> bool:
+    def _was_given(self, life: Incarnation, host: str) -> bool:
         """Whether an earlier supervisor told a host to start this."""
         notes = read_notes(life.folder(self._run_dir))
         return notes.get("host") == host or host in (notes.get("hosts") or ())
@@ -284,7 +286,7 @@ class SshRun:
 
     def traces(self) -> Iterator[Path]:
         """The folders into which logs come."""
-        return chain(self._lives.traces(), self._helpers.folders())
+        return chain(self._lives.tracker.traces(), self._helpers.folders())
 
     def close(self) -> None:
         """Have every host give back what was claimed and not started."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drumline.engine.agent.answers import Done
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import read_notes
 from drumline.engine.ssh.agents import agent_folder, open_agent, runs_folder
 from drumline.engine.ssh.planned import hosts_of
@@ -43,7 +43,7 @@ async def _harm(traces: Path, replica: ReplicaId, harm: Harm, *, heal: bool) -> 
         raise EngineError(f"{replica} has no process that could be hurt")
     hosts = hosts_of(plan_from_json((traces.parents[2] / "plan.json").read_text("utf-8")))
     attempt, incarnation = int(traces.parent.name), int(traces.name.partition("+")[2] or 0)
-    life = life_to_data(Life(replica, attempt, incarnation))
+    life = life_to_data(Incarnation(replica, attempt, incarnation))
     own = next((each for each in hosts.all if each.name == host), None)
     if own is None:
         raise EngineError(f"{replica} has no process that could be hurt")

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from drumline.engine.agent.answers import Done, PulsesAnswer, SocketsAnswer, UsageAnswer
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import Kept, Lives, by_our_clock
 from drumline.engine.ssh.orders import by
+from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
 from drumline.errors import DrumlineError
 from drumline.run.quiet import Pulse
 from drumline.run.rendezvous import Sockets
@@ -32,7 +32,9 @@ class Survey:
 
     patience_seconds = _ANSWER_SECONDS
 
-    def __init__(self, links: Mapping[str, Link], lives: Lives, foreign: Callable[[str, Life], None]) -> None:
+    def __init__(
+        self, links: Mapping[str, Link], lives: HostReplicas, foreign: Callable[[str, Incarnation], None]
+    ) -> None:
         self._links = links
         self._lives = lives
         self._foreign = foreign
@@ -60,12 +62,12 @@ class Survey:
         """Return on which ports replicas listen, and where they are connected."""
         found: list[Sockets] = []
         for link, answer in await self._ask_all({"do": "sockets"}, SocketsAnswer):
-            living = {each.life.replica for each in self._lives.of(link.host.name)}
+            living = {each.id.replica for each in self._lives.of(link.host.name)}
             last = {each.replica: each for each in answer.sockets if each.replica in living}.values()
             found += [Sockets(each.replica, frozenset(each.listening), frozenset(each.connected)) for each in last]
         return found
 
-    def _is_given(self, link: Link, life: Life) -> bool:
+    def _is_given(self, link: Link, life: Incarnation) -> bool:
         """Whether a host was given this life; of others it has nothing to say, and the user is told."""
         if self._lives.given(life, link.host.name):
             return True
@@ -85,19 +87,19 @@ class Survey:
 
         return [each for each in await asyncio.gather(*map(ask, links)) if each]
 
-    async def stacks(self, lives: Sequence[Life], *, gently: bool) -> None:
+    async def stacks(self, lives: Sequence[Incarnation], *, gently: bool) -> None:
         """Have the stacks of these saved; return when they are here, as far as their hosts answer."""
         known = [kept for life in lives if (kept := self._lives.get(life)) and kept.end is None]
 
-        async def ask(host: str, theirs: Sequence[Kept]) -> None:
-            names = [life_to_data(each.life) for each in theirs]
-            message = {"do": "stacks", "attempt": theirs[0].life.attempt, "gently": gently, "lives": names}
+        async def ask(host: str, theirs: Sequence[HostReplica]) -> None:
+            names = [life_to_data(each.id) for each in theirs]
+            message = {"do": "stacks", "attempt": theirs[0].id.attempt, "gently": gently, "lives": names}
             with suppress(TimeoutError, DrumlineError):  # who cannot be looked at has none
                 await asyncio.wait_for(self._links[host].ask(message, Done), _STACKS_SECONDS)
 
         await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))
 
 
-def _by_life(measured: Iterable[M]) -> dict[Life, M]:
+def _by_life(measured: Iterable[M]) -> dict[Incarnation, M]:
     """Return the last that was measured of each life; an agent measures each once."""
-    return {Life(each.replica, each.attempt, each.incarnation): each for each in measured}
+    return {Incarnation.of(each): each for each in measured}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from drumline.engine.agent.frames import Frame, FrameParser
 from drumline.engine.agent.launches import launch_from_data, launch_to_data, life_from_data, life_to_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
 
 _FRAMES = st.lists(st.builds(lambda text, data: Frame({"do": text}, data), st.text(), st.binary(max_size=50)))
@@ -26,7 +26,7 @@ def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int])
 
 
 def test_a_life_is_a_word() -> None:
-    life = Life(ReplicaId("worker", 3), 2, 1)
+    life = Incarnation(ReplicaId("worker", 3), 2, 1)
     assert life_from_data(life_to_data(life)) == life
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from drumline.engine.agent.logs import LogFollower
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from scaffold.loops import SimulatedTimeLoop
 
-LIFE = Life(ReplicaId("worker", 0), 0)
+LIFE = Incarnation(ReplicaId("worker", 0), 0)
 END = ReplicaExited(LIFE.replica, 0, 0, Exit(code=0), 1.0)
 
 

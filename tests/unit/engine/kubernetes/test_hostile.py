@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.lines import Cursor, Piece, Stream, parse_time
-from drumline.engine.kubernetes.lives import Kept, Lives
 from drumline.engine.kubernetes.logfile import LogFile, read_cursor
 from drumline.engine.kubernetes.metrics import Reading, read_metrics, read_summary
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.operators import _attempt, _is_over
 from drumline.engine.kubernetes.pods import PodEnded, is_silent, is_to_go, read_pod, started_at
+from drumline.engine.kubernetes.podwatch import PodWatch, TrackedPod
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.refusal import Where, is_from_node, refusal
 from drumline.engine.kubernetes.room import open_nodes
@@ -27,6 +27,7 @@ from drumline.engine.kubernetes.shape import seconds_of, text
 from drumline.engine.kubernetes.shell import read_status
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.waits import read_event, slim_event
+from drumline.engine.tracker import ReplicaTracker
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaWaits
@@ -38,7 +39,7 @@ Json = dict[str, Any]
 DATA = Path(__file__).parent / "data"
 PODS: list[Json] = [json.loads(line)["pod"] for line in (DATA / "pods.jsonl").read_text().splitlines()]
 STRANGE: tuple[Any, ...] = (None, "x", 3, -1, [], [None, 3, "x", {}], {}, {"a": 1}, True, 1e308, "\ud800\x00\n")
-LIFE = Life(ReplicaId("worker", 0), 0, 0)
+LIFE = Incarnation(ReplicaId("worker", 0), 0, 0)
 
 
 def paths_of(value: Any, *before: str | int) -> Iterator[tuple[str | int, ...]]:
@@ -318,13 +319,13 @@ def test_what_a_node_says_behind_a_log_is_one_short_line() -> None:
 def test_events_that_change_without_an_end_are_told_a_number_of_times(tmp_path: Path) -> None:
     told: list[Event] = []
 
-    def nothing(kept: Kept, *rest: object) -> None:
+    def nothing(kept: TrackedPod, *rest: object) -> None:
         del kept, rest
 
-    lives = Lives(
-        tmp_path, SimulatedTimeLoop(), told.append, life_of=lambda _: LIFE, follow=nothing, drain=nothing, stray=nothing
-    )
-    (kept,) = lives.ask_for([LIFE])
+    loop = SimulatedTimeLoop()
+    tracker = ReplicaTracker(tmp_path, TrackedPod, loop, told.append)
+    lives = PodWatch(tracker, loop, told.append, identify=lambda _: LIFE, follow=nothing, drain=nothing, stray=nothing)
+    (kept,) = lives.ask([LIFE])
     kept.makers = ("job",)
     for number in range(1000):
         about = {"kind": "Job", "name": "job"}

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests import attempt_objects, owned, shared_objects
 from drumline.engine.kubernetes.opinion import objections
@@ -134,7 +135,7 @@ def test_who_comes_back_alone_has_a_job_of_its_own_and_its_old_name(jobs: str) -
     (template,) = templates(job)
     host = f"{template['spec']['hostname']}.{template['spec']['subdomain']}"
     assert host == place(plan)[worker].host
-    assert names.life_of(plan, template["metadata"]) == names.Life(worker, 0, 2)
+    assert names.life_of(plan, template["metadata"]) == Incarnation(worker, 0, 2)
 
 
 def test_alike_replicas_share_an_indexed_job_where_it_is_asked_for() -> None:

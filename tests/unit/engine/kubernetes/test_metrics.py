@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.metrics import Reading, Source, read_metrics, read_summary
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.engine.kubernetes.tally import UNWATCHED_SECONDS, WATCHED_SECONDS, Measured, Tally
 from drumline.plan.types import ReplicaId
@@ -54,7 +54,7 @@ SUMMARY: dict[str, Any] = {
 BEGAN = 1794777394.0  # 2026-11-15T21:16:34Z
 FROM_API = Reading("burn", BEGAN + 11, 0.092, None, 54760 << 10)
 FROM_KUBELET = Reading("burn", BEGAN + 25, 0.103111809, 2.243748041, 56074240)
-LIFE = Life(ReplicaId("worker", 0), 0, 0)
+LIFE = Incarnation(ReplicaId("worker", 0), 0, 0)
 
 
 def test_the_metrics_api_says_how_fast_it_computes_and_what_memory_it_has() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.planned import Cluster, Volume, with_cluster
 from drumline.plan.codec import to_options
 from drumline.plan.types import Data, Plan, Preparation, Replica, ReplicaId, Resources
@@ -21,7 +21,7 @@ any_run = st.sampled_from(("0", "4", "999999999", "7.2", "999999999.999999999"))
 any_unique = st.sampled_from(("", "x7k2q"))
 any_replica = st.builds(ReplicaId, st.sampled_from(("chief", "worker", "ps", "evaluator")), st.integers(0, 99_999))
 any_helper = st.from_regex(r"\A(prepare(-[A-Za-z0-9_-]{1,64})?|build)\Z").map(lambda name: ReplicaId(name, 0))
-any_life = st.builds(Life, any_replica, st.integers(0, 9_999), st.integers(0, 9_999))
+any_life = st.builds(Incarnation, any_replica, st.integers(0, 9_999), st.integers(0, 9_999))
 
 
 def plan_of(name: str, run: str = "4", unique: str = "x7k2q", *, replicas: int = 2, helper: str = "") -> Plan:
@@ -45,7 +45,7 @@ def plan_of(name: str, run: str = "4", unique: str = "x7k2q", *, replicas: int =
 
 
 @given(any_name, any_run, any_unique, any_life)
-def test_every_name_is_a_label_of_at_most_63_characters(name: str, run: str, unique: str, life: Life) -> None:
+def test_every_name_is_a_label_of_at_most_63_characters(name: str, run: str, unique: str, life: Incarnation) -> None:
     plan = plan_of(name, run, unique)
     of_groups = [names.role_job(plan, group, life.attempt) for group in ("worker-1st", "evaluator")]
     every = (
@@ -109,7 +109,7 @@ def test_a_life_has_a_job_of_its_own() -> None:
 
 
 @given(any_name, any_life)
-def test_a_pod_says_whose_it_is(name: str, life: Life) -> None:
+def test_a_pod_says_whose_it_is(name: str, life: Incarnation) -> None:
     plan = plan_of(name)
     assert names.life_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)}) == life
 
@@ -117,7 +117,7 @@ def test_a_pod_says_whose_it_is(name: str, life: Life) -> None:
 @given(any_name, st.from_regex(r"\Aprepare(-[A-Za-z0-9_-]{1,64})?\Z"))
 def test_a_helpers_pod_says_whose_it_is(name: str, helper: str) -> None:
     plan = plan_of(name, helper=helper)
-    life = Life(ReplicaId(helper, 0), 0, 1)
+    life = Incarnation(ReplicaId(helper, 0), 0, 1)
     assert names.life_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)}) == life
 
 
@@ -132,11 +132,11 @@ def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None
     (group,) = names.groups(with_cluster(plan, Cluster()))
     labels = names.labels_of_group(plan, group, attempt=2)
     counted = {"labels": labels, "annotations": {"batch.kubernetes.io/job-completion-index": "2"}}
-    assert names.life_of(plan, counted) == Life(ReplicaId("worker", 2), 2, 0)
+    assert names.life_of(plan, counted) == Incarnation(ReplicaId("worker", 2), 2, 0)
     of_jobset = names.labels_of_group(plan, group, 2) | {"jobset.sigs.k8s.io/restart-attempt": "3"}
-    assert names.life_of(plan, {**counted, "labels": of_jobset}) == Life(ReplicaId("worker", 2), 5, 0)
+    assert names.life_of(plan, {**counted, "labels": of_jobset}) == Incarnation(ReplicaId("worker", 2), 5, 0)
     of_tfjob = {**names.labels_of_group(plan, group, 0), "training.kubeflow.org/replica-index": "1"}
-    assert names.life_of(plan, {"labels": of_tfjob}) == Life(ReplicaId("worker", 1), 0, 0)
+    assert names.life_of(plan, {"labels": of_tfjob}) == Incarnation(ReplicaId("worker", 1), 0, 0)
 
 
 @pytest.mark.parametrize(

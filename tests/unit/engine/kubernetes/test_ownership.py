@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.makers import Makers
 from drumline.engine.kubernetes.manifests import owner
-from drumline.engine.kubernetes.names import Life
 from drumline.engine.kubernetes.orders import WHOLE, Orders, Shared
 from drumline.engine.kubernetes.ownership import ForeignError, Ownership
 from drumline.engine.kubernetes.record import MARK, RECORD, Record
@@ -27,7 +27,7 @@ from unit.engine.kubernetes.cluster_objects import objects_of, plan_of
 Json = dict[str, Any]
 PLAN = plan_of("roles: {worker: 2}")
 BASE = names.base(PLAN)
-WORKER = Life(ReplicaId("worker", 0), 0, 0)
+WORKER = Incarnation(ReplicaId("worker", 0), 0, 0)
 
 
 class Server:
@@ -85,7 +85,7 @@ def ownership(server: Server, folder: Path, plan: Plan = PLAN) -> Ownership:
     return Ownership(cast("Api", server), plan, folder)
 
 
-def job(life: Life = WORKER, plan: Plan = PLAN) -> Json:
+def job(life: Incarnation = WORKER, plan: Plan = PLAN) -> Json:
     labels = names.labels_of(plan, life.replica, life.attempt, life.incarnation)
     return {
         "apiVersion": "batch/v1",
@@ -94,7 +94,7 @@ def job(life: Life = WORKER, plan: Plan = PLAN) -> Json:
     }
 
 
-def pod_of(made: Json, name: str = "", life: Life = WORKER, plan: Plan = PLAN) -> Json:
+def pod_of(made: Json, name: str = "", life: Incarnation = WORKER, plan: Plan = PLAN) -> Json:
     """Return a pod as a controller makes it."""
     reference = {"kind": made["kind"], "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
     return {
@@ -353,7 +353,7 @@ def test_a_mark_of_parts_that_is_no_number_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["jobset", "tfjob", "kubernetes"])
 def test_pods_of_every_kind_are_known_by_the_names_that_controllers_give(tmp_path: Path, engine: str) -> None:
     plan = plan_of("roles: {worker: 3}", engine, options="jobs: indexed" if engine == "kubernetes" else "")
-    life = Life(ReplicaId("worker", 2), 0, 0)
+    life = Incarnation(ReplicaId("worker", 2), 0, 0)
     kind, controller = Makers(plan).controller(life)
 
     async def test(server: Server) -> None:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import by_our_clock
 from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.replicas import by_our_clock
 from drumline.plan.types import ReplicaId
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import now

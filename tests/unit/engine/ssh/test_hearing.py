@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.local.life import Life
-from drumline.engine.ssh.ends import Ends
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.hearing import Hearing
 from drumline.engine.ssh.helpers import Helpers
-from drumline.engine.ssh.lives import Lives
 from drumline.engine.ssh.news import Happened, HostEvent, LogPiece, News, SmallFile
+from drumline.engine.ssh.replicas import HostReplicas
 from drumline.plan.types import ReplicaId
 from drumline.run.event import (
     AttemptDelayed,
@@ -29,9 +28,9 @@ from drumline.run.event import (
 from drumline.run.usage import Usage
 from scaffold.loops import SimulatedTimeLoop
 
-OURS = Life(ReplicaId("worker", 0), 2)  # on h1
-THEIRS = Life(ReplicaId("worker", 1), 2)  # on h2
-HELPER = Life(ReplicaId("prepare", 0), 0)  # on h2
+OURS = Incarnation(ReplicaId("worker", 0), 2)  # on h1
+THEIRS = Incarnation(ReplicaId("worker", 1), 2)  # on h2
+HELPER = Incarnation(ReplicaId("prepare", 0), 0)  # on h2
 NOW = 1000.0
 
 
@@ -44,30 +43,30 @@ class Story:
         self.told: list[Event] = []
         self.warnings: list[str] = []
         loop = self.clock
-        self.lives = Lives(folder, loop, self.told.append)
+        self.lives = HostReplicas(folder, loop, self.told.append)
         helpers = Helpers(folder, lambda _: None, loop, self.told.append)
-        ends = Ends(loop, self._end)
         link = SimpleNamespace(skew_seconds=0.0)
         self.hearing = Hearing(
             cast("Any", dict.fromkeys(("h1", "h2", "h3"), link)),
-            (self.lives, helpers, ends),
+            (self.lives, helpers),
             loop,
             self.told.append,
+            end=self._end,
             takes_part=lambda host: host != "h3",
             was_given=lambda _life, _host: False,
             room=self.told.append,
             warn=self.warnings.append,
         )
         self.hearing.attempt = 2
-        for kept in self.lives.ask_for([(OURS, "h1"), (THEIRS, "h2")]):
+        for kept in self.lives.ask([(OURS, "h1"), (THEIRS, "h2")]):
             self.lives.order(kept)
         helpers.begin(HELPER, ("h2",))
         helpers.go(HELPER, "h2", "plan")
 
     def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
-        kept = self.lives.get(Life(event.replica, event.attempt, event.incarnation))
+        kept = self.lives.get(Incarnation.of(event))
         assert kept
-        self.lives.ended(kept, event, usage)
+        self.lives.end(kept, event.exit, event.at_seconds, usage)
 
     def hear(self, host: str, news: News) -> None:
         self.hearing.hear(host, news)
@@ -85,7 +84,7 @@ def story(tmp_path: Path) -> Story:
     return Story(tmp_path)
 
 
-def used(life: Life) -> Usage:
+def used(life: Incarnation) -> Usage:
     return Usage(life.replica, life.attempt, life.incarnation, at_seconds=2.0, started_seconds=1.0, cpu_seconds=1.0)
 
 
@@ -104,7 +103,7 @@ def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
 
 
 @pytest.mark.parametrize("life", [THEIRS, HELPER, OURS.replace(attempt=3), OURS.replace(incarnation=1)], ids=str)
-def test_what_a_host_says_of_other_replicas_is_dropped_and_the_user_is_warned_once(story: Story, life: Life) -> None:
+def test_what_a_host_says_of_other_replicas_is_dropped_and_warned_of_once(story: Story, life: Incarnation) -> None:
     before = story.files()
     for _ in range(3):
         story.hear("h1", LogPiece(life, 0, b"a forged line\n"))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.helpers import Helpers, filled
-from drumline.engine.ssh.lives import NEVER_STARTED
 from drumline.engine.ssh.news import LogPiece
+from drumline.engine.tracker import NEVER_STARTED
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import ReplicaId
@@ -19,7 +19,7 @@ from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.plans import plan_of
 
-LIFE = Life(ReplicaId("prepare", 0), 0, 0)
+LIFE = Incarnation(ReplicaId("prepare", 0), 0, 0)
 
 
 class Story:
@@ -172,7 +172,7 @@ class Late(Story):
         self.joined: list[tuple[str, Exit]] = []
         self.helpers.joined = lambda host, exit_: self.joined.append((host, exit_))
 
-    def work(self, life: Life, *, on: str = "a", code: int = 0) -> None:
+    def work(self, life: Incarnation, *, on: str = "a", code: int = 0) -> None:
         for host in self.helpers.begin(life, (on,)) if on == "a" else (on,):
             self.helpers.go(life, host, f"plan of {host}")
             helper = self.helpers.given(life, host)
@@ -182,7 +182,7 @@ class Late(Story):
             )
 
 
-BUILD = Life(ReplicaId("build", 0), 0, 0)
+BUILD = Incarnation(ReplicaId("build", 0), 0, 0)
 
 
 def test_a_host_that_comes_while_the_others_work_works_with_them(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 
 from drumline.engine.agent.errors import MalformedError
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lives import Lives
 from drumline.engine.ssh.lookout import Lookout
 from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.replicas import HostReplicas
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited
 from scaffold.loops import SimulatedTimeLoop
@@ -38,12 +38,12 @@ class Place:
         self.told: list[Event] = []
         self.clock = Clock()
         self.link = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.clock.time(), trouble=None)
-        self.lives = lives = Lives(folder, self.clock, self.told.append)
+        self.lives = lives = HostReplicas(folder, self.clock, self.told.append)
         helpers = Helpers(folder, lambda _: None, self.clock, self.told.append)
         hosts = Hosts((Host("h1"),), "unique", "tester", None, lost_seconds=LOST_SECONDS)
         links = {"h1": cast("Link", self.link)}
         self.lookout = Lookout(folder, hosts, links, (lives, helpers), self.clock, lambda _: None)
-        lives.ask_for([(Life(ReplicaId("worker", 0), 0), "h1")])
+        lives.ask([(Incarnation(ReplicaId("worker", 0), 0), "h1")])
         self.lookout.look()
 
     def is_lost(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drumline.engine.agent.frames import Frame
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.news import Happened, LogPiece, SmallFile, read_news
 from drumline.plan.types import ReplicaId
 from drumline.run.codec import event_to_data
@@ -22,7 +22,7 @@ from drumline.run.event import (
 )
 
 WORKER = ReplicaId("worker", 0)
-LIFE = Life(WORKER, 1)
+LIFE = Incarnation(WORKER, 1)
 
 
 def exited(**fields: object) -> dict[str, Any]:

@@ -10,16 +10,16 @@ from typing import Any, cast
 import pytest
 
 from drumline.engine.agent.answers import PulsesAnswer, ReplicaSockets, SocketsAnswer, UsageAnswer
-from drumline.engine.local.life import Life
-from drumline.engine.ssh.lives import Lives
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.ssh.replicas import HostReplicas
 from drumline.engine.ssh.survey import Survey
 from drumline.plan.types import ReplicaId
 from drumline.run.quiet import Pulse
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
 
-OURS = Life(ReplicaId("worker", 0), 2)  # on h1
-THEIRS = Life(ReplicaId("worker", 1), 2)  # on h2
+OURS = Incarnation(ReplicaId("worker", 0), 2)  # on h1
+THEIRS = Incarnation(ReplicaId("worker", 1), 2)  # on h2
 ANSWERS: dict[str, object] = {
     "usage": UsageAnswer(
         tuple(
@@ -56,8 +56,8 @@ class Link:
 
 @pytest.fixture
 def survey(tmp_path: Path) -> Survey:
-    lives = Lives(tmp_path, cast("Any", None), lambda _: None)
-    for kept in lives.ask_for([(OURS, "h1")]):
+    lives = HostReplicas(tmp_path, cast("Any", None), lambda _: None)
+    for kept in lives.ask([(OURS, "h1")]):
         kept.is_ordered = True
     return Survey(cast("Any", {"h1": Link("h1")}), lives, lambda *_: None)
 

@@ -1,0 +1,236 @@
+"""The replicas of one run as their pods show them: which run, which wait for what, which have ended and how.
+
+An end is reported only when its log is here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.kubernetes.api import Change
+from drumline.engine.kubernetes.pods import (
+    PodEnded,
+    PodRuns,
+    is_over,
+    is_to_go,
+    main_container,
+    read_pod,
+    started_at,
+)
+from drumline.engine.kubernetes.shape import mapping, text
+from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
+from drumline.engine.notes import End, note, read_notes
+from drumline.engine.protocol import Tell
+from drumline.engine.tracker import ReplicaTracker, Tracked
+from drumline.run.event import Exit, ReplicaWaits
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+Pod = dict[str, Any]
+_USUAL_SECONDS = 10.0
+_MOST_WAITS = 200  # that are told of a life: every user of the namespace can write events
+_SECOND = 0.999  # times of a cluster are cut to whole seconds
+_APART = 1e-6  # two ends that nobody can tell apart by their times
+
+
+class TrackedPod(Tracked):
+    """An incarnation of a replica that was asked for, or that has a pod."""
+
+    def __init__(self, incarnation: Incarnation, folder: Path) -> None:
+        super().__init__(incarnation, folder)
+        self.pod: Pod | None = None
+        self.makers: tuple[str, ...] = ()  # what should make its pod, by name
+        self.trouble: PodWaits | None = None
+        self.is_stopped = False  # by this supervisor
+        self.grace_seconds: float | None = None  # with which it was deleted last
+        self.patient_until = 0.0  # UTC; before that, it is not taken for lost
+        self.waits = PodWaits()
+        self.reported_wait = ("", "", False)
+        self.waits_reported = 0
+        self.started_at = 0.0  # UTC
+        self.is_measured = False
+
+    @property
+    def pod_name(self) -> str:
+        """The name of its pod; empty if it has none."""
+        return str(self.pod["metadata"]["name"]) if self.pod else ""
+
+    @property
+    def node(self) -> str:
+        """The node of its pod."""
+        return text(mapping(self.pod.get("spec")).get("nodeName")) if self.pod else ""
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        """Where it runs, in words; its pod may be gone."""
+        return f"on {self.node or read_notes(self.folder).get('node', '')}"
+
+
+class PodWatch:
+    """Takes in what a cluster says of pods; what becomes of each is reported by `tracker`."""
+
+    def __init__(
+        self,
+        tracker: ReplicaTracker[TrackedPod],
+        loop: AbstractEventLoop,
+        report: Tell,
+        *,
+        identify: Callable[[Pod], Incarnation | None],
+        follow: Callable[[TrackedPod, str], None],
+        drain: Callable[[TrackedPod, str, Callable[[], None]], None],
+        stray: Callable[[TrackedPod], None],
+    ) -> None:
+        self._tracker = tracker
+        self._loop = loop
+        self._report = report
+        self._identify = identify
+        self._follow = follow  # brings a log here as it grows
+        self._drain = drain  # brings all of a log here, then calls
+        self._stray = stray  # is given pods that should not be
+        self._by_pod: dict[str, TrackedPod] = {}
+        self._last_end_at = -inf  # of all that were seen to end
+        self.is_listed = False  # all that there is has been seen
+
+    def ask(self, incarnations: Iterable[Incarnation]) -> list[TrackedPod]:
+        """Report these from now on; return them."""
+        found = self._tracker.ask(incarnations)
+        self._look_at_all(each for each in found if each.end is None)
+        return found
+
+    def see(self, change: Change) -> None:
+        """Take in what the watch has seen of pods."""
+        if change.what == "LISTED":
+            self.is_listed = True
+            there = {pod["metadata"]["uid"] for pod in change.objects}
+            for each in self._tracker:
+                if each.pod and each.pod["metadata"]["uid"] not in there:
+                    self._look(each, deleted=True)
+        found = [kept for pod in change.objects if (kept := self._recognize(pod))]
+        if change.what == "DELETED":
+            for each in found:
+                self._look(each, deleted=True)
+        else:
+            self._look_at_all(found)
+
+    def hear(self, change: Change) -> None:
+        """Take in what the cluster's events say that no status does."""
+        for event in change.objects:
+            trouble = read_event(event)
+            if trouble is None or change.what == "DELETED":
+                continue
+            for each in self._concerned(trouble):
+                each.trouble = trouble.wait
+                if each.pod:
+                    self._look(each)
+                else:
+                    self.wait(each, trouble.wait)
+
+    def end_unseen(self, incarnation: Incarnation, exit_: Exit) -> None:
+        """Report the end of an incarnation that has no pod, and will have none."""
+        found = self._tracker.find(incarnation)
+        if found.pod is None:
+            self._tracker.end(found, End(exit_, self._loop.time(), has_started=False))
+
+    def _concerned(self, trouble: Trouble) -> list[TrackedPod]:
+        """Whose pod an event is about; or who has none yet, since whatever should make it cannot."""
+        if trouble.kind == "Pod":
+            return [self._by_pod[trouble.name]] if trouble.name in self._by_pod else []
+        return [each for each in self._tracker if each.pod is None and trouble.name in each.makers]
+
+    def _recognize(self, pod: Pod) -> TrackedPod | None:
+        """Return the incarnation of a pod; the first pod of one is its own, any other is not."""
+        incarnation = self._identify(pod)
+        if incarnation is None:
+            return None
+        kept = self._tracker.find(incarnation)
+        if kept.pod is not None and kept.pod["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return None
+        kept.pod = pod
+        self._by_pod[kept.pod_name] = kept
+        if (kept.is_stopped or kept.end) and not pod["metadata"].get("deletionTimestamp") and not is_over(pod):
+            self._stray(kept)
+        return kept
+
+    def _look_at_all(self, lives: Iterable[TrackedPod]) -> None:
+        """Look at these; those who have ended in the order in which they did."""
+        for each in sorted(lives, key=_order):
+            self._look(each)
+
+    def _look(self, kept: TrackedPod, *, deleted: bool = False) -> None:
+        if not kept.is_asked or kept.end or kept.pod is None:
+            return
+        # A kubelet that has begun to wait for the end of a grace waits for all of it, even if less is asked for then.
+        now = time.time() if time.time() >= kept.patient_until else 0.0
+        standing = read_pod(kept.pod, now=now, deleted=deleted, asked=kept.is_stopped, trouble=kept.trouble)
+        match standing:
+            case PodRuns():
+                if standing.started_at is not None:
+                    self._start(kept, standing.started_at)
+                if standing.overdue_at is not None:
+                    wait = max(0.1, max(standing.overdue_at, kept.patient_until) - time.time())
+                    self._loop.call_later(wait, partial(self._look, kept))
+            case PodWaits():
+                self.wait(kept, standing)
+            case PodEnded():
+                started = standing.container == main_container(kept.pod)
+                kept.started_at = kept.started_at or started_at(kept.pod) or time.time()
+                at = self._at(standing)
+                self._begin_end(kept, End(standing.exit, at, has_started=started), standing.container)
+
+    def _at(self, standing: PodEnded) -> float:
+        """When it ended by the loop's clock: as late in its second as it can be, for it was not seen before that."""
+        now = time.time()
+        at = now if standing.ended_at is None else min(now, standing.ended_at + _SECOND)
+        at = self._loop.time() - (now - at)
+        return max(at, self._last_end_at + _APART)
+
+    def _start(self, kept: TrackedPod, started_at: float) -> None:
+        if not kept.has_started and kept.pod:
+            kept.started_at = started_at
+            note(kept.folder, {"pod": kept.pod_name, "node": kept.node})
+            self._tracker.start(kept)
+            self._follow(kept, main_container(kept.pod))
+
+    def wait(self, kept: TrackedPod, wait: PodWaits) -> None:
+        """Tell for what a life waits, once per change; what is part of every start only if it takes long."""
+        if kept.has_started or kept.end or not kept.is_asked or wait == kept.waits:
+            return
+        kept.waits = wait
+        if wait.is_usual and not wait.is_fatal:
+            self._loop.call_later(_USUAL_SECONDS, partial(self._report_wait, kept, wait))
+        else:
+            self._report_wait(kept, wait)
+
+    def _report_wait(self, kept: TrackedPod, wait: PodWaits) -> None:
+        said = (wait.reason, wait.message, wait.is_fatal)
+        if kept.waits_reported >= _MOST_WAITS:
+            return
+        if kept.waits is wait and said != kept.reported_wait and not (kept.has_started or kept.end):
+            kept.reported_wait = said
+            kept.waits_reported += 1
+            self._report(ReplicaWaits(kept.id.replica, kept.id.attempt, kept.id.incarnation, *said))
+
+    def _begin_end(self, kept: TrackedPod, end: End, container: str | None) -> None:
+        if end.has_started:
+            note(kept.folder, {"pod": kept.pod_name, "node": kept.node})
+        self._last_end_at = max(self._last_end_at, end.at_seconds)
+        self._tracker.end(kept, end, is_complete=container is None)
+        if container:
+            self._drain(kept, container, partial(self._tracker.complete, kept))
+
+
+def _order(kept: TrackedPod) -> tuple[float, bool, int]:
+    """Where an end stands among others: by its second, whether it was told to go, which the cluster knew first."""
+    if kept.pod is None:
+        return 0.0, False, 0
+    standing = read_pod(kept.pod, now=time.time())
+    at = standing.ended_at if isinstance(standing, PodEnded) else None
+    version = str(kept.pod["metadata"].get("resourceVersion"))
+    return at or 0.0, is_to_go(kept.pod), int(version) if version.isdecimal() and len(version) < 20 else 0

@@ -1,0 +1,145 @@
+"""The replicas of one run on all hosts, as this machine knows them.
+
+A host is believed only about the replicas that it was given. What hosts send comes in the order in which it happened
+there, an end after all of its log; a replica whose host is lost is reported to have ended, and is ended there if the
+host ever answers again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.notes import End, note, read_notes
+from drumline.engine.protocol import Tell
+from drumline.engine.ssh.news import LogPiece, SmallFile
+from drumline.engine.tracker import ReplicaTracker, Tracked
+from drumline.plan.types import Launch
+from drumline.run.event import Exit, ReplicaStarted
+from drumline.run.traces import LOG
+from drumline.run.usage import Usage
+from drumline.runtime.private import make_folder, open_file, write_file
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+HOST_LOST = "HostLost"
+
+
+class HostReplica(Tracked):
+    """An incarnation of a replica, on a host or on none yet."""
+
+    def __init__(self, incarnation: Incarnation, folder: Path) -> None:
+        super().__init__(incarnation, folder)
+        self.host = ""
+        self.launch: Launch | None = None
+        self.is_ordered = bool(read_notes(folder).get("ordered"))  # its host was told of it, or is about to be
+        self.kill_at: float | None = None  # it is stopped, and killed by then
+        self.usage: Usage | None = None  # all that it has used, until it is asked for
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        """Where it runs, in words."""
+        return f"on {self.host}"
+
+    @property
+    def offset(self) -> int:
+        """How much of its log is here."""
+        with suppress(OSError):
+            return os.stat(self.folder / LOG).st_size  # noqa: PTH116
+        return 0
+
+
+class HostReplicas:
+    """Knows where every incarnation is; what becomes of each is reported by `tracker`."""
+
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell) -> None:
+        self.tracker = ReplicaTracker(run_dir, HostReplica, loop, report)
+        self._loop = loop
+
+    def __iter__(self) -> Iterator[HostReplica]:
+        return iter(self.tracker)
+
+    def get(self, incarnation: Incarnation) -> HostReplica | None:
+        """Return what is known of an incarnation."""
+        return self.tracker.get(incarnation)
+
+    def given(self, incarnation: Incarnation, host: str) -> HostReplica | None:
+        """Return what is known of an incarnation if this host was told to start it, else None."""
+        found = self.tracker.get(incarnation)
+        return found if found and found.host == host and found.is_ordered else None
+
+    def of(self, host: str) -> list[HostReplica]:
+        """Return the replicas of one host that run, as far as is known."""
+        return [each for each in self.tracker if each.host == host and each.end is None]
+
+    def ask(self, wanted: Iterable[tuple[Incarnation, str]]) -> list[HostReplica]:
+        """Report these from now on, each on its host."""
+        placed = dict(wanted)
+        for incarnation, host in placed.items():
+            found = self.tracker.find(incarnation)
+            found.host = found.host or host
+        return self.tracker.ask(placed)
+
+    def order(self, replica: HostReplica) -> None:
+        """Record where a replica is to be, before its host is told of it."""
+        if not replica.is_ordered:
+            replica.is_ordered = True
+            note(replica.folder, {"host": replica.host, "ordered": True})
+
+    def started(self, replica: HostReplica, event: ReplicaStarted) -> None:
+        """Report a start that a host has sent."""
+        words = f"{event.note}, {replica.note}" if event.note else replica.note
+        if replica.end is None and not replica.has_started and event.pid is not None:
+            note(replica.folder, {"there": event.pid})
+        if replica.end is None:
+            self.tracker.start(replica, event.replace(note=words))
+
+    def end(self, replica: HostReplica, exit_: Exit, at_seconds: float, usage: Usage | None = None) -> None:
+        """Report an end, by the clock of this machine; only the first one counts."""
+        if replica.end is None:
+            replica.usage = usage
+            self.tracker.end(replica, End(exit_, at_seconds, has_started=replica.has_started))
+
+    def lose(self, host: str, exit_: Exit) -> None:
+        """Report the end of all replicas on a host that is lost."""
+        for each in self.of(host):
+            self.end(each, exit_, self._loop.time())
+
+    def write(self, replica: HostReplica, news: LogPiece | SmallFile) -> None:
+        """Write what a host has sent of a replica: a piece of its log, or a file beside that."""
+        make_folder(replica.folder)
+        match news:
+            case LogPiece():
+                _append(replica.folder / LOG, news.at, news.data)
+            case SmallFile():
+                write_file(replica.folder / news.name, news.data)
+
+    def used(self) -> Iterator[Usage]:
+        """Yield what those have used that have ended since the last call."""
+        for each in self.tracker:
+            if each.usage:
+                usage, each.usage = each.usage, None
+                yield usage
+
+
+def by_our_clock(usage: Usage, skew_seconds: float) -> Usage:
+    """Return what a host has measured, by the clock of this machine."""
+    return usage.replace(
+        at_seconds=usage.at_seconds - skew_seconds, started_seconds=usage.started_seconds - skew_seconds
+    )
+
+
+def _append(path: Path, offset: int, data: bytes) -> None:
+    """Add to a log what is not yet in it: its bytes are known by their place, and none is left out."""
+    file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        known = os.fstat(file).st_size - offset
+        if known >= 0:
+            os.write(file, data[known:])
+    finally:
+        os.close(file)

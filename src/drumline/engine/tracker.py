@@ -1,0 +1,157 @@
+"""The incarnations of one run's replicas: each start and each end is reported once, and ends in their order.
+
+An end is recorded before it is reported, so that the next supervisor reports the same one.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.notes import End, note_end, read_end
+from drumline.engine.protocol import Tell
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+NEVER_STARTED = Exit(message="it was never started")
+LONGEST_HOLD_SECONDS = 60.0
+
+
+class Tracked:
+    """One incarnation, and what was reported of it; engines add what they know of it."""
+
+    note = ""  # of its start, where only its end is known
+
+    def __init__(self, incarnation: Incarnation, folder: Path) -> None:
+        self.id = incarnation
+        self.folder = folder
+        self.is_asked = False  # a start or a stop has named it: it is reported
+        self.has_started = False  # as was reported
+        self.end: End | None = None  # as it is known; it may not be reported yet
+        self.is_over = False  # the end was reported
+        self.is_recorded = False  # the end, by an earlier supervisor
+        self.is_complete = False  # all that it has written is here
+        self._is_read = False
+
+    def take_folder(self) -> Path | None:
+        """Return its folder, for as long as it runs and once after its end; else None."""
+        if self._is_read:
+            return None
+        self._is_read = self.is_over
+        return self.folder
+
+
+T = TypeVar("T", bound=Tracked)
+
+
+class ReplicaTracker(Generic[T]):
+    """Knows the incarnations of one run, and reports those that a start or a stop has named."""
+
+    def __init__(
+        self, run_dir: Path, make: Callable[[Incarnation, Path], T], loop: AbstractEventLoop, report: Tell
+    ) -> None:
+        self._run_dir = run_dir
+        self._make = make
+        self._loop = loop
+        self._report = report
+        self._tracked: dict[Incarnation, T] = {}
+        self._ends: list[T] = []  # known and not reported, in the order of their times
+        self._holds: dict[str, int] = {}
+        self._numbers = count()
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([*self._tracked.values()])
+
+    def get(self, incarnation: Incarnation) -> T | None:
+        """Return what is known of an incarnation; None if nothing is."""
+        return self._tracked.get(incarnation)
+
+    def find(self, incarnation: Incarnation) -> T:
+        """Return what is known of an incarnation, from now on at least."""
+        if incarnation not in self._tracked:
+            self._tracked[incarnation] = self._make(incarnation, incarnation.folder(self._run_dir))
+        return self._tracked[incarnation]
+
+    def ask(self, incarnations: Iterable[Incarnation]) -> list[T]:
+        """Report these from now on, first the ends that an earlier supervisor has recorded; return them."""
+        found = [self.find(each) for each in incarnations]
+        for each in found:
+            if not each.is_asked:
+                each.is_asked = True
+                if end := read_end(each.folder):
+                    each.end, each.is_complete, each.is_recorded = end, True, True
+                    self._add(each)
+        self._report_ends()
+        return found
+
+    def start(self, tracked: T, event: ReplicaStarted | None = None) -> bool:
+        """Report a start, as this event where one is given; return False if it was reported before or is too late."""
+        if tracked.has_started or tracked.is_over or (tracked.end and not tracked.end.has_started):
+            return False
+        tracked.has_started = True
+        which = tracked.id
+        self._report(event or ReplicaStarted(which.replica, which.attempt, which.incarnation, note=tracked.note))
+        return True
+
+    def end(self, tracked: T, end: End, *, is_complete: bool = True) -> None:
+        """Report an end once; if it is not complete yet, after `complete`."""
+        if tracked.end is None:
+            tracked.end, tracked.is_complete = end, is_complete
+            self._add(tracked)
+            self._report_ends()
+            if self._holds and not tracked.is_over:
+                self._loop.call_later(LONGEST_HOLD_SECONDS, self._report_overdue, tracked)
+
+    def complete(self, tracked: T) -> None:
+        """Report an end, since all that the replica has written is here."""
+        tracked.is_complete = True
+        self._report_ends()
+
+    def hold(self, source: str) -> int:
+        """Hold ends back until this source is released: it may know of earlier ones. Return the number of the hold."""
+        number = self._holds[source] = next(self._numbers)
+        return number
+
+    def release(self, source: str, number: int) -> None:
+        """Hold nothing back for this source, unless it was held again since."""
+        if self._holds.get(source) == number:
+            del self._holds[source]
+            self._report_ends()
+
+    def is_held(self, source: str, number: int) -> bool:
+        """Return whether this hold of a source is the last one and was not released."""
+        return self._holds.get(source) == number
+
+    def traces(self) -> Iterator[Path]:
+        """Yield the folders of all that run, and of those that ended since the last call."""
+        for each in self:
+            if each.is_asked and (folder := each.take_folder()):
+                yield folder
+
+    def _add(self, tracked: T) -> None:
+        insort(self._ends, tracked, key=lambda each: each.end.at_seconds if each.end else 0.0)
+
+    def _report_overdue(self, tracked: T) -> None:
+        if not tracked.is_over:
+            self._report_ends(holds=False)
+
+    def _report_ends(self, *, holds: bool = True) -> None:
+        while self._ends and self._ends[0].is_complete and not (holds and self._holds):
+            self._report_end(self._ends.pop(0))
+
+    def _report_end(self, tracked: T) -> None:
+        end, which = tracked.end, tracked.id
+        if end is None:
+            raise AssertionError("an end is known before it is reported")
+        if end.has_started:
+            self.start(tracked)
+        if not tracked.is_recorded:
+            note_end(tracked.folder, end)
+        tracked.is_over = True
+        self._report(ReplicaExited(which.replica, which.attempt, which.incarnation, end.exit, end.at_seconds))
