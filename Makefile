@@ -65,7 +65,7 @@ matrix: $(READY) ## Let everybody of a line come to harm in every way, and write
 	PYTHONPATH=tests $(BIN)/python -m matrix
 
 mutants: $(READY) ## Change run/, plan/ and what engines share a little, and see whether unit tests notice: WORDS="run/pace --sample 50"
-	PYTHONPATH=tests $(BIN)/python -m mutants $(WORDS)
+	DRUMLINE_TEST_QUICK=1 PYTHONPATH=tests $(BIN)/python -m mutants $(WORDS)
 
 fuzz: $(READY) ## Try readers, histories and real runs with what chance makes up: SECONDS=600 RUNS=300 SEED=1
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))

@@ -49,7 +49,7 @@ def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
             replicas[name] = ReplicaState(Phase.RUNNING, each.incarnation)
     state = before.replace(ending=None, lingering=False).with_replicas(replicas)
     ends.sort(key=lambda end: end.at_seconds, reverse=True)
-    while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds <= asked_at):
+    while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds < asked_at):
         state = decide(plan, state, ends.pop(), may_return=False)
     if before.ending and asked_at is not None:
         ending = ending_when_asked(state.ending or before.ending, asked_at, before.ending.reason)

@@ -70,8 +70,7 @@ def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[See
         returned = len(state.revivals) > len(before.revivals) and not state.reviving
         if found.cleared_at is None and (restarted or returned or state.phase.is_final):
             found = found.replace(cleared_at=at_seconds)
-        if found.cause is None or not restarted:
-            found = found.replace(cause=_cause(state, before) or found.cause)
+        found = found.replace(cause=_cause(state, before) or found.cause)
         if isinstance(event, ReplicaExited) and is_victims and not counts(victim):
             found = found.replace(cause=_said(plan, event))
     return found.replace(

@@ -93,7 +93,7 @@ def closing(lines: Sequence[str]) -> Chain | None:
     last = raised.pop()
     while raised and last.last - raised[-1].last < _LAST_LINES and _report(last.text):
         between = lines[raised[-1].last : last.last]
-        if _report(raised[-1].text) or any(read_piece(Piece(line, True, True, 0)) for line in between):
+        if _report(raised[-1].text) or any(read_piece(Piece(line, ends_line=True, is_whole=True)) for line in between):
             break
         last = raised.pop()
     return last
@@ -130,7 +130,7 @@ def _blamed(text: str, peers: Peers) -> tuple[ReplicaId, ...]:
 def _replicas(text: str, peers: Peers) -> Iterator[ReplicaId]:
     """Who is meant by tasks of TensorFlow, or by numbers of others."""
     for found in _TASK.finditer(text):
-        job, number = found["job"] or "", int(found["number"])
+        job, number = found["job"], int(found["number"])
         if job in ROLES:
             yield ReplicaId(job, number)
         elif number < len(peers.ranks):

@@ -94,16 +94,9 @@ class Chain(Record):
 def lines_of(tail: bytes) -> list[str]:
     """The end of a log as lines that a terminal can show: without colours, and only the last state of each."""
     text = tail.decode(errors="replace")
-    if "\r" in text:
-        text = "\n".join(map(_last_state, text.split("\n")))
-    lines = [line[:_LONGEST_LINE].rstrip() for line in _CONTROL.sub("", text).split("\n")]
+    states = "\n".join(line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
+    lines = [line[:_LONGEST_LINE].rstrip() for line in _CONTROL.sub("", states).split("\n")]
     return [_BEFORE.sub("", line).rstrip() for line in lines] if "[rank" in text else lines
-
-
-def _last_state(line: str) -> str:
-    last = len(line.rstrip())
-    end = line.find("\r", last)
-    return line[line.rfind("\r", 0, last) + 1 : len(line) if end < 0 else end] if last else ""
 
 
 def find_raised(lines: Sequence[str]) -> list[Chain]:
@@ -123,12 +116,12 @@ def _read(lines: Sequence[str]) -> Raised:
     """One traceback: its head, its frames, its message."""
     if lines[0].startswith("Fatal Python error: "):
         # As the fault handler prints it: only the names of frames, the last call first, thread by thread.
-        frames = list(_frames(lines[1:], first_only=True))
+        frames = list(_frames(lines, first_only=True))
         return Raised(tuple(reversed(frames)), (lines[0],))
     end = 1
     while end < len(lines) and (lines[end].startswith(" ") or not lines[end]):
         end += 1
-    return Raised(tuple(_frames(lines[1:end])), tuple(_message(lines[end:])))
+    return Raised(tuple(_frames(lines[:end])), tuple(_message(lines[end:])))
 
 
 def _frames(lines: Sequence[str], *, first_only: bool = False) -> Iterator[Frame]:
@@ -194,9 +187,7 @@ def _trim_frames(frames: Sequence[Frame]) -> list[str]:
     while frames and frames[0].package in ("Python", "drumline"):  # whatever ran the script
         frames = frames[1:]
     own = [number for number, frame in enumerate(frames) if frame.package is None]
-    kept = set(own if len(own) <= _MOST_FRAMES else [*own[:2], *own[2 - _MOST_FRAMES :]])
-    if not own:
-        kept = set(range(len(frames))[-2:])
+    kept = {*own[:2], *own[2 - _MOST_FRAMES :]} if own else set(range(len(frames))[-2:])
     shown: list[str] = []
     skipped: list[str] = []
     for number, frame in enumerate(frames):

@@ -139,7 +139,7 @@ class _Kind:
 def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
     """Cut a run's life, up to its end or to now, where it was placed, where it fell and where it could go on."""
     state, kind, since, life = new_run(plan), _Kind.WAITING, 0.0, 0
-    spent = {_Kind.WAITING: [0.0], _Kind.UP: [0.0], _Kind.DOWN: [0.0]}
+    spent: dict[str, list[float]] = {_Kind.WAITING: [], _Kind.DOWN: []}
     stretches: list[Stretch] = []
     over_at: float | None = None
     for happening in happenings:
@@ -180,8 +180,11 @@ def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
 
     One without steps fell before its first, if others have some; if none has, nobody knows.
     """
-    starting, recomputed, productive, down = [0.0], [0.0], [0.0], [timeline.down_seconds]
-    without: dict[str, list[float]] = {kind: [0.0] for kind in LAPSES}
+    starting: list[float] = []
+    recomputed: list[float] = []
+    productive: list[float] = []
+    down = [timeline.down_seconds]
+    without: dict[str, list[float]] = {kind: [] for kind in LAPSES}
     known, repeated = bool(steps), 0
     reached: Point | None = None
     counted = True

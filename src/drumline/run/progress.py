@@ -52,7 +52,7 @@ class Piece(Record):
     text: str
     ends_line: bool
     is_whole: bool
-    end: int  # the byte behind it
+    end: int = 0  # the byte behind it
 
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
+from drumline.record import Record
 from drumline.run.event import Cause, Evidence, Exit
 from drumline.run.failure import failure_class, fell_with_its_machine, gave_up, reason_of, starved
 from drumline.run.state import Phase, ReplicaState, RunState
@@ -22,6 +23,14 @@ _ENDING_SECONDS = 10.0
 
 # What it is if somebody has left who had waited in vain.
 _IN_VAIN = {"silent": "hang", "absent": "rendezvous"}
+
+
+class _Witness(Record):
+    """The replica whose end decided the attempt, when it ended, and what it reports of a peer."""
+
+    name: ReplicaId
+    at_seconds: float
+    evidence: Evidence
 
 
 def weigh(plan: Plan, state: RunState) -> RunState:
@@ -40,8 +49,9 @@ def _weigh(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
         return _who_raised(state, cause) if cause.reason == "Hung" else None
     if first.evidence is None or not first.evidence.reports:
         return None
-    found = _who_failed(plan.framework, state, cause.replica, first) or _who_was_lost(plan.framework, state)
-    return found or _who_is_missed(plan, state, cause.replica, first) or _in_vain(state, cause, first.evidence.reports)
+    witness = _Witness(cause.replica, first.at_seconds, first.evidence)
+    found = _who_failed(plan.framework, state, witness) or _who_was_lost(plan.framework, state)
+    return found or _who_is_missed(plan, state, witness) or _in_vain(state, cause, first.evidence.reports)
 
 
 def first_report(state: RunState) -> str:
@@ -81,32 +91,30 @@ def _who_raised(state: RunState, cause: Cause) -> Cause | None:
     return None
 
 
-def _who_failed(framework: str, state: RunState, witness: ReplicaId, first: ReplicaState) -> Cause | None:
+def _who_failed(framework: str, state: RunState, witness: _Witness) -> Cause | None:
     """Whoever went a little later, and says what it did wrong itself; or starved."""
     found = [
-        (each.at_seconds, name, each)
+        (each.at_seconds, name, each.exit, own_words(each.evidence))
         for name, each in state.replicas.items()
-        if name != witness and counts(name) and _failed_itself(framework, name, each, first)
+        if name != witness.name and counts(name) and each.exit
+        if _failed_itself(framework, name, each.exit, each, witness)
     ]
-    for _, name, each in sorted(found):
-        if each.exit is not None:
-            words = own_words(each.evidence)
-            if gave_up(each.exit, framework):
-                failure = failure_class(each.exit, framework)
-                return Cause(name, state.attempt, each.exit, failure, reason_of(each.exit), words)
-            # It was on its way out when it was told to stop.
-            exit_ = Exit(message=f"failed, and was stopped while it ended; {_quote(witness, first.evidence)}")
-            return Cause(name, state.attempt, exit_, "crash", "Exited", words)
-    return None
+    if not found:
+        return None
+    _, name, exit_, words = min(found, key=lambda each: each[:2])
+    if gave_up(exit_, framework):
+        return Cause(name, state.attempt, exit_, failure_class(exit_, framework), reason_of(exit_), words)
+    # It was on its way out when it was told to stop.
+    exit_ = Exit(message=f"failed, and was stopped while it ended; {_quote(witness)}")
+    return Cause(name, state.attempt, exit_, "crash", "Exited", words)
 
 
-def _failed_itself(framework: str, name: ReplicaId, replica: ReplicaState, first: ReplicaState) -> bool:
-    exit_, named = replica.exit, first.evidence.blames if first.evidence else ()
-    if exit_ is None or not (own_words(replica.evidence) or starved(exit_)):
+def _failed_itself(framework: str, name: ReplicaId, exit_: Exit, replica: ReplicaState, witness: _Witness) -> bool:
+    if not (own_words(replica.evidence) or starved(exit_)):
         return False
     if gave_up(exit_, framework):
-        return replica.at_seconds - first.at_seconds <= _ENDING_SECONDS
-    return name in named or not named
+        return replica.at_seconds - witness.at_seconds <= _ENDING_SECONDS
+    return name in witness.evidence.blames or not witness.evidence.blames
 
 
 def _who_was_lost(framework: str, state: RunState) -> Cause | None:
@@ -118,20 +126,22 @@ def _who_was_lost(framework: str, state: RunState) -> Cause | None:
     return None
 
 
-def _who_is_missed(plan: Plan, state: RunState, witness: ReplicaId, first: ReplicaState) -> Cause | None:
+def _who_is_missed(plan: Plan, state: RunState, witness: _Witness) -> Cause | None:
     """Whoever was still there, and yet did not answer or never came: named by most, or left over."""
-    there = [name for name, each in state.replicas.items() if name == witness or each.at_seconds > first.at_seconds]
+    there = [
+        name for name, each in state.replicas.items() if name == witness.name or each.at_seconds > witness.at_seconds
+    ]
     votes = Counter(name for each in state.replicas.values() for name in _blamed(each) if name in there)
     suspects = [name for name, count in votes.items() if count == max(votes.values())]
     if _have_only_each_other(plan, state, suspects):
-        return _parted(state, suspects, witness, first)
+        return _parted(state, suspects, witness)
     if len(suspects) > 1:  # all depend on the chief, and so miss it first, whoever is missing
         suspects = [name for name in suspects if name != plan.chief]
     if len(suspects) > 1:
-        suspects = [name for name in suspects if name in _blamed(first)] or suspects
-    if not votes and first.evidence and first.evidence.reports != "gone":
-        suspects = _left_over(state, witness, there)
-    return _missed(state, suspects[0], witness, first) if len(suspects) == 1 else None
+        suspects = [name for name in suspects if name in _blamed(state.replicas[witness.name])]
+    if not votes and witness.evidence.reports != "gone":
+        suspects = _left_over(state, witness.name, there)
+    return _missed(state, suspects[0], witness) if len(suspects) == 1 else None
 
 
 def _blamed(replica: ReplicaState) -> tuple[ReplicaId, ...]:
@@ -147,9 +157,9 @@ def _have_only_each_other(plan: Plan, state: RunState, names: Sequence[ReplicaId
     return other in _blamed(state.replicas[one]) and one in _blamed(state.replicas[other])
 
 
-def _parted(state: RunState, names: Sequence[ReplicaId], witness: ReplicaId, first: ReplicaState) -> Cause:
+def _parted(state: RunState, names: Sequence[ReplicaId], witness: _Witness) -> Cause:
     """What two come to that lost each other: nobody knows which of them was cut off, if not both."""
-    lost = f"{listed(list(map(str, sorted(names))))} lost each other; {_quote(witness, first.evidence)}"
+    lost = f"{listed(list(map(str, sorted(names))))} lost each other; {_quote(witness)}"
     return Cause(None, state.attempt, Exit(message=lost), "lost", "Unreachable")
 
 
@@ -159,14 +169,16 @@ def _left_over(state: RunState, witness: ReplicaId, there: Sequence[ReplicaId]) 
     return [name for name in there if name.role in COMPUTING and name not in (witness, *complain)]
 
 
-def _missed(state: RunState, name: ReplicaId, witness: ReplicaId, first: ReplicaState) -> Cause | None:
-    reports = first.evidence.reports if first.evidence else ""
-    if name == witness:  # the others miss it as it misses them
-        other = next(each for each, replica in state.replicas.items() if name in _blamed(replica))
-        quoted = _quote(other, state.replicas[other].evidence, "says")
-        return Cause(name, state.attempt, Exit(message=f"could not be reached; {quoted}"), "lost", "Unreachable")
-    quoted = _quote(witness, first.evidence)
-    if reports == "absent":
+def _missed(state: RunState, name: ReplicaId, witness: _Witness) -> Cause:
+    if name == witness.name:  # the others miss it as it misses them
+        said = next(
+            f"{other} says: {each.evidence.said}"
+            for other, each in state.replicas.items()
+            if each.evidence and name in _blamed(each)
+        )
+        return Cause(name, state.attempt, Exit(message=f"could not be reached; {said}"), "lost", "Unreachable")
+    quoted = _quote(witness)
+    if witness.evidence.reports == "absent":
         return Cause(name, state.attempt, Exit(message=f"never met the others; {quoted}"), "rendezvous", "Missing")
     own = state.replicas[name].evidence
     if own and own.reports == "silent" and any(name in _blamed(state.replicas[each]) for each in own.blames):
@@ -174,5 +186,5 @@ def _missed(state: RunState, name: ReplicaId, witness: ReplicaId, first: Replica
     return Cause(name, state.attempt, Exit(message=f"stopped answering; {quoted}"), "hang", "Unresponsive")
 
 
-def _quote(witness: ReplicaId, evidence: Evidence | None, verb: str = "left first") -> str:
-    return f"{witness} {verb}: {evidence.said}" if evidence else f"{witness} {verb}"
+def _quote(witness: _Witness) -> str:
+    return f"{witness.name} left first: {witness.evidence.said}"

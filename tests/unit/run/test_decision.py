@@ -171,3 +171,18 @@ def test_a_fact_alone_judges_no_end() -> None:
     state = fold(up, ReplicaExited(WORKER, 0, 0, Exit(1), 5.0))
     assert (state.replicas[WORKER].phase, state.replicas[WORKER].reason) == (Phase.FAILED, "")
     assert (state.ending, state.phase) == (None, Phase.STARTING)
+
+
+def test_a_restart_changes_nothing_unless_an_attempt_has_ended_and_it_begins_the_next_one() -> None:
+    up = fold(new_run(gang("worker")), RunAccepted(), AttemptPlaced(0, ("a:1",)), ReplicaStarted(WORKER, 0))
+    assert fold(up, RestartChosen(1, "crash", 1, 3)) == up
+    ended = fold(up, ReplicaExited(WORKER, 0, 0, Exit(1), 5.0), FAILED)
+    assert fold(ended, RestartChosen(2, "crash", 1, 3)) == ended
+    assert fold(ended, RestartChosen(1, "crash", 1, 3)).attempt == 1
+
+
+def test_only_the_replicas_that_return_are_in_their_next_incarnation_and_no_longer_forgiven() -> None:
+    up = fold(new_run(gang("worker*2")), RunAccepted(), AttemptPlaced(0, ("a:1", "a:2")))
+    state = fold(up.replace(forgiven=(WORKER, SECOND)), ReplicasRevived(0, (WORKER,)))
+    assert state.forgiven == (SECOND,)
+    assert [each.incarnation for each in state.replicas.values()] == [1, 0]

@@ -73,6 +73,23 @@ def test_the_first_cause_since_counts_and_not_one_of_before_or_after() -> None:
     assert both.cause.replica == WORKER
 
 
+def test_replicas_that_start_again_without_the_run_have_been_cleared_when_the_last_of_them_has_ended() -> None:
+    ps = ReplicaId("ps", 0)
+    happened = ["stepped", "ps.0 exits 1", "chief.0 signal 15", "worker.0 signal 15", "delay 0", "timer hold 1"]
+    happened += ["chief.0+1 starts", "worker.0+1 starts", "ps.0+1 starts"]
+    outcomes = [seen("chief worker ps crash=1", *happened[:count], victim=ps) for count in range(1, 10)]
+    assert [each.noticed_at for each in outcomes] == [None, *[2.0] * 8]
+    assert [each.cleared_at for each in outcomes] == [*[None] * 3, *[4.0] * 6]
+    assert [each.is_running for each in outcomes] == [*[False] * 8, True]
+    assert {each.cause.replica for each in outcomes if each.cause} == {ps}
+
+
+def test_a_run_is_not_up_while_its_attempt_ends_or_the_next_one_starts() -> None:
+    happened = ["worker.1 signal 9", "worker.0 signal 15", "placed 1", "worker.0 starts", "worker.1 starts"]
+    up = [seen("worker*2 crash=1", *happened[:count]).is_running for count in range(1, 6)]
+    assert up == [False, False, False, False, True]
+
+
 @pytest.mark.parametrize(
     ("harm", "exit_", "failure", "is_right"),
     [

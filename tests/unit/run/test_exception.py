@@ -136,9 +136,13 @@ def test_of_a_log_that_is_cut_anywhere_only_whole_tracebacks_count(cut: int) -> 
 
 def test_of_a_crash_only_the_calls_of_the_thread_that_crashed_are_shown() -> None:
     log = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
-    log += '  File "/project/a.py", line 1 in crash\n    not_printed_by_a_fault_handler()\n\n'
+    log += '  File "/project/a.py", line 1 in crash\n  ...\n  File "/project/a.py", line 9 in main\n\n'
     log += 'Thread 0x2 (most recent call first):\n  File "/project/b.py", line 2 in wait\n'
-    assert trimmed(log) == ['  File "/project/a.py", line 1, in crash', "Fatal Python error: Aborted"]
+    assert trimmed(log) == [
+        '  File "/project/a.py", line 9, in main',
+        '  File "/project/a.py", line 1, in crash',
+        "Fatal Python error: Aborted",
+    ]
 
 
 def test_an_abort_alone_does_not_say_what_failed_and_another_crash_does() -> None:
@@ -179,6 +183,10 @@ def test_500_characters_of_a_line_are_shown(length: int, expected: str) -> None:
 @pytest.mark.parametrize(("length", "expected"), [(200, "x" * 200), (201, "x" * 199 + "…")])
 def test_200_characters_of_what_failed_are_evidence(length: int, expected: str) -> None:
     assert read_evidence(traceback("x" * length, "a").encode(), ME) == Evidence(expected)
+
+
+def test_an_exception_without_calls_has_its_message() -> None:
+    assert trimmed("Traceback (most recent call last):\nKeyError: 'x'\nand more\n") == ["KeyError: 'x'", "and more"]
 
 
 def test_only_the_last_exception_and_the_one_that_led_to_it_are_shown() -> None:
@@ -241,3 +249,41 @@ def test_a_report_long_after_an_exception_is_not_about_the_same_end() -> None:
         evidence = read_evidence((failed + "waiting\n" * lines_between + report).encode(), ME)
         assert evidence
         assert evidence.said == said
+
+
+@pytest.mark.parametrize("sign", ["Epoch 2/9", "step 4: loss 0.5", "4/9 - 1s - 10ms/step - loss: 9.5"])
+def test_training_that_went_on_shows_that_an_exception_was_survived(sign: str) -> None:
+    log = traceback("ValueError: handled", "a") + f"{sign}\n" + traceback("OSError: Connection reset by peer", "b")
+    evidence = read_evidence(log.encode(), ME)
+    assert evidence
+    assert evidence.said == "connection reset by peer"
+
+
+def test_a_report_is_about_the_peer_that_its_exception_names_or_else_the_lines_around_it() -> None:
+    other, third = ReplicaId("worker", 1), ReplicaId("worker", 2)
+    me = ReplicaId("worker", 0)
+    peers = Peers(me, addresses={"10.0.0.1:2222": me, "10.0.0.2:2222": other, "10.0.0.3:2222": third})
+    line = "connecting from 10.0.0.1:2222 to 10.0.0.2:2222 and 10.0.0.9:2222\n"
+    for message, blamed in (("by peer", (other,)), ("by peer 10.0.0.3:2222", (third,))):
+        log = line + traceback(f"OSError: Connection reset {message}", "a")
+        evidence = read_evidence(log.encode(), peers)
+        assert evidence
+        assert evidence.blames == blamed
+
+
+@pytest.mark.parametrize(
+    ("names", "blamed"),
+    [
+        ("/job:ps/replica:0/task:1", (ReplicaId("ps", 1),)),
+        ("/job:jax_worker/replica:0/task:1", (ReplicaId("worker", 0),)),
+        ("1\n2", (ReplicaId("worker", 0), ReplicaId("worker", 1))),
+        ("3", ()),
+    ],
+)
+def test_a_task_is_the_replica_of_its_role_or_else_the_one_of_that_rank(
+    names: str, blamed: tuple[ReplicaId, ...]
+) -> None:
+    chief = ReplicaId("chief", 0)
+    peers = Peers(chief, ranks=(chief, ReplicaId("worker", 0), ReplicaId("worker", 1)))
+    log = f"The following tasks are unhealthy (stopped sending heartbeats):\n{names}\n"
+    assert read_evidence(log.encode(), peers) == Evidence("a peer stopped sending heartbeats", "silent", blamed)

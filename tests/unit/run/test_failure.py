@@ -28,6 +28,7 @@ ENDS = [
     (Exit(signal=11), "killed by signal 11 (SEGV)", "Signalled", "crash", True),
     (Exit(signal=15), "killed by signal 15 (TERM)", "Signalled", "preempted", False),
     (Exit(signal=99), "killed by signal 99", "Signalled", "crash", True),
+    (Exit(1, reason="Evicted"), "exit code 1", "Evicted", "preempted", False),
     (UNSEEN, "ended unseen", "ExitUnknown", "lost", False),
     (Exit(message="its keeper is gone"), "its keeper is gone", "ExitUnknown", "lost", False),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import isclose
 from random import Random
 
@@ -22,7 +23,18 @@ from drumline.run.event import (
     RunAccepted,
     TimerFired,
 )
-from drumline.run.goodput import LAPSES, Goodput, Happening, Lapse, Loss, Point, Steps, account, divide
+from drumline.run.goodput import (
+    LAPSES,
+    Goodput,
+    Happening,
+    Lapse,
+    Loss,
+    Point,
+    Steps,
+    account,
+    divide,
+    find_lapses,
+)
 from scaffold.decisions import decided
 from scaffold.effort import examples
 from scaffold.gangs import gang
@@ -191,6 +203,48 @@ def test_a_fall_that_nobody_was_there_to_write_down_counts_from_when_it_came() -
     events.append((500, exits(20, Exit(1))))
     goodput = told(gang("worker"), events, 500, {0: seen((5, 1), (19, 30))})
     assert (goodput.productive_seconds, goodput.down_seconds) == (15, 480)
+
+
+def lapses_after(*gaps: float, taken: int = 1) -> tuple[tuple[Lapse, ...], float | None]:
+    """Return the lapses of steps that follow each other after these seconds, and how long one usually takes."""
+    points = [Point(at, number * taken) for number, at in enumerate(accumulate(gaps, initial=0.0))]
+    return find_lapses(points, lambda number: LAPSES[number % 3])
+
+
+def test_a_gap_is_a_lapse_from_three_times_what_nine_in_ten_steps_take() -> None:
+    steady = [1.0] * 8
+    assert lapses_after(*steady, 2.0, 6.0) == ((Lapse("saving", 12.0, 16.0),), 2.0)
+    assert lapses_after(*steady, 2.0, 5.9) == ((), 2.0)
+    assert lapses_after(6.0, *steady, 2.0) == ((Lapse("saving", 2.0, 6.0),), 2.0)
+
+
+def test_a_gap_of_less_than_a_second_is_no_lapse_however_quick_the_steps_are() -> None:
+    assert lapses_after(*[0.25] * 10, 0.75) == ((), 0.25)
+    assert lapses_after(*[0.25] * 10, 1.0) == ((Lapse("idle", 2.75, 3.5),), 0.25)
+
+
+def test_what_is_usual_is_known_from_three_steps_on() -> None:
+    assert lapses_after() == ((), None)
+    assert lapses_after(9.0) == ((), None)
+    assert lapses_after(2.0, 2.0) == ((), 2.0)
+
+
+def test_what_is_usual_is_the_time_to_the_next_step_that_is_seen() -> None:
+    assert lapses_after(5.0, 5.0, taken=10) == ((), 5.0)
+    points = [Point(float(step), step) for step in (0, 1, 2, 12, 22, 32)]
+    assert find_lapses(points, lambda _: "idle") == ((), 10.0)
+
+
+def test_a_clock_that_was_set_back_makes_no_lapse() -> None:
+    assert find_lapses([Point(at, step) for step, at in enumerate((9.0, 3.0, 4.0, 5.0))], str) == ((), 1.0)
+
+
+def test_time_behind_the_last_step_is_a_lapse_beyond_what_a_step_usually_takes() -> None:
+    placed: list[tuple[float, Event]] = [(0, RunAccepted()), (0, PLACED), (0, ReplicaStarted(FIRST, 0))]
+    for end, idle in ((10.0, 0.0), (11.0, 4.0)):
+        steps = seen((1, 1), (5, 5)).replace(usual_seconds=2.0)
+        goodput = told(gang("worker"), placed, end, {0: steps})
+        assert (goodput.idle_seconds, goodput.productive_seconds) == (idle, end - 1 - idle)
 
 
 @given(lines(), st.integers())

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from drumline.plan.types import ReplicaId
+from drumline.run.decision import AttemptEnded
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.failure import describe_exit
 from drumline.run.fold import new_run
 from drumline.run.machine import transition
 from drumline.run.state import Phase, RunState
-from scaffold.decisions import fold
+from scaffold.decisions import decided, fold
 from scaffold.gangs import gang
 from scaffold.scenarios import Scenario, ScenarioReplay, read_stories
 
@@ -53,6 +54,14 @@ def test_why_each_attempt_ended_is_remembered_and_what_it_cost() -> None:
     ]
     assert state.restarts == {"crash": 2, "preempted": 1}
     assert state.attempt == 3
+
+
+def test_the_end_of_an_attempt_is_recorded_once() -> None:
+    telling = ScenarioReplay(gang("worker*3"))
+    for words in ("running", "worker.0 exits 1", "worker.1 signal 9", "worker.2 signal 9"):
+        telling.tell(words)
+    decisions = [each for _, several in decided(telling.plan, telling.events) for each in several]
+    assert [each.attempt for each in decisions if isinstance(each, AttemptEnded)] == [0]
 
 
 def test_an_evaluator_that_fails_is_said_loudly_once() -> None:

@@ -49,8 +49,41 @@ def test_an_own_failure_beats_a_report_that_came_a_moment_before() -> None:
     assert (cause.replica, cause.reason, cause.said) == (worker(1), "Exited", "ValueError: bad row")
 
 
-def test_an_own_failure_long_after_a_report_is_another_story() -> None:
-    assert cause_of(end(0, 10.0, GONE, code=1), end(1, 60.0, OWN, code=1)).replica == worker(0)
+def test_an_own_failure_more_than_ten_seconds_after_a_report_is_another_story() -> None:
+    assert cause_of(end(0, 10.0, GONE, code=1), end(1, 20.0, OWN, code=1)).replica == worker(1)
+    assert cause_of(end(0, 10.0, GONE, code=1), end(1, 20.1, OWN, code=1)).replica == worker(0)
+
+
+def test_of_two_own_failures_after_a_report_the_earlier_one_is_the_cause() -> None:
+    ends = [end(0, 10.0, GONE, code=1), end(1, 10.2, OWN, code=1), end(2, 10.1, OWN, code=1)]
+    assert cause_of(*ends, workers=3).replica == worker(2)
+
+
+def test_an_exception_of_a_replica_that_was_stopped_counts_unless_another_one_is_named() -> None:
+    stopped = end(1, 10.2, OWN, signal=15)
+    assert cause_of(end(0, 10.0, GONE, code=1), stopped, end(2, 10.3, signal=15), workers=3).replica == worker(1)
+    named = end(0, 10.0, blaming(GONE, 2), code=1)
+    assert cause_of(named, stopped, end(2, 10.3, signal=15), workers=3).replica == worker(0)
+
+
+def test_the_failure_of_an_evaluator_or_of_its_machine_is_not_the_cause_of_the_others_failure() -> None:
+    plan = gang("worker*2 evaluator")
+    started: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * 3)]
+    started += [ReplicaStarted(each.id, 0) for each in plan.replicas]
+    for how in (Exit(message="gpu3 has not answered", reason="HostLost"), Exit(code=1)):
+        evaluator = ReplicaExited(ReplicaId("evaluator", 0), 0, 0, how, 10.1, OWN)
+        state = fold(plan, [*started, end(0, 10.0, GONE, code=1), evaluator, end(1, 10.2, signal=15)])
+        assert state.ending
+        assert state.ending.cause
+        assert state.ending.cause.replica == worker(0)
+
+
+def test_of_two_that_are_missed_equally_it_is_the_one_that_the_first_to_leave_missed() -> None:
+    stopped = [end(1, 10.2, signal=15), end(2, 10.3, signal=15)]
+    ends = [end(3, 10.0, blaming(SILENT, 2), code=1), end(0, 10.1, blaming(SILENT, 1), code=1), *stopped]
+    assert cause_of(*ends, workers=4).replica == worker(2)
+    ends = [end(3, 10.0, blaming(GONE, 2), code=1), end(0, 10.1, blaming(SILENT, 1, 2), code=1), *stopped]
+    assert cause_of(*ends, workers=4).replica == worker(3)  # a connection that has gone does not say which peer is ill
 
 
 def test_who_was_named_and_stopped_while_it_ended_with_an_exception_is_the_cause() -> None:
