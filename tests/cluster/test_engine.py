@@ -45,7 +45,12 @@ def let_go(run: Run, kubectl: Kubectl, index: int, *, check: bool = True) -> Non
     life = Incarnation(ReplicaId("worker", index), 0, 0)
     pods = {life_of(run.folder.plan(), pod["metadata"]): pod["metadata"]["name"] for pod in kubectl.items("pods")}
     if check or life in pods:
-        kubectl("exec", pods[life], "--", "touch", "/tmp/go", check=check)
+        try:
+            kubectl("exec", pods[life], "--", "touch", "/tmp/go", check=check)
+        except AssertionError as error:
+            # The container may end, and with it `touch`, as soon as the file is there.
+            if "exit code 137" not in str(error):
+                raise
 
 
 @pytest.mark.parametrize("kind", KINDS)
