@@ -48,9 +48,9 @@ note("begin", sys.executable)
 os.register_at_fork(after_in_child=forked)
 sys.addaudithook(audit)
 """
-# Replicas name their keeper, and last long enough for all that a supervisor imports when they have settled.
-LOCAL = "project: shape\nrun: python -c 'import os, time; time.sleep(2); print(os.getppid())'\nroles: {worker: 2}\n"
-CLUSTER = "project: shape\nrun: 'true'\nroles: {worker: 2}\nengine: {kubernetes: {image: 'python:local'}}\n"
+# Replicas name their keeper, and last long enough for what is imported only when they have settled.
+LOCAL = "project: shape\nrun: python -c 'import os, time; time.sleep(6); print(os.getppid())'\nroles: {worker: 2}\n"
+CLUSTER = "project: shape\nrun: sleep 6\nroles: {worker: 2}\nengine: {kubernetes: {image: 'python:local'}}\n"
 
 
 def main() -> None:
@@ -103,10 +103,20 @@ def show_graph(graph: Graph) -> None:
     print(f"modules: {len(graph)}, packages and modules of the top: {len(sizes)}")
     print(f"imports of a module by another: {sum(map(len, graph.values()))}")
     print(f"arrows between packages: {sum(map(len, packages.values()))}")
+    print(f"imports of an engine's own package from outside of `engine`: {engines_known_outside(graph)}")
     print(f"circles of packages: {circles(packages) or 'none'}; of modules: {circles(graph) or 'none'}")
     for package in sorted(sizes, key=lambda each: (each not in LAYERS, LAYERS.index(each) if each in LAYERS else 0)):
         imports = "  ".join(f"{each} {count}" for each, count in sorted(arrows[package].items()))
         print(fill(f"  {package} ({sizes[package]}) > {imports or '-'}", 110, subsequent_indent="      "))
+
+
+def engines_known_outside(graph: Graph) -> int:
+    """Return how often modules of other packages import from the package of one engine."""
+    below = [each.split(".") for each in graph if package_of(each) == "engine"]
+    engines = {each[2] for each in below if len(each) > 3}
+    outside = (target for module, targets in graph.items() if package_of(module) != "engine" for target in targets)
+    parts = [each.split(".") for each in outside if package_of(each) == "engine"]
+    return sum(len(each) > 2 and each[2] in engines for each in parts)
 
 
 def circles(graph: Graph) -> list[str]:
