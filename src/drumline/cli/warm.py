@@ -23,10 +23,10 @@ from drumline.words import count, size
 @FORM_OPTION
 @click.pass_context
 def command(ctx: click.Context, form: str) -> None:
-    """Show the warm processes, from which replicas are forked that need not import their framework again.
+    """Show the warm processes of this machine, from which replicas are forked with their framework imported already.
 
-    They end by themselves: when nobody has used them for a while, when memory gets short, or when a file of their
-    environment changes.
+    They end by themselves: when they were not used for a while, when memory gets short, or when a file of their
+    environment changes. Those on hosts are not shown, and end in the same way.
     """
     if ctx.invoked_subcommand:
         return
@@ -35,7 +35,7 @@ def command(ctx: click.Context, form: str) -> None:
         print_json([to_dict(each) for each in found])
         return
     if not found:
-        print_line("there is no warm process; `drumline train` starts one where it helps")
+        print_line("there is no warm process on this machine; `drumline train` starts one where it helps")
         return
     rows = [
         (
@@ -68,7 +68,7 @@ def _state(known: WarmProcess) -> str:
 @command.command()
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 def stop(keys: tuple[str, ...]) -> None:
-    """End the warm processes KEY, or all.
+    """End the warm processes KEY of this machine, or all.
 
     The replicas that were forked from them go on.
     """
@@ -76,7 +76,9 @@ def stop(keys: tuple[str, ...]) -> None:
     full = {each.key for each in pool.processes()} if keys else set()
     for key in keys:
         if not any(each.startswith(key) for each in full):
-            raise NotFoundError(f"there is no warm process {key}", hint="`drumline warm` shows which there are")
+            raise NotFoundError(
+                f"there is no warm process {key} on this machine", hint="`drumline warm` shows which there are"
+            )
     chosen = [each for each in full if each.startswith(keys)]
     ended = pool.stop(chosen)
     print_line(f"ended {ended} warm process{'' if ended == 1 else 'es'}")

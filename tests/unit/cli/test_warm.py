@@ -1,0 +1,21 @@
+"""``drumline warm`` says of which machine it speaks: warm processes on hosts are not among what it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline.cli import run as run_command
+
+
+def test_a_machine_without_a_warm_process_is_named_as_the_one_that_was_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))
+    assert run_command(["warm"]) == 0
+    assert capsys.readouterr().out.startswith("there is no warm process on this machine; ")
+    assert run_command(["warm", "stop", "63e1"]) == 4
+    assert "there is no warm process 63e1 on this machine" in capsys.readouterr().err
+    assert run_command(["warm", "--help"]) == 0
+    assert "Those on hosts are not shown" in " ".join(capsys.readouterr().out.split())
