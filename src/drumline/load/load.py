@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from drumline.engine.options import Given
@@ -13,6 +14,7 @@ from drumline.engine.registry import find_options
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.engine import all_findings, choose_engine, known_spec_type
 from drumline.load.script import remarks
+from drumline.load.shell import find_syntax_errors
 from drumline.plan.make import EnginePart, make_plan
 from drumline.plan.types import Plan
 from drumline.record import Record
@@ -89,7 +91,7 @@ def check_spec(
     reading = read(data, source, given)
     problems = list(reading.problems)
     warnings = list(reading.remarks)
-    for finding in all_findings(reading.spec):
+    for finding in chain(all_findings(reading.spec), find_syntax_errors(reading.spec)):
         if not any(map(reading.is_bad, (finding.path, *finding.follows_from))):
             (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
         if len(problems) >= MAX_PROBLEMS:

@@ -109,7 +109,7 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
         for name in without:
             nothing = "has nothing to run: give it a `run`, or one to the whole spec"
             yield Finding(("roles", name), nothing, follows_from=(("run",),))
-    for path, run in _runs(spec):
+    for path, run in runs(spec):
         if (run.shell is None) == (run.argv is None):
             yield Finding(path, "give either `shell` or `argv`")
         if run.argv and not run.argv[0].strip():
@@ -271,7 +271,8 @@ def named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
             yield name, role
 
 
-def _runs(spec: Spec) -> Iterator[tuple[Path, Run]]:
+def runs(spec: Spec) -> Iterator[tuple[Path, Run]]:
+    """Yield every command of a spec with its place."""
     if spec.run:
         yield ("run",), spec.run
     for name, role in named_roles(spec):
@@ -313,7 +314,7 @@ def _values(spec: Spec) -> Iterator[tuple[Path, Value]]:
 
 def _placeholders(spec: Spec) -> Iterator[tuple[Path, str]]:
     """Every placeholder that a parameter has to fill, with its path."""
-    for path, run in _runs(spec):
+    for path, run in runs(spec):
         for command in commands(run):
             yield from ((path, placeholder.name) for placeholder in shell_placeholders(command))
         for word in run.argv or ():

@@ -1,0 +1,47 @@
+"""Whether a shell can read the commands of a spec."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+
+from drumline.plan.command import commands
+from drumline.plan.parameters import unfinished
+from drumline.plan.rules import Finding, runs
+from drumline.spec.types import Spec
+
+_SYNTAX = re.compile(r"[();&|]|\b(?:if|then|elif|else|fi|for|while|until|do|done|case|esac)\b")
+_ERROR = re.compile(r"[Ss]yntax error:? *(.+)")
+_READ_SECONDS = 10.0
+
+
+def find_syntax_errors(spec: Spec) -> Iterator[Finding]:
+    """Yield what the shell of this machine cannot read, each with its place; nothing is executed.
+
+    What ends too early, as an `if` without `fi`, does so in every shell; of the rest, another machine's may know more.
+    """
+    for path, run in runs(spec):
+        for index, command in enumerate(commands(run)):
+            if not _SYNTAX.search(command) or any(unfinished(command)):
+                continue  # there is nothing to read, or the rules name what is left open
+            if message := _syntax_error(command):
+                place = path if isinstance(run.shell, str) else (*path, index)
+                yield Finding(place, f"`sh` cannot read this: {message}", fatal="end of file" in message)
+
+
+def _syntax_error(command: str) -> str:
+    """Return what the shell says of a command that it cannot read; nothing if it can, or cannot be asked."""
+    try:
+        done = subprocess.run(
+            ["sh", "-n", "-c", command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+            timeout=_READ_SECONDS,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    found = _ERROR.search(done.stderr.decode(errors="replace")) if done.returncode > 0 else None
+    return found[1].strip() if found else ""
