@@ -112,7 +112,7 @@ def test_what_a_cluster_would_be_told_is_worked_out_without_what_talks_to_it(com
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\nengine: {kubernetes: {image: a}}\n")
     modules = modules_of(command.split(), tmp_path)
     assert "drumline.engine.kubernetes.place" in modules
-    assert not modules & {"asyncio", "httpx", "lightkube", "ssl"}
+    assert not modules & {"httpx", "lightkube"}
 
 
 def test_who_trains_here_pays_for_no_cluster(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_who_trains_here_pays_for_no_cluster(tmp_path: Path) -> None:
     modules = modules_of(["check"], tmp_path)
     kubernetes = {module.rpartition(".")[2] for module in modules if "kubernetes" in module}
     assert kubernetes == {"kubernetes", "options", "planned"}
-    assert not modules & {"asyncio", "asyncssh", "importlib.metadata", "lightkube", "ssl"}
+    assert not modules & {"asyncssh", "importlib.metadata", "lightkube"}
 
 
 def test_who_writes_a_spec_of_ours_pays_for_no_dialect(tmp_path: Path) -> None:
