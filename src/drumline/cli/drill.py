@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import click
 
 from drumline.cli.drilled import Bounds, show_report
+from drumline.cli.find import find_run
 from drumline.cli.options import PARAMETER_OPTION, engine_flags
 from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.terminal import print_line
@@ -26,7 +27,7 @@ from drumline.run.id import Target, parse_target
 from drumline.runtime.lock import is_locked
 from drumline.spec.quantity import parse_seconds
 from drumline.store.access import open_home
-from drumline.store.folder import RunFolder, find_folder
+from drumline.store.folder import RunFolder
 from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import make_run
 from drumline.supervise.reach import read_state, stop_run, supervisor_gone
@@ -145,7 +146,7 @@ def _target(what: str | None) -> Target | None:
 def _take_running(
     target: Target, replica_name: str | None, harm: Harm, *, yes: bool
 ) -> tuple[RunFolder, ReplicaId, Saboteur]:
-    folder = find_folder(open_home(os.environ), target.run)
+    folder = find_run(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
     if state.phase.is_final:
         raise InputError(f"run {folder.id} is over: {state.phase}", hint="name one that goes on, or a spec")

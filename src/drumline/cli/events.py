@@ -8,6 +8,7 @@ from typing import assert_never
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import FORM_OPTION, span, utc
 from drumline.errors import EngineError
@@ -23,7 +24,6 @@ from drumline.run.fold import fold, new_run
 from drumline.run.id import parse_target
 from drumline.run.stall import describe_stall
 from drumline.store.access import open_home
-from drumline.store.folder import find_folder
 from drumline.store.journal import Entry, read_journal
 from drumline.words import bulk, count
 
@@ -37,7 +37,7 @@ def command(target: str, form: str) -> None:
     ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
     """
     meant = parse_target(target)
-    folder = find_folder(open_home(os.environ), meant.run)
+    folder = find_run(open_home(os.environ), meant.run)
     plan = folder.plan()
     replicas = meant.replicas(plan)
     try:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from drumline.cli.find import find_run
 from drumline.cli.frame import Frame, terminal_columns
 from drumline.cli.terminal import json_lines
 from drumline.cli.text import span, table, utc
 from drumline.cli.usage import GIB, sample_data
 from drumline.run.id import Target
 from drumline.store.clock import read_clock
-from drumline.store.folder import find_folder
 from drumline.store.metrics import Sample
 from drumline.view.history import Extent, ReplicaUse, RunUse, Value, extent, run_use, series
 
@@ -22,7 +22,7 @@ _SHORTEST, _USUAL = 10, 80
 
 def look_at_history(home: Path, targets: Sequence[Target], form: str) -> Frame:
     """Show what the replicas that are meant have used."""
-    runs = [run_use(find_folder(home, target.run), target, read_clock()) for target in targets]
+    runs = [run_use(find_run(home, target.run), target, read_clock()) for target in targets]
     if form == "json":
         return Frame(json_lines([_data(run) for run in runs]), is_data=True)
     empty = [run.run.summary.id for run in runs if not any(replica.samples for replica in run.replicas)]

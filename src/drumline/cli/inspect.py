@@ -6,6 +6,7 @@ import os
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.written import engine_of, written_of
 from drumline.engine.abilities import Browsable, require
 from drumline.engine.output import Output
@@ -13,7 +14,6 @@ from drumline.errors import InputError
 from drumline.run.id import parse_target
 from drumline.store.access import open_home
 from drumline.store.clock import read_clock
-from drumline.store.folder import find_folder
 from drumline.view.run import run_details
 
 
@@ -35,7 +35,7 @@ def find_output(run: str) -> Output:
     target = parse_target(run)
     if target.role is not None:
         raise InputError(f"{run}: all replicas of a run write to one place", hint=f"say `{target.run}`")
-    folder = find_folder(open_home(os.environ), target.run)
+    folder = find_run(open_home(os.environ), target.run)
     details = run_details(folder, read_clock())
     browsable = require(engine_of(details), Browsable, "access to the output", details.plan.engine)
     return browsable.open_output(written_of(details))

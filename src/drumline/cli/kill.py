@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_line
 from drumline.cli.text import utc
@@ -19,7 +20,7 @@ from drumline.run.doubt import Doubt
 from drumline.run.id import parse_target
 from drumline.run.state import Phase
 from drumline.store.access import open_home
-from drumline.store.folder import RunFolder, find_folder
+from drumline.store.folder import RunFolder
 from drumline.supervise.reach import ask_to_stop, read_state, wait_until_left, wait_until_stopped
 from drumline.supervise.site import site_of_run
 from drumline.words import listed, span
@@ -108,4 +109,4 @@ def _folder(text: str) -> RunFolder:
     target = parse_target(text)
     if target.role is not None:
         raise InputError(f"{text}: only whole runs can be killed", hint=f"`drumline kill {target.run}` ends all of it")
-    return find_folder(open_home(os.environ), target.run)
+    return find_run(open_home(os.environ), target.run)

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.stream import Screen, follow
 from drumline.errors import InputError, NotFoundError
 from drumline.run.id import parse_target
 from drumline.spec.quantity import parse_seconds
 from drumline.store.access import open_home
-from drumline.store.folder import find_folder
 from drumline.view.feed import Feed, Item, Lines
 
 
@@ -41,7 +41,7 @@ def command(
     ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
     """
     target = parse_target(run)
-    folder = find_folder(open_home(os.environ), target.run)
+    folder = find_run(open_home(os.environ), target.run)
     plan = folder.plan()
     replicas = set(target.replicas(plan))
     if role:

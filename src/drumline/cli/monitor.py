@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.frame import Frame, show, terminal_columns, watch
 from drumline.cli.status import working_directory
 from drumline.cli.terminal import json_lines
@@ -44,6 +45,8 @@ def command(ids: tuple[str, ...], *, everything: bool, once: bool, history: bool
     """
     home = open_home(os.environ)
     targets = [parse_target(each) for each in ids]
+    for target in targets:
+        find_run(home, target.run)
     if history:
         from drumline.cli.history import look_at_history  # noqa: PLC0415
 

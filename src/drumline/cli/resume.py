@@ -6,6 +6,7 @@ import os
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.terminal import print_line
 from drumline.cli.train import leave, require_launchable, watch
 from drumline.engine.registry import open_engine
@@ -60,4 +61,4 @@ def _folder(text: str) -> RunFolder:
         raise InputError(
             f"{text}: only whole runs can be resumed", hint=f"`drumline resume {target.run}` goes on with all of it"
         )
-    return find_folder(open_home(os.environ), target.run)
+    return find_run(open_home(os.environ), target.run)

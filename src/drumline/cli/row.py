@@ -37,6 +37,7 @@ def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]
         "roles": run.headcount,
         "parameters": json.loads(run.parameters),
         "supervisor_gone": row.supervisor_gone,
+        **({"supervisor_unreachable": row.unreachable} if row.unreachable else {}),
         "progress": progress_data(standing),
         "stalled": row.stalled and _stall_data(run.id, row.stalled),
     }
@@ -59,6 +60,8 @@ def note(row: RunRow) -> str:
     notes = []
     if row.supervisor_gone:
         notes.append(f"supervisor gone; drumline supervise {run.id}")
+    if row.unreachable:
+        notes.append(f"as of the last contact; supervisor not reachable: {row.unreachable}")
     if run.attempt:
         notes.append(f"attempt {run.attempt}")
     if run.phase == "FAILED":

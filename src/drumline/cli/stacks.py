@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.terminal import print_json, print_lines
 from drumline.cli.text import FORM_OPTION, utc
 from drumline.engine.abilities import Dumpable, require
@@ -18,7 +19,6 @@ from drumline.run.traces import STACKS, trace_dir
 from drumline.runtime.private import open_regular
 from drumline.runtime.unix import connect
 from drumline.store.access import open_home
-from drumline.store.folder import find_folder
 from drumline.supervise.control import request_stacks
 from drumline.supervise.reach import read_state
 from drumline.supervise.site import site_of_run
@@ -36,7 +36,7 @@ def command(target: str, form: str) -> None:
     that were saved before it was stopped.
     """
     meant = parse_target(target)
-    folder = find_folder(open_home(os.environ), meant.run)
+    folder = find_run(open_home(os.environ), meant.run)
     replicas = meant.replicas(folder.plan())
     goes_on = not read_state(folder).phase.is_final
     if goes_on:

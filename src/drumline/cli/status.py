@@ -23,6 +23,8 @@ from drumline.words import count, listed
 if TYPE_CHECKING:
     from drumline.view.standing import Standing
 
+_STALE_SECONDS = 5.0
+
 
 @click.command()
 @click.argument("target", required=False, metavar="[ID]")
@@ -44,8 +46,9 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
         look = partial(_look_at_runs, home, directory, limit or None, form)
     else:
         # Only here: what a single run needs takes as long to load as all the rest.
-        from drumline.cli.details import look_at_run  # noqa: PLC0415
+        from drumline.cli.details import bring_run_up_to_date, look_at_run  # noqa: PLC0415
 
+        bring_run_up_to_date(home, target)
         look = partial(look_at_run, home, target, form)
     if watching:
         watch(look)
@@ -56,6 +59,12 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
 def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str) -> Frame:
     now = read_clock()
     listing = recent_runs(home, now, directory=directory, limit=limit)
+    if stale := [row.summary.id for row in listing.runs if _is_stale(row, now)]:
+        from drumline.cli.details import bring_run_up_to_date  # noqa: PLC0415 - few runs are supervised elsewhere
+
+        for run in stale:
+            bring_run_up_to_date(home, run)
+        listing = recent_runs(home, now, directory=directory, limit=limit)
     talk = []
     if listing.problems:
         more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
@@ -68,6 +77,11 @@ def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str
     if listing.has_more:
         talk.append("there are older ones: `-n 0` lists all")
     return Frame(_table(home, listing.runs, now), talk, is_table=True)
+
+
+def _is_stale(row: RunRow, now: Moment) -> bool:
+    """Whether a run is supervised elsewhere, not followed, and was not looked at just now."""
+    return row.supervisor_gone and row.reach is not None and now.at - row.reach.since > _STALE_SECONDS
 
 
 def _standing(home: str, row: RunRow, now: Moment) -> Standing | None:

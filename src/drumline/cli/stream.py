@@ -12,12 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from drumline.cli.log import chunks, last_state, last_states, plain, tame
-from drumline.cli.terminal import stdout_descriptor, write_bytes
+from drumline.cli.terminal import print_line, stdout_descriptor, write_bytes
 from drumline.cli.text import utc
 from drumline.run.state import Phase
 from drumline.runtime.lock import is_locked
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
+from drumline.store.reach import read_reach
 from drumline.supervise.reach import RETURN_SECONDS, may_come_back, supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 from drumline.words import printable
@@ -139,6 +140,7 @@ def follow(
     pause = _QUICK
     connection = None
     alone_since = None  # when we first saw that no supervisor is there
+    notice = _Notice(folder, screen)
     try:
         while True:
             connection = connection or connect(folder.socket_file)
@@ -157,6 +159,7 @@ def follow(
             if feed.is_over:
                 screen.show((), {})
                 return
+            notice.look()
             if alone_since and not _may_be_supervised(feed, folder, time.monotonic() - alone_since):
                 raise supervisor_gone(folder)
             if at_leisure and feed.state.phase is Phase.RUNNING:
@@ -172,6 +175,26 @@ def follow(
     finally:
         if connection:
             connection.close()
+
+
+class _Notice:
+    """Says when a supervisor that lives elsewhere cannot be reached, and when it answers again."""
+
+    def __init__(self, folder: RunFolder, screen: Screen) -> None:
+        self._folder, self._screen = folder, screen
+        reach = read_reach(folder.path)
+        self._is_elsewhere = reach is not None
+        self._said = reach.problem if reach else ""
+
+    def look(self) -> None:
+        """Say what has changed."""
+        reach = read_reach(self._folder.path) if self._is_elsewhere else None
+        problem = reach.problem if reach else ""
+        if bool(problem) != bool(self._said):
+            self._screen.show((), {})
+            what = f"cannot be reached, which says nothing about the run: {problem}" if problem else "answers again"
+            print_line(f"drumline: the supervisor of run {self._folder.id} {what}", err=True)
+        self._said = problem
 
 
 def _may_be_supervised(feed: Feed, folder: RunFolder, seconds: float) -> bool:

@@ -16,6 +16,7 @@ from threading import Thread
 
 import click
 
+from drumline.cli.find import find_run
 from drumline.cli.terminal import print_line
 from drumline.engine.ports import claim_port
 from drumline.errors import EngineError, InputError
@@ -25,7 +26,6 @@ from drumline.runtime import tensorboard
 from drumline.runtime.keeper import end_with_parent
 from drumline.store.access import open_home
 from drumline.store.clock import read_clock
-from drumline.store.folder import find_folder
 from drumline.store.home import cache_of
 from drumline.store.tfevents import has_summaries
 from drumline.view.run import RunDetails, run_details
@@ -67,7 +67,7 @@ def _find(ids: Sequence[str]) -> list[RunDetails]:
             raise InputError(
                 f"{text}: only whole runs are shown", hint=f"`drumline tensorboard {target.run}` shows all of it"
             )
-        details = run_details(find_folder(open_home(os.environ), target.run), read_clock())
+        details = run_details(find_run(open_home(os.environ), target.run), read_clock())
         if not has_summaries(details.output_dir, most=sys.maxsize):
             raise InputError(
                 f"run {target.run} has written no summaries below {details.output_dir}",

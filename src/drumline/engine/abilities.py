@@ -227,6 +227,42 @@ class Removing(Protocol):
         ...
 
 
+class EndedError(EngineError):
+    """A supervisor elsewhere has ended, and nothing more of its run can be read there."""
+
+
+class RemoteSupervisor(Protocol):
+    """A run's folder elsewhere, and the supervisor that lives beside it.
+
+    Both methods carry bytes that drumline writes and reads, and run `python -m drumline.supervise.there` at that place.
+    Raise EngineError if the place cannot be reached, which says nothing about the run, and EndedError if the run is
+    known to be gone there. An answer has MOST_ANSWER_BYTES at most.
+    """
+
+    async def start(self, order: bytes) -> bytes:
+        """Have `there start FOLDER` read the order, which may hold secrets; return what it wrote.
+
+        FOLDER is `runs/ID` in the drumline folder there, to which DRUMLINE_HOME is set; an order may be given twice.
+        """
+        ...
+
+    async def exchange(self, request: bytes) -> bytes:
+        """Have `there answer FOLDER` read the request; return what it wrote."""
+        ...
+
+
+MOST_ANSWER_BYTES = 1 << 24
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """Can have the supervisor of a run live where the replicas run."""
+
+    def remote_supervisor(self, written: Written) -> RemoteSupervisor | None:
+        """Return access to the supervisor that lives elsewhere; None if it lives on this machine for this plan."""
+        ...
+
+
 @runtime_checkable
 class Browsable(Protocol):
     """Can show and copy what a run has written."""

@@ -14,6 +14,7 @@ from drumline.plan.types import Plan
 from drumline.runtime.private import read_regular, write_file
 from drumline.store.folder import RunFolder
 
+SENT_BY = "sent_by"  # in the facts of a run that a command elsewhere sent here to be supervised: its drumline
 _MOST_BYTES = 1 << 20  # of the facts
 _LATEST = 1e11  # a time beyond this is damage
 

@@ -1,18 +1,22 @@
 """Requests to a run's supervisor: a socket in the run's folder, one JSON line each.
 
-The connection stays open until the supervisor leaves, so whoever is connected learns of the end by its closing.
+Each is answered with a line: `{"ok": true}`, or `{"ok": false}` with a message. The connection stays open until the
+supervisor leaves, so whoever is connected learns of the end by its closing.
 """
 
 from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drumline import __version__
+from drumline.engine.tasks import Tasks
+from drumline.errors import EngineError
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import is_trusted, listen
 
@@ -35,16 +39,29 @@ class LookAtStacks:
     """Somebody wants to see what the replicas are doing, and is told when it can be read."""
 
 
+class LookAround:
+    """Asked of a follower: copy what there is of a run that is supervised elsewhere, and start no supervisor there.
+
+    As a request, answered when that is done, or cannot be.
+    """
+
+
+# Takes a stop; returns nothing, or what says later why it cannot be passed on, and nothing if it was.
+Accept = Callable[[StopRequested], Coroutine[Any, Any, str] | None]
+
+
 class ControlServer:
     """Takes requests; owns the socket and every open connection."""
 
-    def __init__(self, path: Path, loop: AbstractEventLoop, accept: Callable[[StopRequested], None]) -> None:
+    def __init__(self, path: Path, loop: AbstractEventLoop, accept: Accept) -> None:
         self._path = path
         self._loop = loop
         self._accept = accept
+        self._tasks = Tasks(loop)
         self._connections: dict[socket.socket, bytes] = {}
         self._watchers: set[socket.socket] = set()
         self.look_at_stacks: Callable[[Callable[[], object]], object] = lambda then: then()
+        self.look_around: Callable[[Callable[[], object]], object] = lambda then: then()
         self._socket = listen(path)
         self._socket.setblocking(False)
         self._is_listening = False
@@ -114,14 +131,27 @@ class ControlServer:
         *lines, self._connections[connection] = request.split(b"\n")
         for line in lines:
             asked = parse_request(line, self._loop.time())
-            with suppress(OSError):
-                connection.send(b'{"ok": false}\n' if asked is None else b'{"ok": true}\n')
-            if isinstance(asked, Watch):
-                self._watchers.add(connection)
-            elif isinstance(asked, LookAtStacks):
-                self.look_at_stacks(partial(self._answer, connection, LOOKED))
-            elif asked is not None:
-                self._accept(asked)
+            if asked is None:
+                self._answer(connection, _answer(_not_known(line)))
+            elif isinstance(asked, StopRequested):
+                self._take_stop(connection, asked)
+            else:
+                self._answer(connection, _answer())
+                if isinstance(asked, Watch):
+                    self._watchers.add(connection)
+                    continue
+                look = self.look_around if isinstance(asked, LookAround) else self.look_at_stacks
+                look(partial(self._answer, connection, LOOKED))
+
+    def _take_stop(self, connection: socket.socket, asked: StopRequested) -> None:
+        passing = self._accept(asked)
+        if passing is None:
+            self._answer(connection, _answer())
+        else:
+            self._tasks.begin(self._answer_later(connection, passing))
+
+    async def _answer_later(self, connection: socket.socket, passing: Coroutine[Any, Any, str]) -> None:
+        self._answer(connection, _answer(await passing))
 
     def _answer(self, connection: socket.socket, answer: bytes) -> None:
         if connection in self._connections:
@@ -129,7 +159,17 @@ class ControlServer:
                 connection.send(answer)
 
 
-def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | LookAtStacks | None:
+def _answer(problem: str = "") -> bytes:
+    told: dict[str, object] = {"ok": False, "message": problem} if problem else {"ok": True}
+    return json.dumps(told).encode() + b"\n"
+
+
+def _not_known(line: bytes) -> str:
+    said = line[:80].decode("ascii", "backslashreplace")
+    return f"the supervisor is of drumline {__version__}, which does not know the request {said}"
+
+
+def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | LookAtStacks | LookAround | None:
     """Read a request; None for what is not one."""
     try:
         data: Any = json.loads(line)
@@ -141,6 +181,8 @@ def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | Loo
         return Watch()
     if isinstance(data, dict) and data.get("do") == "stacks":
         return LookAtStacks()
+    if isinstance(data, dict) and data.get("do") == "look":
+        return LookAround()
     return None
 
 
@@ -156,16 +198,38 @@ def request_watch(connection: socket.socket) -> None:
 
 def request_stacks(connection: socket.socket) -> None:
     """Ask the supervisor at the other end to have everybody's stacks saved; return when they are, or it has left."""
-    connection.sendall(json.dumps({"do": "stacks"}).encode() + b"\n")
+    _request_look(connection, "stacks")
+
+
+def request_look(connection: socket.socket, seconds: float) -> None:
+    """Ask the follower at the other end to look now; return when it has, it has left, or after so long."""
+    connection.settimeout(seconds)
+    _request_look(connection, "look")
+
+
+def _request_look(connection: socket.socket, what: str) -> None:
     heard = b""
-    with suppress(ConnectionError):
+    with suppress(ConnectionError, TimeoutError):
+        connection.sendall(json.dumps({"do": what}).encode() + b"\n")
         while LOOKED not in heard and (data := connection.recv(4096)):
             heard += data
 
 
 def read_answer(connection: socket.socket) -> bool:
-    """Whether what was asked has been heard; False if the supervisor left instead."""
-    return bool(connection.recv(4096))
+    """Whether what was asked has been heard; False if the supervisor left instead. Raise EngineError if it refused."""
+    heard = b""
+    while b"\n" not in heard and (data := connection.recv(_LONGEST_REQUEST)):
+        heard += data
+    if not heard:
+        return False
+    try:
+        told: Any = json.loads(heard.partition(b"\n")[0])
+        is_ok, message = told["ok"] is True, str(told.get("message", "the supervisor has refused"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        is_ok, message = False, "the supervisor has answered something that drumline does not say"
+    if not is_ok:
+        raise EngineError(message)
+    return True
 
 
 def wait_closed(connection: socket.socket) -> None:

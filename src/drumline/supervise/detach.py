@@ -16,9 +16,10 @@ from drumline.errors import EngineError
 from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
 from drumline.runtime.keeper import close_all_but
 from drumline.store.folder import RunFolder
+from drumline.supervise.control import LookAround
 from drumline.words import of_system
 
-Asked = StopRequested | ResumeRequested | SupervisorReturned
+Asked = StopRequested | ResumeRequested | SupervisorReturned | LookAround
 
 
 @contextmanager

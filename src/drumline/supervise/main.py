@@ -13,9 +13,11 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from drumline.engine.abilities import RemoteSupervisor
 from drumline.engine.loop import BootClockLoop
-from drumline.engine.protocol import Site
+from drumline.engine.protocol import Engine, Site
 from drumline.engine.registry import get_ready, open_engine
+from drumline.plan.types import Plan
 from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
 from drumline.run.resume import may_resume, may_return
 from drumline.run.state import RunState
@@ -27,7 +29,8 @@ from drumline.store.home import check_run
 from drumline.store.journal import Entry, Journal, read_journal
 from drumline.store.migrate import migrate_run
 from drumline.store.reserve import reserve_room
-from drumline.supervise.control import ControlServer
+from drumline.supervise.control import ControlServer, LookAround
+from drumline.supervise.follower import Asked, Follower, find_remote
 from drumline.supervise.rounds import Rounds
 from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor
@@ -50,9 +53,11 @@ def supervise(
     path: Path,
     acknowledge: Callable[[str], object],
     *,
-    asked: StopRequested | ResumeRequested | SupervisorReturned | None = None,
+    asked: Asked = None,
 ) -> None:
     """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
+
+    Follow a run whose supervisor lives elsewhere instead.
 
     `asked` is what whoever calls this wants of it; nothing needs to be written for that. A run that cannot be resumed
     is left as it is, and so is one that is over or was asked to stop if a keeper asks for its return.
@@ -65,21 +70,29 @@ def supervise(
     if lock is None:
         acknowledge("busy")
         return
+    plan = folder.plan()
+    engine = open_engine(plan.engine, site)
+    remote = find_remote(folder, plan, engine)
     with asyncio.Runner(loop_factory=BootClockLoop) as runner:
-        runner.run(_supervise(folder, site, acknowledge, asked))
+        if remote is not None:
+            runner.run(_follow(folder, plan, remote, site.directory, acknowledge, asked))
+        elif isinstance(asked, LookAround):
+            acknowledge("refused")  # the engine has it supervised here
+        else:
+            runner.run(_supervise(folder, site, engine, acknowledge, asked))
     release_lock(lock)  # of a supervisor that dies a keeper starts the next one
 
 
 async def _supervise(
     folder: RunFolder,
     site: Site,
+    engine: Engine,
     acknowledge: Callable[[str], object],
     asked: StopRequested | ResumeRequested | SupervisorReturned | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     migrate_run(folder)
     plan = folder.plan()
-    engine = open_engine(plan.engine, site)
     journal = Journal(
         folder.journal_file,
         boot=boot_id(),
@@ -118,6 +131,21 @@ async def _supervise(
     journal.close()
     if supervisor.is_new and not rounds.settled:
         _note_revision(folder, site.directory)
+    _record(folder)
+
+
+async def _follow(
+    folder: RunFolder,
+    plan: Plan,
+    remote: RemoteSupervisor,
+    directory: Path,
+    acknowledge: Callable[[str], object],
+    asked: Asked,
+) -> None:
+    noting = asyncio.create_task(asyncio.to_thread(_note_revision, folder, directory)) if asked is None else None
+    await Follower(folder, plan, remote).follow(acknowledge, asked)
+    if noting:
+        await noting
     _record(folder)
 
 

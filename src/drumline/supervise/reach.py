@@ -18,12 +18,14 @@ from drumline.runtime.private import read_regular
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
-from drumline.supervise.control import read_answer, request_stop, wait_closed
+from drumline.store.reach import ENDED, Reach, read_reach
+from drumline.supervise.control import LookAround, read_answer, request_look, request_stop, wait_closed
 from drumline.supervise.detach import start_supervisor
 
 RETURN_SECONDS = 20.0  # that a supervisor may take to come back by itself
 _MOMENT_SECONDS = 0.01
 _LEAVING_SECONDS = 20.0  # that the last supervisor of a run may take after its end
+_LOOK_SECONDS = 5.0  # that a follower may take before a command goes on with what is here
 _PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
 
 
@@ -34,6 +36,25 @@ def read_state(folder: RunFolder) -> RunState:
     for entry in read_journal(folder.journal_file, plan):
         state = fold(state, entry.event, *entry.decisions)
     return state
+
+
+def bring_up_to_date(folder: RunFolder) -> Reach | None:
+    """Have the copy of a run that is supervised elsewhere followed, and return what is known of its supervisor.
+
+    Return None for a run that is supervised on this machine. What is here is then as new as it can be had: a supervisor
+    that cannot be reached changes nothing. Raise EngineError if no follower can be started.
+    """
+    if read_reach(folder.path) is None:
+        return None
+    if connection := connect(folder.socket_file):
+        with connection:
+            request_look(connection, _LOOK_SECONDS)
+    elif not is_locked(folder.lock_file) and not read_state(folder).phase.is_final:
+        start_supervisor(folder, asked=LookAround())
+    reach = read_reach(folder.path)
+    if reach and reach.state == ENDED:
+        wait_until_left(folder, _LOOK_SECONDS)  # the follower
+    return reach
 
 
 def stop_run(folder: RunFolder, *, force: bool) -> RunState:

@@ -16,6 +16,7 @@ from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.journal import Entry
 from drumline.store.launch import read_facts
+from drumline.store.reach import read_reach
 from drumline.store.summary import moment_of, read_history, spell_verdict, summarise_history
 from drumline.view.card import Card, make_card, python_of_launch
 from drumline.view.goodput import read_goodput
@@ -105,7 +106,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     rows = _with_standings(folder, state, bare, output, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
     return RunDetails(
-        run=make_row(summary, now, supervised=supervised),
+        run=make_row(summary, now, supervised=supervised, reach=read_reach(folder.path)),
         plan=plan,
         replicas=rows,
         causes=tuple(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drumline.run.event import StepsStalled
+    from drumline.store.reach import Reach
 
 
 class RunRow(Record):
@@ -29,6 +30,12 @@ class RunRow(Record):
     duration_seconds: float | None  # so far, if it goes on
     supervisor_gone: bool
     stalled: StepsStalled | None = None  # it takes no steps; `seconds` is up to now
+    reach: Reach | None = None  # of a run that goes on and whose supervisor lives elsewhere: whether that answers
+
+    @property
+    def unreachable(self) -> str:
+        """Why the supervisor cannot be asked how the run stands; empty if it can be, or if it is gone."""
+        return self.reach.problem if self.reach and not self.supervisor_gone else ""
 
 
 class Listing(Record):
@@ -53,14 +60,15 @@ def recent_runs(home: str | Path, now: Moment, *, directory: str | None = None, 
     return Listing(tuple(rows[:limit]), limit is not None and len(rows) > limit, tuple(reader.problems.values()))
 
 
-def make_row(summary: Summary, now: Moment, *, supervised: bool) -> RunRow:
+def make_row(summary: Summary, now: Moment, *, supervised: bool, reach: Reach | None = None) -> RunRow:
     """A run as it stands now."""
     duration = summary.duration_seconds
     if not summary.is_final and summary.started_at is not None:
         started = Moment(summary.started_at, summary.started_since_boot or 0.0, summary.started_boot or "")
         duration = now.seconds_since(started)
     stalled = _stall(summary, now.at) if summary.stalled else None
-    return RunRow(summary, duration, supervisor_gone=not (summary.is_final or supervised), stalled=stalled)
+    gone = not (summary.is_final or supervised)
+    return RunRow(summary, duration, supervisor_gone=gone, stalled=stalled, reach=None if summary.is_final else reach)
 
 
 def _stall(summary: Summary, now: float) -> StepsStalled | None:
@@ -112,7 +120,7 @@ class _Reader:
             return self._read(summary.id)
         if stamp_of(f"{self._runs}/{summary.id}/{JOURNAL}") != summary.stamp:
             return self._read(summary.id)
-        return make_row(summary, self._now, supervised=supervised)
+        return self._row(summary, supervised=supervised)
 
     def _read(self, run: str) -> RunRow | None:
         from pathlib import Path  # noqa: PLC0415
@@ -134,7 +142,15 @@ class _Reader:
         self._fresh[run] = summary
         if self._directory not in (None, summary.directory):
             return None
-        return make_row(summary, self._now, supervised=supervised)
+        return self._row(summary, supervised=supervised)
+
+    def _row(self, summary: Summary, *, supervised: bool) -> RunRow:
+        if summary.is_final:
+            return make_row(summary, self._now, supervised=supervised)
+        from drumline.store.reach import read_reach  # noqa: PLC0415 - only for runs that go on
+
+        reach = read_reach(f"{self._runs}/{summary.id}")
+        return make_row(summary, self._now, supervised=supervised, reach=reach)
 
     def _is_supervised(self, run: str) -> bool:
         from pathlib import Path  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from drumline.engine.health import FINE, MISSING, Health, Patient
+from drumline.engine.output import Written
 from drumline.engine.protocol import Capabilities, Engine, Site, Tell
 from drumline.engine.strings import too_long
 from drumline.errors import EngineError
@@ -19,6 +21,7 @@ from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import BUILD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.runtime import prepare
+from drumline_toy.remote import ToyRemote
 from drumline_toy.run import Life, ToyRun
 
 if TYPE_CHECKING:
@@ -35,6 +38,12 @@ class ToyEngine:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._watched: ToyRun | None = None
+
+    async def reach(self, plan: Plan) -> Plan:
+        """Ask the server that is to start the supervisor, if there is to be one."""
+        if folder := plan.options.get("supervisor"):
+            await ToyRemote(Path(str(folder)), "0").exchange(b"")
+        return plan
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
         """Give every replica a port that is free now."""
@@ -137,6 +146,21 @@ class ToyEngine:
         """Yield whether the agent could run here."""
         has_proc = Path("/proc/self/environ").exists()
         yield Health("toy", FINE if has_proc else MISSING, f"an agent of {sys.executable} in {patient.where}")
+
+    def remote_supervisor(self, written: Written) -> ToyRemote | None:
+        """Return access to the supervisor if the spec names a server that starts it."""
+        folder = written.plan.options.get("supervisor")
+        return ToyRemote(Path(str(folder)), written.plan.run) if folder else None
+
+    def forget(self, written: Written) -> None:
+        """Have the run's folder removed on the server."""
+        if remote := self.remote_supervisor(written):
+            asyncio.run(remote.forget())
+
+    def describe_output(self, written: Written) -> str:
+        """Return the folder into which replicas write."""
+        home = written.plan.options.get("supervisor")
+        return f"{home}/runs/{written.plan.run}/output" if home and not written.plan.output else str(written.folder)
 
     def traces(self) -> Iterator[Path]:
         """Yield the folders into which replicas write."""

@@ -20,6 +20,7 @@ class ToyOptions(Block, frozen=True):
     """Replicas that the toy's agent starts."""
 
     nice: Annotated[int, Meta(ge=0, le=_MOST, description="By how much the replicas give way to others")] = 0
+    supervisor: Annotated[str, Meta(description="The folder of the server that starts supervisors; none: here")] = ""
 
 
 Options = ToyOptions
@@ -32,7 +33,9 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
     typed = given.flags.get("nice")
     if typed is not None and not (typed.isdecimal() and int(typed) <= _MOST):
         raise InputError(f"--nice {typed}: expected a number from 0 to {_MOST}")
-    return EnginePart({"nice": options.nice if typed is None else int(typed)}, where="the toy's corner")
+    nice = options.nice if typed is None else int(typed)
+    part = EnginePart({"nice": nice, "supervisor": options.supervisor}, where="the toy's corner")
+    return part.replace(where=options.supervisor, is_elsewhere=True) if options.supervisor else part
 
 
 def problems(spec: Spec, engine: str) -> Iterator[Finding]:

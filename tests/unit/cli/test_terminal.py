@@ -171,6 +171,7 @@ ALLOWED = {
     "cli/terminal.py": "escapes",
     "engine/agent/verbs.py": "an agent's log, on a host",
     "engine/tasks.py": "the supervisor's log",
+    "supervise/there.py": "an answer, to an engine",
     "engine/kubernetes/image/build.py": "a helper's log",
     "engine/kubernetes/output.py": "one sentence before a shell opens, by a stream that escapes",
     "engine/kubernetes/run.py": "the supervisor's log",

@@ -1,0 +1,25 @@
+"""The run that an id names, as it stands now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drumline.cli.text import warn
+from drumline.errors import EngineError
+from drumline.store.folder import RunFolder, find_folder
+from drumline.store.reach import MISUNDERSTOOD
+from drumline.supervise.reach import bring_up_to_date, read_state
+
+
+def find_run(home: Path, run: str) -> RunFolder:
+    """Return the folder of a run, as `find_folder`; a copy of one that is supervised elsewhere is brought up to date.
+
+    Warn if its supervisor cannot be reached, and raise EngineError if that is of a version that is not understood.
+    """
+    folder = find_folder(home, run)
+    reach = bring_up_to_date(folder)
+    if reach and reach.problem and not read_state(folder).phase.is_final:
+        if reach.state == MISUNDERSTOOD:
+            raise EngineError(reach.message, hint=reach.hint)
+        warn(f"run {run} is shown as of the last contact; its supervisor cannot be reached: {reach.message}")
+    return folder

@@ -1,0 +1,56 @@
+"""Whether the supervisor of a run answers, of one that lives elsewhere.
+
+The folder of such a run is a copy: a process of this machine, the follower, holds the run's lock and copies journal and
+logs. What it learned last about the supervisor is in the file `reach`; a run that is supervised here has no such file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from drumline.record import Record, to_dict
+from drumline.runtime.private import read_regular, write_file
+from drumline.words import printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REACH = "reach"
+ANSWERS, ENDED, UNREACHABLE, MISUNDERSTOOD = "answers", "ended", "unreachable", "misunderstood"
+_STATES = (ANSWERS, ENDED, UNREACHABLE, MISUNDERSTOOD)
+_MOST_BYTES = 1 << 16
+
+
+class Reach(Record):
+    """What is known of a supervisor elsewhere, and since when (UTC)."""
+
+    state: str
+    since: float
+    message: str = ""
+    hint: str = ""
+
+    @property
+    def problem(self) -> str:
+        """Why the run cannot be followed now; empty if it can be, or if its supervisor has ended."""
+        return self.message if self.state in (UNREACHABLE, MISUNDERSTOOD) else ""
+
+
+def read_reach(run_dir: str | Path) -> Reach | None:
+    """Return what is known of the supervisor of a run; None if it lives on this machine."""
+    try:
+        data: Any = json.loads(read_regular(os.path.join(run_dir, REACH), _MOST_BYTES))  # noqa: PTH118
+        reach = Reach(**{name: data[name] for name in ("state", "since", "message", "hint")})
+        if reach.state in _STATES and isinstance(reach.since, float) and isinstance(reach.message, str):
+            return reach.replace(message=printable(reach.message))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        pass
+    return Reach(UNREACHABLE, 0.0, "it has not been asked yet")  # the file is damaged, and written anew
+
+
+def write_reach(run_dir: Path, reach: Reach) -> None:
+    """Write down what is known; raise OSError if that cannot be done."""
+    write_file(run_dir / REACH, json.dumps(to_dict(reach)).encode("utf-8", "backslashreplace"))

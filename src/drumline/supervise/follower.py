@@ -1,0 +1,228 @@
+"""The follower: what a run whose supervisor lives elsewhere has on this machine instead of a supervisor.
+
+It holds the run's lock and listens on its socket, as a supervisor does, but decides nothing: it copies journal and logs
+into the run's folder and passes requests on. It leaves when the supervisor has left; then the run is over, or the copy
+says as little of an end as the original.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from drumline.engine.abilities import EndedError, Remote, RemoteSupervisor
+from drumline.engine.output import Written
+from drumline.engine.protocol import Engine
+from drumline.engine.tasks import Tasks
+from drumline.engine.untrusted import clean_text
+from drumline.errors import EngineError
+from drumline.plan.types import Plan, Secret
+from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
+from drumline.runtime.private import read_regular
+from drumline.store.folder import RunFolder
+from drumline.store.launch import SENT_BY, read_facts
+from drumline.store.reach import ANSWERS, ENDED, MISUNDERSTOOD, UNREACHABLE, Reach, write_reach
+from drumline.supervise.control import ControlServer, LookAround
+from drumline.supervise.message import Answer, Piece, VersionError, read_answer, write_head
+from drumline.supervise.mirror import Mirror
+
+_ACKNOWLEDGE_SECONDS = 5.0  # after which a command goes on with what is here
+_RETURN_SECONDS = 20.0  # that a supervisor may take to come back by itself
+_PATIENCE_SECONDS = 30.0  # with one answer
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+_LONGEST_AWAY = 5.0  # between two tries to reach it
+_TRIES = 5  # to pass a request on to a supervisor that comes or goes
+_MOST_SPEC_BYTES = 1 << 24
+
+Asked = StopRequested | ResumeRequested | SupervisorReturned | LookAround | None
+
+
+def find_remote(folder: RunFolder, plan: Plan, engine: Engine) -> RemoteSupervisor | None:
+    """Return access to a run's supervisor if that lives elsewhere; None if it lives here, also if it was sent here."""
+    if not isinstance(engine, Remote) or SENT_BY in read_facts(folder):
+        return None
+    return engine.remote_supervisor(Written(plan, folder.output_dir, folder.path))
+
+
+class Follower:
+    """Follows one run to its end."""
+
+    def __init__(self, folder: RunFolder, plan: Plan, remote: RemoteSupervisor) -> None:
+        self._folder, self._plan, self._remote = folder, plan, remote
+        self._mirror = Mirror(folder, plan, self._read)
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks(self._loop)
+        self._woken = asyncio.Event()  # there is reason to look now
+        self._leaving = False
+        self._alone_since: float | None = None  # since when no supervisor holds the run's lock there
+        self._reach = Reach(UNREACHABLE, time.time(), "it has not answered yet")
+        write_reach(folder.path, self._reach)
+        self._control = ControlServer(folder.socket_file, self._loop, self._pass_on)
+        self._waiting: list[Callable[[], object]] = []  # to be called after the next look
+        self._control.look_around = self._look_soon
+        self._control.look_at_stacks = lambda then: self._tasks.begin(self._take_stacks(then))
+
+    async def follow(self, acknowledge: Callable[[str], object], asked: Asked) -> None:
+        """Start the supervisor there, unless only a look is asked for; then copy until it has left."""
+        self._loop.add_signal_handler(signal.SIGTERM, self._leave)
+        try:
+            if not isinstance(asked, LookAround) and not await self._begin(asked):
+                acknowledge("refused")
+                return
+            self._loop.call_later(_ACKNOWLEDGE_SECONDS, acknowledge, "ok")
+            pause = _SHORTEST_PAUSE
+            while not self._leaving:
+                waiting, self._waiting = self._waiting, []
+                pause = await self._look(pause)
+                acknowledge("ok")
+                for then in waiting:
+                    then()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._woken.wait()
+                self._woken.clear()
+        finally:
+            await self._tasks.close()
+            self._control.close()
+
+    async def _look(self, pause: float) -> float:
+        """Copy what is new; return how long to wait before the next look."""
+        try:
+            if self._control.is_watched:
+                await self._exchange(write_head(do="request", request={"do": "watch"}))
+            size = _size(self._folder)
+            answer = await self._mirror.update()
+        except EndedError as error:
+            self._note(ENDED, error)
+            self._leaving = True
+        except VersionError as error:
+            self._note(MISUNDERSTOOD, error)
+            return _LONGEST_AWAY
+        except EngineError as error:
+            self._note(UNREACHABLE, error)
+            return min(_LONGEST_AWAY, 2 * pause)
+        except OSError as error:
+            self._note(UNREACHABLE, EngineError(f"the copy of run {self._folder.id} cannot be kept: {error.strerror}"))
+            return _LONGEST_AWAY
+        else:
+            self._note(ANSWERS)
+            self._control.tell_watchers()
+            self._judge(answer)
+            if not self._mirror.is_current or _size(self._folder) != size:
+                return _SHORTEST_PAUSE
+        return min(_LONGEST_PAUSE, 1.5 * pause)
+
+    def _judge(self, answer: Answer) -> None:
+        """Leave if no supervisor is there and none comes back, with all that it left."""
+        if answer.locked:
+            self._alone_since = None
+            return
+        self._alone_since = self._alone_since or self._loop.time()
+        is_gone = not answer.returning or self._loop.time() - self._alone_since > _RETURN_SECONDS
+        if is_gone and self._mirror.is_current:
+            self._note(ENDED)
+            self._leaving = True
+
+    def _note(self, state: str, error: EngineError | None = None) -> None:
+        """Write down how the supervisor stands, if that has changed."""
+        message, hint = (clean_text(error.message), clean_text(error.hint)) if error else ("", "")
+        if (state, message) != (self._reach.state, self._reach.message):
+            since = self._reach.since if state == self._reach.state else time.time()
+            self._reach = Reach(state, since, message, hint)
+            with suppress(OSError):  # a full disk
+                write_reach(self._folder.path, self._reach)
+
+    def _look_soon(self, then: Callable[[], object]) -> None:
+        self._waiting.append(then)
+        self._woken.set()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._woken.set()
+
+    async def _begin(self, asked: Asked) -> bool:
+        """Have a supervisor there, and have it know what is asked; return False if that cannot be."""
+        if isinstance(asked, StopRequested):
+            if problem := await self._pass_on(asked):
+                raise EngineError(problem)
+            return True
+        return await self._start(asked) or asked is None
+
+    async def _start(self, asked: Asked) -> bool:
+        """Have a supervisor started there; return False if there is one already, or what is asked cannot be."""
+        order = write_head(asked=_word(asked)) + json.dumps(self._launch()).encode()
+        answer = read_answer(self._folder.id, await self._within(self._remote.start(order)))
+        return answer.reply.get("ok") is True
+
+    def _launch(self) -> dict[str, object]:
+        """Return the files of the run, and the secrets that its plan names; they are kept nowhere."""
+        folder, facts = self._folder, read_facts(self._folder)
+        facts.pop("python", None)  # a path of this machine
+        spec = read_regular(folder.spec_file, _MOST_SPEC_BYTES).decode("utf-8", "surrogateescape")
+        files = {
+            folder.spec_file.name: spec,
+            folder.facts_file.name: json.dumps(facts),
+            folder.plan_file.name: folder.plan_file.read_text("utf-8"),
+        }
+        environments = [*(each.env for each in self._plan.preparations), *(each.env for each in self._plan.replicas)]
+        values = [value for env in environments for value in env.values()]
+        names = {value.variable for value in values if isinstance(value, Secret)}
+        return {"files": files, "secrets": {name: os.environ[name] for name in names if name in os.environ}}
+
+    async def _read(self, pieces: Sequence[Piece]) -> Answer:
+        wanted = [(piece.name, piece.offset, piece.limit) for piece in pieces]
+        return await self._exchange(write_head(do="read", pieces=wanted), pieces)
+
+    async def _exchange(self, message: bytes, pieces: Sequence[Piece] = ()) -> Answer:
+        return read_answer(self._folder.id, await self._within(self._remote.exchange(message)), pieces)
+
+    async def _within(self, answering: Coroutine[Any, Any, bytes]) -> bytes:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await answering
+        except TimeoutError:
+            raise EngineError(f"{self._plan.where} has not answered for {_PATIENCE_SECONDS:g} s") from None
+
+    async def _pass_on(self, asked: StopRequested) -> str:
+        """Pass a stop on, to a new supervisor if there is none; return why that cannot be done, or nothing."""
+        message = write_head(do="request", request={"do": "stop", "force": asked.force})
+        problem = "its supervisor comes and goes"
+        try:
+            for _ in range(_TRIES):
+                answer = await self._exchange(message)
+                if answer.reply.get("ok") is True or (not answer.locked and await self._start(asked)):
+                    self._woken.set()
+                    return ""
+                problem = clean_text(str(answer.reply.get("message", problem)))
+        except EngineError as error:
+            problem = error.message
+        return f"run {self._folder.id} was not asked to stop: {problem}"
+
+    async def _take_stacks(self, then: Callable[[], object]) -> None:
+        """Have stacks saved there and copied."""
+        with suppress(EngineError, OSError):
+            await self._exchange(write_head(do="request", request={"do": "stacks"}))
+            await self._mirror.copy_whole()
+        then()
+
+
+def _word(asked: Asked) -> str:
+    match asked:
+        case StopRequested():
+            return "force" if asked.force else "stop"
+        case ResumeRequested():
+            return "resume"
+    return ""
+
+
+def _size(folder: RunFolder) -> int:
+    try:
+        return folder.journal_file.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,151 @@
+"""Messages between a command line and a supervisor that lives elsewhere, and which versions understand each other.
+
+Each message begins with a line of JSON that names the versions of its sender. Behind the line of an answer are the
+bytes that were asked for. Unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from drumline import __version__
+from drumline.engine.abilities import MOST_ANSWER_BYTES
+from drumline.engine.untrusted import clean_text, load_json
+from drumline.errors import EngineError
+from drumline.record import Record, to_dict
+from drumline.store.journal import VERSION as JOURNAL
+
+PROTOCOL = 1  # of the messages of this file
+OLDEST = 1  # the oldest protocol that this version still understands
+MOST_PIECES = 256  # of files, in one request
+MOST_BYTES = 1 << 23  # that are asked for at once
+_HEAD_BYTES = 1 << 20
+_VERSION_CHARS = 40
+
+
+class VersionError(EngineError):
+    """The other side is of a version with which this one cannot talk."""
+
+
+class Piece(Record):
+    """A part of a file in the run's folder."""
+
+    name: str
+    offset: int
+    limit: int
+
+
+class Found(Record):
+    """How long that file is, and the part that was asked for; nothing of one that is not there."""
+
+    size: int
+    data: bytes
+
+
+class Versions(Record):
+    """The versions of one side."""
+
+    protocol: int
+    oldest: int
+    journal: int
+    drumline: str
+
+
+OWN = Versions(PROTOCOL, OLDEST, JOURNAL, __version__)
+
+
+class Answer(Record):
+    """What the other side said."""
+
+    locked: bool  # a supervisor holds the run's lock there
+    returning: bool  # else: one may come back by itself
+    found: tuple[Found, ...] = ()
+    reply: Mapping[str, Any] = MappingProxyType({})
+
+
+def write_head(**fields: object) -> bytes:
+    """Return the first line of a message of this version."""
+    return json.dumps({**to_dict(OWN), **fields}).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def read_head(line: bytes) -> tuple[Versions, Mapping[str, Any]]:
+    """Return the versions of the sender, and the fields of its message; raise ValueError for what is no message."""
+    data = load_json(line)
+    if not isinstance(data, dict):
+        raise ValueError("a message that is no mapping")
+    numbers = [data.get(name) for name in ("protocol", "oldest", "journal")]
+    drumline = data.get("drumline")
+    if not all(type(each) is int for each in numbers) or not isinstance(drumline, str):
+        raise ValueError("a message without versions")
+    protocol, oldest, journal = (int(each or 0) for each in numbers)
+    return Versions(protocol, oldest, journal, clean_text(drumline, _VERSION_CHARS)), data
+
+
+def version_problem(theirs: Versions, own: Versions = OWN) -> tuple[str, str] | None:
+    """Return why two sides cannot talk and what to install where, from the view of the side with versions `own`."""
+    they, this = f"it is of drumline {theirs.drumline}", f"this is drumline {own.drumline}"
+    newer = f"install drumline {theirs.drumline} or newer on this side"
+    if theirs.oldest > own.protocol:
+        needs = f"which needs version {theirs.oldest} of the protocol or newer"
+        return f"{they}, {needs}; {this}, which has version {own.protocol}", newer
+    if theirs.protocol < own.oldest:
+        has = f"which has version {theirs.protocol} of the protocol"
+        older = f"install drumline {own.drumline} there, or drumline {theirs.drumline} on this side"
+        return f"{they}, {has}; {this}, which needs version {own.oldest} or newer", older
+    return None
+
+
+def journal_problem(theirs: Versions, own: Versions = OWN) -> tuple[str, str] | None:
+    """Return why the journal of a supervisor of these versions cannot be read here, and what to install."""
+    if theirs.journal <= own.journal:
+        return None
+    they = f"it is of drumline {theirs.drumline}, whose journal has version {theirs.journal}"
+    this = f"this is drumline {own.drumline}, which reads version {own.journal} and older"
+    return f"{they}; {this}", f"install drumline {theirs.drumline} or newer on this side"
+
+
+def read_answer(run: str, data: bytes, pieces: Sequence[Piece] = ()) -> Answer:
+    """Read an answer; raise VersionError for one of a version that is not understood, EngineError for any other.
+
+    Nothing is taken from it but numbers, bytes of the length that was asked for, and text that is shown.
+    """
+    about = f"the supervisor of run {run}"
+    line, _, rest = data[:_HEAD_BYTES].partition(b"\n")
+    rest = data[len(line) + 1 :]
+    try:
+        if len(data) > MOST_ANSWER_BYTES or len(line) >= _HEAD_BYTES:
+            raise ValueError(f"{len(data)} bytes at once")
+        versions, fields = read_head(line)
+        if problem := version_problem(versions) or journal_problem(versions):
+            raise VersionError(f"{about} cannot be understood: {problem[0]}", hint=problem[1])
+        if error := fields.get("error"):
+            raise EngineError(f"{about} refused: {clean_text(str(error))}")
+        found = tuple(_found(fields.get("found", []), pieces, rest))
+        reply = fields.get("reply", {})
+        return Answer(
+            fields.get("locked") is True,
+            fields.get("returning") is True,
+            found,
+            reply if isinstance(reply, dict) else {},
+        )
+    except ValueError as error:
+        said = clean_text(str(error), 200)
+        raise EngineError(f"{about} has sent something that drumline does not send: {said}") from None
+
+
+def _found(told: Any, pieces: Sequence[Piece], rest: bytes) -> list[Found]:
+    """Cut the bytes behind the first line into the pieces that were asked for."""
+    if not isinstance(told, list) or len(told) != len(pieces):
+        raise ValueError("other files than were asked for")
+    found, start = [], 0
+    for each, piece in zip(told, pieces, strict=True):
+        match each:
+            case [int() as size, int() as length] if 0 <= length <= min(piece.limit, len(rest) - start):
+                found.append(Found(size, rest[start : start + length]))
+                start += length
+            case _:
+                raise ValueError("a file of another length than was asked for")
+    return found

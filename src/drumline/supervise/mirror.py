@@ -1,0 +1,198 @@
+"""A copy of the run's folder that lies beside a supervisor elsewhere: journal, logs, and what else views read.
+
+Only files whose names follow from the plan and the journal are asked for, each within its bounds. Files that grow are
+copied by offset. The copy of the journal never says more than the copies of the logs, so that a command that reads the
+end of a run there shows all that was said before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from drumline.errors import EngineError
+from drumline.plan.types import TENSORBOARD, Plan
+from drumline.run.event import ReplicaExited, ReplicaStarted
+from drumline.run.traces import ERROR, LOG, MARKS, METRICS, PLACES, REPORT, STACKS, STEPS, UNREACHED, trace_dir
+from drumline.runtime.private import make_folder, open_file, open_regular, write_file
+from drumline.store.folder import RunFolder
+from drumline.store.home import JOURNAL
+from drumline.store.journal import parse_line
+from drumline.supervise.message import MOST_BYTES, MOST_PIECES, Answer, Found, Piece
+
+Ask = Callable[[Sequence[Piece]], Coroutine[Any, Any, Answer]]
+
+_OVERLAP_BYTES = 64  # of a file that grows: they are read again, so that a file that was replaced is noticed
+_MOST_JOURNAL_BYTES = 1 << 28
+_MOST_LINE_BYTES = 1 << 22
+_GROWING = (LOG, MARKS, STEPS)
+_MOST_OF_WHOLE = {REPORT: 1 << 16, ERROR: 1 << 20, STACKS: 1 << 22, METRICS: 1 << 18, PLACES: 1 << 22}
+_WHOLE_OF_LIFE = (REPORT, ERROR, STACKS, METRICS)
+_ROUNDS_PER_LOOK = 4  # files that are replaced as a whole are looked at less often
+_MOST_ATTEMPT = 1_000_000
+_MOST_REQUESTS = 10_000  # for one file, at an update
+
+
+class Mirror:
+    """Copies what is new; remembers which lives may still grow."""
+
+    def __init__(self, folder: RunFolder, plan: Plan, ask: Ask) -> None:
+        self.is_current = False  # nothing was left to copy at the last update
+        self._folder = folder
+        self._ask = ask
+        self._known = {*plan.everyone, TENSORBOARD}
+        self._growing: dict[str, bool] = {}  # the folders of lives: whether the end was read
+        self._last: set[str] = set()  # all lives of the last attempt
+        self._attempt = 0
+        self._rounds = 0
+        self._note(_content(folder.journal_file, _MOST_JOURNAL_BYTES).splitlines())
+
+    async def update(self) -> Answer:
+        """Copy all that there is; return the answer that says how the supervisor stood before that."""
+        answer, is_new, lines = await self._read_journal()
+        self._note(lines.splitlines())
+        self._rounds += 1
+        lives = [*self._growing] if answer.locked else sorted({*self._growing, *self._last})
+        await self._copy_growing([f"{life}/{name}" for life in lives for name in _GROWING])
+        ended = [life for life, has_ended in self._growing.items() if has_ended]
+        if ended or not answer.locked or self._rounds % _ROUNDS_PER_LOOK == 1:
+            await self.copy_whole(lives)
+        for life in ended:
+            del self._growing[life]
+        if is_new:
+            write_file(self._folder.journal_file, lines)
+        elif lines:
+            _append(self._folder.journal_file, lines)
+        return answer
+
+    async def copy_whole(self, lives: Collection[str] = ()) -> None:
+        """Copy the files of these lives, or of all that may still grow, that are replaced as a whole."""
+        names = [f"{life}/{name}" for life in lives or self._growing for name in _WHOLE_OF_LIFE]
+        names += [UNREACHED, f"attempts/{self._attempt}/{PLACES}"]
+        wanted = [Piece(name, 0, _MOST_OF_WHOLE.get(name.rpartition("/")[2], 1 << 16)) for name in names]
+        async for piece, found in self._read(wanted):
+            path = self._folder.path / piece.name
+            if found.data and found.size <= piece.limit and found.data != _content(path, piece.limit):
+                make_folder(path.parent)
+                write_file(path, found.data)
+
+    async def _read_journal(self) -> tuple[Answer, bool, bytes]:
+        """Return an answer, and the journal's new whole lines: whether they replace the copy, and what they are."""
+        size, tail = _end_of(self._folder.journal_file)
+        answer = await self._ask([Piece(JOURNAL, size - len(tail), len(tail) + MOST_BYTES)])
+        (found,) = answer.found
+        if found.size > _MOST_JOURNAL_BYTES:
+            raise EngineError(f"the journal of run {self._folder.id} has {found.size} bytes there, which is too much")
+        self.is_current = size - len(tail) + len(found.data) >= found.size
+        if not found.data.startswith(tail):
+            return (answer, True, await self._read_anew()) if found.size else (answer, False, b"")
+        new = found.data[len(tail) :]
+        whole = new[: new.rfind(b"\n") + 1]
+        if len(new) > _MOST_LINE_BYTES and not whole:
+            raise EngineError(f"the journal of run {self._folder.id} has a line there that does not end")
+        return answer, False, whole
+
+    async def _read_anew(self) -> bytes:
+        """Return the whole journal: the copy is of one that was migrated since."""
+        data = b""
+        while len(data) < _MOST_JOURNAL_BYTES:
+            (found,) = (await self._ask([Piece(JOURNAL, len(data), MOST_BYTES)])).found
+            data += found.data
+            if not found.data or len(data) >= found.size:
+                break
+        self.is_current = False
+        return data[: data.rfind(b"\n") + 1]
+
+    async def _copy_growing(self, names: Sequence[str]) -> None:
+        """Copy these files as far as they go now."""
+        until: dict[str, int] = {}
+        for _ in range(_MOST_REQUESTS):
+            if not names:
+                break
+            limit = max(1 << 16, MOST_BYTES // min(len(names), MOST_PIECES))
+            tails = {name: _end_of(self._folder.path / name) for name in names}
+            wanted = [Piece(name, size - len(tail), len(tail) + limit) for name, (size, tail) in tails.items()]
+            more = []
+            async for piece, found in self._read(wanted):
+                size, tail = tails[piece.name]
+                if not found.data.startswith(tail) or len(found.data) == len(tail):
+                    continue  # nothing is new, or it is no longer the file that was copied: then the copy stays
+                path = self._folder.path / piece.name
+                make_folder(path.parent)
+                _append(path, found.data[len(tail) :])
+                if size - len(tail) + len(found.data) < until.setdefault(piece.name, found.size):
+                    more.append(piece.name)
+            names = more
+
+    async def _read(self, wanted: Sequence[Piece]) -> AsyncIterator[tuple[Piece, Found]]:
+        """Yield these pieces with what was found, asked for in as many requests as needed."""
+        for pieces in _requests(wanted):
+            answer = await self._ask(pieces)
+            for pair in zip(pieces, answer.found, strict=True):
+                yield pair
+
+    def _note(self, lines: Iterable[bytes]) -> None:
+        """Learn from lines of the journal which lives there are."""
+        for line in lines:
+            if len(line) > _MOST_LINE_BYTES:
+                continue
+            _, entry = parse_line(line)
+            event = entry.event if entry else None
+            if not isinstance(event, ReplicaStarted | ReplicaExited) or event.replica not in self._known:
+                continue
+            if not 0 <= event.attempt <= _MOST_ATTEMPT or not 0 <= event.incarnation <= _MOST_ATTEMPT:
+                continue
+            if event.attempt > self._attempt:
+                self._attempt = event.attempt
+                self._last.clear()
+            life = trace_dir(event.replica, event.attempt, event.incarnation)
+            self._last.add(life)
+            self._growing[life] = isinstance(event, ReplicaExited)
+
+
+def _requests(wanted: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Divide pieces so that each request stays within its bounds."""
+    some: list[Piece] = []
+    for piece in wanted:
+        if some and (len(some) == MOST_PIECES or sum(each.limit for each in some) + piece.limit > MOST_BYTES):
+            yield some
+            some = []
+        some.append(piece)
+    if some:
+        yield some
+
+
+def _end_of(path: Path) -> tuple[int, bytes]:
+    """Return how long a file is, and its last bytes; nothing of one that is not there."""
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _OVERLAP_BYTES))
+            return size, stream.read(_OVERLAP_BYTES)
+    except FileNotFoundError:
+        return 0, b""
+
+
+def _content(path: Path, most: int) -> bytes:
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            return stream.read(most)
+    except FileNotFoundError:
+        return b""
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append to a file; leave it as it was if not all can be written."""
+    file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        size, written = os.fstat(file).st_size, 0
+        try:
+            while written < len(data):
+                written += os.write(file, data[written:])
+        except OSError:
+            os.ftruncate(file, size)
+            raise
+    finally:
+        os.close(file)
