@@ -26,6 +26,11 @@ def write_scalars(folder: Path, tag: str, values: Sequence[float]) -> Path:
     return path
 
 
+def event_record(step: int, value: bytes) -> bytes:
+    """Return a record of a file of events: one event at this step, with this value of a summary."""
+    return _record(_event(step, _field(5, _field(1, value))))
+
+
 def read_scalars(address: str, tag: str) -> dict[str, list[tuple[int, float]]]:
     """Every run that TensorBoard shows with this tag: its steps and values."""
     tags = _read(f"{address}data/plugin/scalars/tags")

@@ -227,6 +227,12 @@ def test_a_value_is_accepted_where_it_can_be_quoted(place: str) -> None:
     assert [placeholder.trouble for placeholder in shell_placeholders(place) if placeholder.trouble] == []
 
 
+@pytest.mark.parametrize("command", ["cat <<<'x' {{ p }}", "cat <<<x\necho {{ p }}", 'cat <<< "x" {{ p }}'])
+def test_after_a_here_string_there_is_no_document(command: str) -> None:
+    (placeholder,) = shell_placeholders(command)
+    assert (placeholder.context, placeholder.trouble) == ("", None)
+
+
 def test_numbers_stay_bare_for_the_reader_and_words_are_quoted() -> None:
     command = 'cd src && python train.py --lr {{ lr }} --optimizer {{ opt }} "n={{ n }}"'
     filled = fill_shell(command, {"lr": "0.001", "opt": "adam", "n": "2"})

@@ -135,8 +135,19 @@ def test_when_it_cannot_be_told_since_when_steps_are_new_nothing_is_called_produ
         (Point(19, 5, 3), Steps(Point(28, 1, 2), Point(39, 9, 4)), (None, None)),
         (Point(19, None, 3), Steps(Point(28, None, 3), Point(39, None, 4)), (None, 1)),
         (Point(19, 5), Steps(Point(28, 6), Point(39, 9)), (0, None)),
+        (Point(19, None, 3), Steps(Point(28, None, 5), Point(39, None, 6)), (None, 0)),
+        (Point(19, None, 3), Steps(Point(28, 1, 3), Point(39, 9, 3)), (None, None)),
     ],
-    ids=["every tenth", "in an epoch", "over an epoch", "of unknown length", "only epochs", "nothing lost"],
+    ids=[
+        "every tenth",
+        "in an epoch",
+        "over an epoch",
+        "of unknown length",
+        "only epochs",
+        "nothing lost",
+        "no epoch lost",
+        "steps only after",
+    ],
 )
 def test_steps_are_counted_over_epochs_where_their_length_is_known(
     before: Point, after: Steps, lost: tuple[int | None, int | None]
@@ -203,6 +214,18 @@ def test_a_fall_that_nobody_was_there_to_write_down_counts_from_when_it_came() -
     events.append((500, exits(20, Exit(1))))
     goodput = told(gang("worker"), events, 500, {0: seen((5, 1), (19, 30))})
     assert (goodput.productive_seconds, goodput.down_seconds) == (15, 480)
+
+
+def test_how_far_a_step_is_depends_on_its_epoch_first() -> None:
+    steps = {0: Steps(Point(5, 1, 3), Point(19, 5, 3)), 1: Steps(Point(28, 9, 2), Point(39, 6, 3), Point(31, 5, 3))}
+    goodput = told(TWO, RESTARTED, 40, steps)
+    assert (goodput.recomputed_seconds, goodput.recomputed_steps) == (3, None)
+    assert Point(0, None).order == Point(0, 0, 0).order < Point(0, 1).order < Point(0, None, 1).order
+
+
+def test_a_step_that_is_taken_again_is_recomputed_also_if_it_is_the_last_one_that_was_reached() -> None:
+    goodput = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30)), 1: seen((28, 30), (39, 60), regained=31)})
+    assert (goodput.recomputed_seconds, goodput.recomputed_steps) == (3, 1)
 
 
 def lapses_after(*gaps: float, taken: int = 1) -> tuple[tuple[Lapse, ...], float | None]:

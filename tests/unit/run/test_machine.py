@@ -64,6 +64,20 @@ def test_the_end_of_an_attempt_is_recorded_once() -> None:
     assert [each.attempt for each in decisions if isinstance(each, AttemptEnded)] == [0]
 
 
+@pytest.mark.parametrize(
+    ("words", "warnings"),
+    [
+        ("evaluator.0 waits: no room", ()),
+        ("evaluator.0 never starts: no image", ("evaluator.0 cannot start: no image",)),
+        ("worker.0 never starts: no image", ()),
+    ],
+)
+def test_a_warning_names_a_replica_that_cannot_start_unless_the_attempt_ends_by_it(
+    words: str, warnings: tuple[str, ...]
+) -> None:
+    assert tell(f"accepted; placed; {words}", plan="worker*2 evaluator").warnings == warnings
+
+
 def test_an_evaluator_that_fails_is_said_loudly_once() -> None:
     words = "running; evaluator.0 exits 3 at 100; chief.0 exits 1 at 102; worker.0 exits 1 at 101"
     assert tell(words, plan="chief worker*2 evaluator").warnings == (

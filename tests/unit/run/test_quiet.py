@@ -105,3 +105,39 @@ def test_somebody_who_leaves_or_comes_is_a_sign_of_life() -> None:
     quiet = watch(quiet, Look(1500.0, {FIRST: one, SECOND: two}))
     assert quiet.idle_since == 1500.0
     assert watch(quiet, Look(2000.0, {FIRST: one, SECOND: two})).idle_since == 1500.0
+
+
+IDLE = does()(0.0)
+
+
+def looked(after_seconds: float, **done: float) -> float:
+    """Since when a replica has been idle that has done this after a second look."""
+    quiet = begin(Look(0.0, {FIRST: IDLE}))
+    return watch(quiet, Look(after_seconds, {FIRST: IDLE.replace(**done)})).idle_since
+
+
+@pytest.mark.parametrize(
+    ("after_seconds", "least", "less"),
+    [
+        (10.0, {"disk_bytes": 4096}, {"disk_bytes": 4095}),
+        (0.5, {"moved_bytes": 65536}, {"moved_bytes": 65535}),
+        (10.0, {"moved_bytes": 655360}, {"moved_bytes": 655359}),
+        (10.0, {"gpu_share": 0.03}, {"gpu_share": 0.02}),
+        (1.0, {"cpu_seconds": 0.1}, {"cpu_seconds": 0.09}),
+        (100.0, {"cpu_seconds": 3.0}, {"cpu_seconds": 2.9}),
+    ],
+)
+def test_what_a_replica_does_is_work_from_a_least_amount_on(
+    after_seconds: float, least: dict[str, float], less: dict[str, float]
+) -> None:
+    assert looked(after_seconds, **least) == after_seconds
+    assert looked(after_seconds, **less) == 0.0
+
+
+def test_a_gang_is_hung_as_soon_as_the_time_is_over() -> None:
+    quiet = begin(Look(0.0, {FIRST: IDLE}))
+    assert judge_line(quiet, 60.0, 60.0) is Verdict.HUNG
+    assert judge_line(quiet, 59.9, 60.0) is Verdict.MOVES
+    busy = watch(quiet, Look(30.0, {FIRST: IDLE.replace(cpu_seconds=30.0)}))
+    assert judge_line(busy, 60.0, 60.0) is Verdict.BUSY
+    assert judge_line(busy, 59.9, 60.0) is Verdict.MOVES

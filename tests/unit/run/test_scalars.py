@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from drumline.run.progress import Progress
 from drumline.run.scalars import Scalar, progress_in, read_scalars
+from scaffold.summaries import event_record
 
 FILES = {path.name: path.read_bytes() for path in sorted((Path(__file__).parent / "scalars").iterdir())}
 
@@ -61,6 +62,55 @@ def test_any_bytes_can_be_read(data: bytes, is_cut: bool) -> None:
 
 def test_a_length_without_end_is_no_record() -> None:
     assert read_scalars(struct.pack("<QI", 2**63, 0) + b"x" * 100, is_cut=False) == []
+
+
+LOSS = b"\x0a\x04loss"  # field 1, the tag
+HALF, HALF_OF_DOUBLE = struct.pack("<f", 0.5), struct.pack("<d", 0.5)
+
+
+def tensor(fields: bytes) -> bytes:
+    """A value whose tensor has these fields: 1 is the type, 2 the shape, 4 the content, 5 floats and 6 doubles."""
+    return LOSS + b"\x42" + bytes([len(fields)]) + fields
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LOSS + b"\x15" + HALF,
+        tensor(b"\x08\x01\x22\x04" + HALF),
+        tensor(b"\x08\x01\x2a\x04" + HALF),
+        tensor(b"\x08\x02\x22\x08" + HALF_OF_DOUBLE),
+        tensor(b"\x08\x02\x32\x08" + HALF_OF_DOUBLE),
+    ],
+)
+def test_a_value_is_a_plain_number_or_a_tensor_of_one_float_or_double(value: bytes) -> None:
+    data = event_record(7, value)
+    assert brief(read_scalars(data, is_cut=False)) == [("loss", 7, 0.5)]
+    assert brief(read_scalars(b"cut" + data, is_cut=True)) == [("loss", 7, 0.5)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LOSS,
+        b"\x15" + HALF,
+        b"\x08\x01\x15" + HALF,  # a tag that is a number
+        tensor(b"\x22\x04" + HALF),  # without a type
+        tensor(b"\x08\x03\x22\x04" + HALF),  # of whole numbers
+        tensor(b"\x08\x01\x22\x08" + HALF * 2),
+        tensor(b"\x08\x01\x12\x02\x12\x00\x22\x04" + HALF),  # a list of one
+        tensor(b"\x08\x01\x32\x04" + HALF),
+        tensor(b"\x08\x01"),
+    ],
+)
+def test_what_is_not_one_number_under_a_tag_is_no_scalar(value: bytes) -> None:
+    assert read_scalars(event_record(7, value), is_cut=False) == []
+
+
+def test_a_step_is_at_most_the_largest_that_tensorflow_counts() -> None:
+    value = LOSS + b"\x15" + HALF
+    assert brief(read_scalars(event_record(2**63 - 1, value), is_cut=False)) == [("loss", 2**63 - 1, 0.5)]
+    assert read_scalars(event_record(2**63, value), is_cut=False) == []
 
 
 def scalar(tag: str, step: int, value: float = 0.5) -> Scalar:
