@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from drumline.engine.kubernetes.podwatch import PodWatch, TrackedPod
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
+from drumline.engine.log import log
 from drumline.engine.protocol import Tell
 from drumline.engine.tasks import Tasks, Work
 from drumline.engine.tracker import NEVER_STARTED, ReplicaTracker
@@ -274,7 +274,7 @@ class ClusterRun:
         """Say in the supervisor's log what somebody has to remove by hand."""
         where = self._there.where
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
-        print(f"something of the run is left in the cluster; `{shows}` shows it", file=sys.stderr)  # noqa: T201
+        log(f"something of the run is left in the cluster; `{shows}` shows it")
 
     async def _submit(self, errand: Work, lives: Sequence[Incarnation]) -> None:
         try:
