@@ -1,4 +1,4 @@
-"""What the contract says of stopping, where all workers are pods of one Job: who goes alone takes nobody with it."""
+"""What the contract says of stops and kills, where all workers are pods of one Job: none ends another."""
 
 from __future__ import annotations
 
@@ -7,29 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from cluster.test_contract import test_who_is_stopped_before_it_runs_ends_once_and_says_so  # noqa: F401
+from cluster import test_contract
 from cluster.testbed import KubernetesTestBed, SharedNamespace
-from contract.test_runs import test_a_run_that_is_killed_by_force_ends_though_nobody_obeys  # noqa: F401
-from contract.test_stop import (  # noqa: F401
-    test_patience_may_end_and_does_not_come_back,
-    test_who_is_stopped_gently_ends_by_term,
-    test_who_never_started_and_who_is_not_known_ends_unseen_once,
-)
+from contract.suite import contract_tests, excuse, occupy, tests_of
 from drumline.run.event import Exit
 from scaffold.supervised import watch, worker
-from scaffold.testbeds import LASTING, Behavior
-from scaffold.waiting import wait_until
+from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+
+_OTHERS = {**contract_tests("test_runs"), **tests_of(test_contract)}
+_STOPS = {name: each for name, each in _OTHERS.items() if "killed" in name or "stopped_before_it_runs" in name}
+globals().update({**contract_tests("test_stop"), **_STOPS})
 
 
 @pytest.fixture
-def testbed(shared_namespace: SharedNamespace, tmp_path: Path) -> Iterator[KubernetesTestBed]:
-    """A place to try the engine; nothing of what was started there is left when the test has ended."""
+def testbed(
+    request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
+) -> Iterator[EngineTestBed]:
+    """A place to try the engine."""
+    excuse(request, test_contract.EXCEPTIONS)
     place = KubernetesTestBed(tmp_path, shared_namespace, jobs="indexed")
-    try:
-        yield place
-        wait_until(lambda: not place.left())
-    finally:
-        place.close()
+    yield from occupy(place, place.describe)
 
 
 def test_who_has_ended_is_not_stopped_and_the_others_are(testbed: KubernetesTestBed, tmp_path: Path) -> None:

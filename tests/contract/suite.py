@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -30,12 +31,12 @@ UNTRIED: Exceptions = {
 }
 
 
-def contract_tests() -> dict[str, Callable[..., Any]]:
-    """Return every test of the contract by its name."""
+def contract_tests(pattern: str = "test_*") -> dict[str, Callable[..., Any]]:
+    """Return every test of the contract by its name; only those of the modules whose names match the pattern."""
     found: dict[str, Callable[..., Any]] = {}
-    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+    for path in sorted(Path(__file__).parent.glob(f"{pattern}.py")):
         module = import_module(f"contract.{path.stem}")
-        own = {name: each for name, each in vars(module).items() if _is_test_of(module.__name__, each)}
+        own = tests_of(module)
         assert not own.keys() & found.keys(), "two tests of the contract have one name, and one of them would not run"
         found |= own
     return found
@@ -60,6 +61,7 @@ def occupy(testbed: EngineTestBed, describe_left: Callable[[], str] | None = Non
         testbed.close()
 
 
-def _is_test_of(module: str, each: object) -> bool:
-    name = getattr(each, "__name__", "")
-    return callable(each) and name.startswith("test_") and each.__module__ == module
+def tests_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return the tests that a module defines, by their names."""
+    own = {name: each for name, each in vars(module).items() if name.startswith("test_") and callable(each)}
+    return {name: each for name, each in own.items() if each.__module__ == module.__name__}
