@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from drumline.run.traces import UNREACHED
 from hosts.host_cluster import HOME, SHARED, HostCluster
+from scaffold.waiting import wait_until
 
 # Counts, and keeps in its output how far it is and where; the word for its host in the shared folder ends it. Only the
 # first attempt fails by it.
@@ -98,13 +98,6 @@ class Project:
         """What a replica has said."""
         path = self.home / f"runs/1/attempts/{attempt}/{replica}/log"
         return path.read_text() if path.exists() else ""
-
-
-def wait_until(happened: Callable[[], object], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -16,8 +15,8 @@ from drumline.words import listed
 from matrix.cells import AFTER, FROM_OUTSIDE, SUPERVISOR_KILL, Cell
 from matrix.oracle import LOSSES, Expected, expect
 from matrix.testbed import MatrixTestBed, Trial
+from scaffold.waiting import wait_until
 
-PATIENCE_SECONDS = 240.0
 _STEP = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
 _SAVED = re.compile(r"^saved (\d+)$", re.MULTILINE)
 _FELL = re.compile("goes on without it|not started again")
@@ -45,7 +44,7 @@ def try_cell(testbed: MatrixTestBed, cell: Cell) -> Result:
         trial = testbed.start(cell, stack)
         try:
             harm(trial, cell)
-            wait_for(lambda: trial.state().phase.is_final)
+            wait_until(lambda: trial.state().phase.is_final)
             problems = list(compare(trial, cell, expected))
         except (AssertionError, DrumlineError) as error:
             problems = [f"{error}"]
@@ -57,25 +56,17 @@ def try_cell(testbed: MatrixTestBed, cell: Cell) -> Result:
 def harm(trial: Trial, cell: Cell) -> None:
     """Let it happen: what comes from outside when the phase is reached, and the phase that only we can see."""
     if cell.phase == AFTER:
-        wait_for(lambda: has_succeeded(trial.state()))
+        wait_until(lambda: has_succeeded(trial.state()))
         trial.say("reached")
-    wait_for(lambda: trial.has("reached"))
+    wait_until(lambda: trial.has("reached"))
     if cell.fault in FROM_OUTSIDE:
         trial.say("suffers")
         trial.hurt(cell.victim, cell.fault)
     else:
-        wait_for(lambda: trial.is_gone(cell.victim))
+        wait_until(lambda: trial.is_gone(cell.victim))
     trial.say("hurt")
     if cell.fault in ("network cut", SUPERVISOR_KILL):
         trial.say("go")
-
-
-def wait_for(look: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    """Look again and again until it is so; seldom, since others need the cores."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.03)
 
 
 def has_succeeded(state: RunState) -> bool:
@@ -102,7 +93,7 @@ def compare(trial: Trial, cell: Cell, expected: Expected) -> list[str]:
         wrong.append(f"started again: {units_of(state) or 'nobody'}, and not {expected.unit or 'nobody'}")
     wrong += compare_steps(trial, state, expected)
     try:
-        wait_for(lambda: not trial.left(), 60)
+        wait_until(lambda: not trial.left(), 60)
     except AssertionError:
         wrong.append(f"left alive: {trial.left()}")
     return wrong

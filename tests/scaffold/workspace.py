@@ -119,12 +119,13 @@ class Workspace:
         env: Mapping[str, str] = {},
         stdout: int | IO[str] = subprocess.PIPE,
         pass_fds: Sequence[int] = (),
+        cwd: Path | None = None,
     ) -> subprocess.Popen[str]:
-        """Start a command of drumline in the project."""
+        """Start a command of drumline, in the project unless another folder is given."""
         ways = ("--no-warm",) if COLDLY and words[:1] == ("train",) else ()
         return subprocess.Popen(
             (*self._bound(), *self.before, *program, *words, *ways),
-            cwd=self.project,
+            cwd=cwd or self.project,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -142,9 +143,15 @@ class Workspace:
         chosen = {usable[(os.getpid() + number) % len(usable)] for number in range(self.cores)}
         return ("taskset", "-c", ",".join(map(str, sorted(chosen))))
 
-    def run(self, *words: str, env: Mapping[str, str] = {}, seconds: float = PATIENCE_SECONDS) -> Answer:
+    def run(
+        self,
+        *words: str,
+        env: Mapping[str, str] = {},
+        seconds: float = PATIENCE_SECONDS,
+        cwd: Path | None = None,
+    ) -> Answer:
         """Run a command of drumline to its end."""
-        command = self.command(*words, env=env)
+        command = self.command(*words, env=env, cwd=cwd)
         try:
             out, err = command.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

@@ -8,8 +8,8 @@ import re
 import signal
 
 from drumline.run.event import CauseNamed
-from integration.local.test_terminal import Terminal
 from scaffold.processes import read_to
+from scaffold.terminal import Terminal
 from scaffold.workspace import Workspace
 
 # The second worker raises; the first has a connection to it and leaves because of that, whatever it is told; the third

@@ -11,7 +11,8 @@ import pytest
 from drumline.load.load import load
 from drumline.run.state import Phase
 from drumline.store.launch import read_facts
-from integration.local.test_terminal import WAITING, Terminal
+from integration.local.test_terminal import WAITING
+from scaffold.terminal import Terminal
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 

@@ -21,7 +21,8 @@ from drumline.run.traces import METRICS
 from drumline.runtime.keeper import descendants, now, start_ticks
 from drumline.store.metrics import Sample, read_samples
 from integration.local.test_disk import fill
-from integration.local.test_terminal import Terminal, screen
+from integration.local.test_terminal import screen
+from scaffold.terminal import Terminal
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import COMMAND, Run, Workspace, mounted
 

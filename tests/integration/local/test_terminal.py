@@ -2,82 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from drumline.run.state import Phase
+from scaffold.terminal import Terminal
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
-from scaffold.workspace import COMMAND, Run, Workspace
+from scaffold.workspace import Run, Workspace
 
 WAITING = "run: echo here I am; until [ -e $HERE/go ]; do sleep 0.01; done"
-
-
-class Terminal:
-    """A command at a terminal of its own, and everything that it has shown there."""
-
-    def __init__(self, workspace: Workspace, *words: str, columns: int = 100) -> None:
-        self.shown = b""
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [*COMMAND, *words],
-            cwd=workspace.project,
-            env=workspace.env,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
-        )
-        os.close(slave)
-
-    def read(self, seconds: float) -> bool:
-        """Take what is shown next; False when nothing comes for so long, or nobody is there any more."""
-        if not select.select([self._master], [], [], seconds)[0]:
-            return False
-        try:
-            data = os.read(self._master, 65536)
-        except OSError:
-            return False
-        self.shown += data
-        return bool(data)
-
-    def wait_for(self, text: str) -> None:
-        """Wait until this was shown."""
-        self.wait_until(lambda: text.encode() in self.shown)
-
-    def wait_until(self, look: Callable[[], bool]) -> None:
-        """Wait until what was shown is like this: a screen may come in pieces."""
-        while not look():
-            assert self.read(PATIENCE_SECONDS), self.shown.decode()
-
-    def wait(self) -> int:
-        """Wait for the end of the command."""
-        while self.read(PATIENCE_SECONDS):
-            pass
-        return self.process.wait(timeout=PATIENCE_SECONDS)
-
-    def press_ctrl_c(self) -> None:
-        """Type it."""
-        os.write(self._master, b"\x03")
-
-    def close(self) -> None:
-        """Close the window."""
-        if self._master >= 0:
-            os.close(self._master)
-            self._master = -1
 
 
 @pytest.fixture
