@@ -134,5 +134,7 @@ def shared_namespace(cluster: str) -> Iterator[SharedNamespace]:
 
     kubectl = Kubectl(f"contract-{uuid.uuid4().hex[:8]}")
     kubectl.make_namespace()
-    yield SharedNamespace(kubectl)
+    shared = SharedNamespace(kubectl)
+    yield shared
+    shared.close()
     kubectl("delete", "namespace", kubectl.namespace, "--wait=false")

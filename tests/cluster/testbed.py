@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from cluster.conftest import Kubectl
+from cluster.proxy import ApiProxy
 from drumline.engine import protocol
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import KubernetesEngine, names
@@ -24,7 +25,7 @@ from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
 IMAGE = "python:local"
 PORT = 8080
-_LOOK_SECONDS = 0.25  # whoever waits asks again and again, and kubectl is a large program
+_LOOK_SECONDS = 0.05  # between two questions to the server
 
 # Whoever connects says which gate it waits for, and is let go when that is open; who opens one says so.
 _GATES = """
@@ -75,10 +76,19 @@ class SharedNamespace:
         kubectl("create", "-f", "-", given=json.dumps(pod))
         kubectl("wait", "pod/gates", "--for=condition=Ready", f"--timeout={PATIENCE_SECONDS:.0f}s")
         self.address = str(kubectl("get", "pod", "gates", "-o", "jsonpath={.status.podIP}")).strip()
+        self._proxy = ApiProxy()
 
     def open(self, gate: str) -> None:
         """Open a gate."""
-        self.kubectl("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/gates:{PORT}/proxy/{gate}")
+        self._proxy.get(f"/api/v1/namespaces/{self.namespace}/pods/gates:{PORT}/proxy/{gate}")
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        """Return the pods with these labels."""
+        return self._proxy.pods(self.namespace, selector)
+
+    def close(self) -> None:
+        """End what the namespace needs on this machine."""
+        self._proxy.close()
 
 
 class _Engine(KubernetesEngine):
@@ -206,7 +216,7 @@ class KubernetesTestBed:
 
     def _look(self) -> list[dict[str, Any]]:
         assert self._plan
-        return self._shared_namespace.kubectl.items("pods", names.selector(self._plan))
+        return self._shared_namespace.pods(names.selector(self._plan))
 
     def _gate(self, number: int) -> str:
         return f"{self._unique}-{number}"
