@@ -24,9 +24,11 @@ demo: $(READY) ## Train a real model on two workers here
 	scripts/demo
 
 check: $(READY) ## Lint, types, layers, and that every test asserts something
+	@scripts/cached --restore
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@scripts/cached --keep
 	$(BIN)/lint-imports
 	PYTHONPATH=tests $(BIN)/python -m assertions
 
@@ -37,17 +39,17 @@ test: check ## All checks, and all tests that need no cluster
 	scripts/environment tensorflow tensorboard torch jax
 	scripts/environment --example estimator
 	scripts/pythons --wheels
-	$(BIN)/python -m pytest -n 3 --maxschedchunk 1
+	$(BIN)/python -m pytest -n 4 --maxschedchunk 1
 
 test-cluster: $(READY) ## Tests on a real Kubernetes: the one that KUBECONFIG names, else one that is brought up for them
 	scripts/environment tensorflow
-	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m pytest -n 3 tests/cluster
+	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m pytest -n 5 tests/cluster
 
 test-hosts: $(READY) ## Tests on several hosts, with real sshd's, that are brought up for them
 	scripts/hosts/run --parts
 	scripts/environment tensorflow
 	scripts/environment --example estimator
-	$(BIN)/python -m pytest -n 3 tests/hosts
+	$(BIN)/python -m pytest -n 4 tests/hosts
 
 test-ways: $(READY) ## The tests of the local engine once more with warm replicas, those of trainings with cold ones
 	scripts/environment tensorflow tensorboard torch jax
