@@ -52,6 +52,7 @@ def test_an_address_is_a_host_and_a_port_and_reads_the_same_again(text: str, hos
         ("grpc://", "`grpc://` is a URL: write `host:port`"),
         ("::1", "`::1` is IPv6, which stands in brackets, with the port behind: write `[::1]:2222`"),
         ("::1:81", "`::1:81` is IPv6, which stands in brackets, with the port behind: write `[::1]:81`"),
+        ("[fe80::11:81", "`[fe80::11:81` is not `host:port`: `[fe80::11` cannot be a host's name"),
         ("[a]:1", "`[a]:1` has no IPv6 address between its brackets"),
         ("[fe80::1%e;x]:1", "`[fe80::1%e;x]:1` has no IPv6 address between its brackets"),
         ("a:1:2", "`a:1:2` is not `host:port`: `a:1` cannot be a host's name"),

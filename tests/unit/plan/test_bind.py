@@ -167,6 +167,11 @@ def test_jax_processes_know_their_coordinator_number_and_count() -> None:
     }
 
 
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_an_evaluator_has_no_rank(framework: str) -> None:
+    assert set(envs_of(f"framework: {framework}\nroles: {{worker: 2, evaluator: 1}}")["evaluator.0"]) == OURS
+
+
 @pytest.mark.parametrize("framework", ["jax", "plain", "tensorflow", "torch"])
 def test_alone_or_plain_a_replica_gets_nothing_but_our_own_variables(framework: str) -> None:
     assert set(envs_of(f"framework: {framework}")["worker.0"]) == OURS

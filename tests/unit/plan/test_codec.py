@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline.plan.codec import from_data, plan_from_json, plan_to_json, read_options, to_data
+from drumline.plan.codec import from_data, plan_from_json, plan_to_json, read_options, to_data, to_options
 from drumline.plan.types import ReplicaId, Secret
 from drumline.record import Record, field_names, to_dict
 from scaffold.plans import plan_of
@@ -95,6 +95,27 @@ def test_the_options_of_a_plan_are_read_once_and_not_confused_with_equal_ones() 
     assert first == Options(3)
     assert read_options(Options, ours) is first
     assert read_options(Options, others) is not first
+
+
+def test_options_are_written_with_their_defaults() -> None:
+    assert to_options(Options()) == {"count": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"run": "a\0b"}, "a text with a NUL character"),
+        ({"parameters": {"a\0b": "x"}}, "a text with a NUL character"),
+        ({"replicas": [["a\0b"]]}, "a text with a NUL character"),
+        ({"timeouts": {"run_seconds": 2**63}}, "a number beyond all bounds"),
+        ({"timeouts": {"run_seconds": -float("inf")}}, "a number beyond all bounds"),
+    ],
+)
+def test_a_plan_with_a_value_that_no_process_or_machine_can_have_is_refused(
+    changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        plan_from_json(written(**changes))
 
 
 class Before(Record):

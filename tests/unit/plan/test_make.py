@@ -68,6 +68,12 @@ def test_replicas_start_warm_where_a_framework_is_imported_unless_the_spec_says_
     assert plan_of(spec).warm == expected
 
 
+def test_replicas_are_ordered_by_role_and_number() -> None:
+    first, second, other = ReplicaId("worker", 2), ReplicaId("worker", 10), ReplicaId("ps", 3)
+    assert sorted([second, first, other]) == [other, first, second]
+    assert not first < ReplicaId("worker", 2)
+
+
 @pytest.mark.parametrize(
     ("roles", "line", "chief", "success"),
     [

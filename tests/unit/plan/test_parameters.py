@@ -227,6 +227,25 @@ def test_a_value_is_accepted_where_it_can_be_quoted(place: str) -> None:
     assert [placeholder.trouble for placeholder in shell_placeholders(place) if placeholder.trouble] == []
 
 
+@pytest.mark.parametrize(
+    ("command", "context"),
+    [
+        ("echo ${x:-\\a'{{ p }}'}", "'"),
+        ('echo ${x:-\\a"{{ p }}"}', '"'),
+        ('echo "\\a${x}{{ p }}"', '"'),
+        ("cat <<'E' {{ p }}\nE", ""),
+        ("echo $(()) {{ p }}", ""),
+        ("echo `\\a` {{ p }}", ""),
+        ("echo $$'{{ p }}'", "'"),
+    ],
+)
+def test_the_quotes_around_a_value_are_known_behind_whatever_was_escaped_or_opened_before(
+    command: str, context: str
+) -> None:
+    (placeholder,) = shell_placeholders(command)
+    assert (placeholder.context, placeholder.trouble) == (context, None)
+
+
 @pytest.mark.parametrize("command", ["cat <<<'x' {{ p }}", "cat <<<x\necho {{ p }}", 'cat <<< "x" {{ p }}'])
 def test_after_a_here_string_there_is_no_document(command: str) -> None:
     (placeholder,) = shell_placeholders(command)
@@ -283,6 +302,11 @@ def test_a_placeholder_without_an_end_is_found(text: str, unclosed: list[str]) -
     assert list(unclosed_placeholders(text)) == unclosed
 
 
+@pytest.mark.parametrize("text", ["{{lr", "{{ lr", "{{  lr"])
+def test_a_placeholder_without_an_end_is_shown_as_it_should_be(text: str) -> None:
+    assert list(unfinished(f"echo {text}")) == [f"`{text}` is never closed: write `{{{{ lr }}}}`"]
+
+
 PIECES = [
     "'", '"', "`", "(", ")", "$(", "${x}", "${", "}", "$((", "))", "\\", "#", " ", "\n", ";", "a", "1", "<<E\n", "$'",
     "case a in", "esac", "{{ p }}", "&&", "|", '"${x',
@@ -328,6 +352,8 @@ def test_an_expression_of_another_system_is_refused_where_a_shell_would_read_it(
 
 def test_of_a_command_with_several_lines_the_line_is_named() -> None:
     (message,) = unfinished("set -e\npython a.py\npython b.py 'x\necho c\n")
+    assert message.startswith("`'` in line 3 of the command is never closed")
+    (message,) = unfinished("\npython a.py\npython b.py 'x")
     assert message.startswith("`'` in line 3 of the command is never closed")
 
 
