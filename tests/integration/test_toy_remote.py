@@ -243,6 +243,8 @@ def test_a_supervisor_that_cannot_be_reached_is_no_end(project: RemoteProject) -
     row = json.loads(project.run("status", "-o", "json").out)[0]
     assert (row["state"], row["supervisor_gone"]) == ("RUNNING", False)
     assert "does not answer" in row["supervisor_unreachable"]
+    answer = project.run("monitor", run, "--once")
+    assert (answer.code, "supervisor not reachable" in answer.out + answer.err) == (0, True), answer
     answer = project.run("kill", run)
     assert (answer.code, f"run {run} was not asked to stop" in answer.err) == (3, True), answer
     answer = project.run("events", run)

@@ -7,6 +7,7 @@ from shlex import quote
 from signal import Signals
 
 from drumline.cli.card import card_data, spell_card
+from drumline.cli.find import look_around
 from drumline.cli.frame import Frame, terminal_columns
 from drumline.cli.goodput import describe_goodput, goodput_data
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
@@ -20,7 +21,6 @@ from drumline.run.id import parse_target
 from drumline.run.stall import describe_stall
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
-from drumline.supervise.reach import bring_up_to_date
 from drumline.view.run import ReplicaRow, RunDetails, run_details
 from drumline.words import listed
 
@@ -30,7 +30,7 @@ _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 def bring_run_up_to_date(home: str, text: str) -> None:
     """Have the run that this id names followed, if it is supervised elsewhere."""
-    bring_up_to_date(find_folder(Path(home), parse_target(text).run))
+    look_around(find_folder(Path(home), parse_target(text).run))
 
 
 def look_at_run(home: str, text: str, form: str) -> Frame:

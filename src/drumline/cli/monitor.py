@@ -99,6 +99,8 @@ def _with_words(frame: Frame, runs: Sequence[MonitoredRun]) -> Frame:
             words.append(f"run {name} is over: {phase}; `drumline monitor {name} --history` shows what it used")
         elif run.run.supervisor_gone:
             words.append(f"run {name}: supervisor gone; drumline supervise {name}")
+        elif run.run.unreachable:
+            words.append(f"run {name}: as of the last contact; supervisor not reachable: {run.run.unreachable}")
     return frame.replace(talk=words)
 
 

@@ -80,8 +80,10 @@ def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str
 
 
 def _is_stale(row: RunRow, now: Moment) -> bool:
-    """Whether a run is supervised elsewhere, not followed, and was not looked at just now."""
-    return row.supervisor_gone and row.reach is not None and now.at - row.reach.since > _STALE_SECONDS
+    """Whether a run is supervised elsewhere and not followed, and its supervisor was not just found to have ended."""
+    if not row.supervisor_gone or row.reach is None:
+        return False
+    return not row.reach.has_ended_since(now.at - _STALE_SECONDS)
 
 
 def _standing(home: str, row: RunRow, now: Moment) -> Standing | None:

@@ -36,6 +36,10 @@ class Reach(Record):
         """Why the run cannot be followed now; empty if it can be, or if its supervisor has ended."""
         return self.message if self.state in (UNREACHABLE, MISUNDERSTOOD) else ""
 
+    def has_ended_since(self, at: float) -> bool:
+        """Whether the supervisor was found to have ended, and that not before this time."""
+        return self.state == ENDED and self.since >= at
+
 
 def read_reach(run_dir: str | Path) -> Reach | None:
     """Return what is known of the supervisor of a run; None if it lives on this machine."""

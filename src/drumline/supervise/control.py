@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline import __version__
-from drumline.engine.tasks import Tasks
 from drumline.errors import EngineError
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import is_trusted, listen
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Task
 
 SAMPLED = b'{"sampled": true}\n'
 LOOKED = b'{"looked": true}\n'
@@ -57,7 +56,7 @@ class ControlServer:
         self._path = path
         self._loop = loop
         self._accept = accept
-        self._tasks = Tasks(loop)
+        self._passing: set[Task[None]] = set()
         self._connections: dict[socket.socket, bytes] = {}
         self._watchers: set[socket.socket] = set()
         self.look_at_stacks: Callable[[Callable[[], object]], object] = lambda then: then()
@@ -148,7 +147,9 @@ class ControlServer:
         if passing is None:
             self._answer(connection, _answer())
         else:
-            self._tasks.begin(self._answer_later(connection, passing))
+            task = self._loop.create_task(self._answer_later(connection, passing))
+            self._passing.add(task)  # the loop itself keeps none
+            task.add_done_callback(self._passing.discard)
 
     async def _answer_later(self, connection: socket.socket, passing: Coroutine[Any, Any, str]) -> None:
         self._answer(connection, _answer(await passing))

@@ -94,10 +94,14 @@ class Follower:
     async def _look(self, pause: float) -> float:
         """Copy what is new; return how long to wait before the next look."""
         try:
-            if self._control.is_watched:
+            watched = self._control.is_watched
+            if watched:  # returns when there is a sample
                 await self._exchange(write_head(do="request", request={"do": "watch"}))
             size = _size(self._folder)
             answer = await self._mirror.update()
+            if watched:
+                await self._mirror.copy_whole()
+                self._control.tell_watchers()
         except EndedError as error:
             self._note(ENDED, error)
             self._leaving = True
@@ -112,7 +116,6 @@ class Follower:
             return _LONGEST_AWAY
         else:
             self._note(ANSWERS)
-            self._control.tell_watchers()
             self._judge(answer)
             if not self._mirror.is_current or _size(self._folder) != size:
                 return _SHORTEST_PAUSE

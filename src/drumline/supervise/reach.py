@@ -39,13 +39,11 @@ def read_state(folder: RunFolder) -> RunState:
 
 
 def bring_up_to_date(folder: RunFolder) -> Reach | None:
-    """Have the copy of a run that is supervised elsewhere followed, and return what is known of its supervisor.
+    """Have the copy of a run that is supervised elsewhere followed; return how its supervisor stands.
 
-    Return None for a run that is supervised on this machine. What is here is then as new as it can be had: a supervisor
-    that cannot be reached changes nothing. Raise EngineError if no follower can be started.
+    Return None for a run that is over. What is here is then as new as it can be had: a supervisor that cannot be
+    reached changes nothing. Raise EngineError if no follower can be started.
     """
-    if read_reach(folder.path) is None:
-        return None
     if connection := connect(folder.socket_file):
         with connection:
             request_look(connection, _LOOK_SECONDS)
@@ -54,7 +52,7 @@ def bring_up_to_date(folder: RunFolder) -> Reach | None:
     reach = read_reach(folder.path)
     if reach and reach.state == ENDED:
         wait_until_left(folder, _LOOK_SECONDS)  # the follower
-    return reach
+    return None if read_state(folder).phase.is_final else reach
 
 
 def stop_run(folder: RunFolder, *, force: bool) -> RunState:

@@ -11,7 +11,7 @@ import pytest
 
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import connect
-from drumline.supervise.control import ControlServer, LookAtStacks, Watch, parse_request
+from drumline.supervise.control import ControlServer, LookAround, LookAtStacks, Watch, parse_request
 from scaffold.loops import SteppedLoop
 
 YES = b'{"ok": true}\n'
@@ -51,11 +51,12 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
     supervisor.loop.close()
 
 
-def test_there_are_three_requests() -> None:
+def test_there_are_four_requests() -> None:
     assert parse_request(b'{"do": "stop"}', 1.0) == StopRequested(False, 1.0)
     assert parse_request(b'{"do": "stop", "force": true}', 1.0) == StopRequested(True, 1.0)
     assert isinstance(parse_request(b'{"do": "watch"}', 1.0), Watch)
     assert isinstance(parse_request(b'{"do": "stacks"}', 1.0), LookAtStacks)
+    assert isinstance(parse_request(b'{"do": "look"}', 1.0), LookAround)
 
 
 NONSENSE = [
