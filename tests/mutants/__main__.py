@@ -2,7 +2,10 @@
 
 Comparisons are negated and shifted by one, `and` and `or` are exchanged, `not` is dropped, bare conditions are negated,
 numbers and booleans in functions are changed. A change that makes no difference is listed in `equivalent.txt`, with
-the reason; every other one that no test notices is printed.
+the reason; every other one that no test notices is printed. Properties are tried as often as by `make quick`.
+
+All of them take hours on a busy machine: `--sample 300` says how it stands, and `--again` tries what an earlier output
+names, once there are more tests. The code in `engine/agent` runs as a program of its own, which no fork can change.
 """
 
 from __future__ import annotations
@@ -34,11 +37,15 @@ def main() -> int:
     words.add_argument("module", nargs="*", help="part of a path, such as run/pace; all modules if none is given")
     words.add_argument("--sample", type=int, help="try that many, chosen by chance")
     words.add_argument("--seed", type=int, default=0)
+    words.add_argument("--again", type=Path, help="try only those that were not noticed, from this earlier output")
     words.add_argument("--jobs", type=int, default=os.cpu_count())
     words.add_argument("--tests", nargs="*", help="paths of tests, instead of the usual ones")
     given = words.parse_args()
     known = read_equivalent()
     mutants = [each for each in all_mutants(given.module) if each.key not in known]
+    if given.again:
+        named = {line.strip() for line in given.again.read_text("utf-8").splitlines()}
+        mutants = [each for each in mutants if each.key in named]
     if given.sample:
         mutants = sorted(random.Random(given.seed).sample(mutants, min(given.sample, len(mutants))))
     tests = Path(__file__).parents[1]

@@ -38,9 +38,9 @@ class Progress(Record):
     def eta_seconds(self) -> float | None:
         """Until the last step of the last epoch; only where it was said which that is."""
         left = self.steps_eta_seconds
-        if left is None or not self.epoch or self.epochs is None or not self.rate:
+        if left is None or self.steps is None or not self.epoch or self.epochs is None or not self.rate:
             return None  # with an epoch 0 nobody knows what the last is called
-        return left + (self.epochs - self.epoch) * (self.steps or 0) / self.rate
+        return left + (self.epochs - self.epoch) * self.steps / self.rate
 
 
 UNKNOWN = Progress()

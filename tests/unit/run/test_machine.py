@@ -78,6 +78,13 @@ def test_a_warning_names_a_replica_that_cannot_start_unless_the_attempt_ends_by_
     assert tell(f"accepted; placed; {words}", plan="worker*2 evaluator").warnings == warnings
 
 
+def test_how_many_workers_a_training_goes_on_with_is_said() -> None:
+    state = tell("running; stepped; worker.0 exits 1; worker.1 exits 1", plan="chief worker*3 ps")
+    fell = "(exit code 1), and its budget of restarts (crash: 0) has nothing left; the training goes on with"
+    assert state.warnings == (f"worker.0 fell {fell} 2 workers", f"worker.1 fell {fell} one worker")
+    assert state.forgiven == (ReplicaId("worker", 0), ReplicaId("worker", 1))
+
+
 def test_an_evaluator_that_fails_is_said_loudly_once() -> None:
     words = "running; evaluator.0 exits 3 at 100; chief.0 exits 1 at 102; worker.0 exits 1 at 101"
     assert tell(words, plan="chief worker*2 evaluator").warnings == (

@@ -197,3 +197,34 @@ def test_at_every_byte_of_a_real_log_each_number_is_one_that_was_shown(name: str
     for end in range(len(data)):
         found = said(read_progress(data[:end]))
         assert all(value == "None" or value in column for value, column in zip(found, shown, strict=True)), end
+
+
+def test_a_tail_that_begins_with_the_end_of_a_line_has_the_next_line_whole() -> None:
+    assert read_progress(b"\nstep 3 loss 0.5\n", is_cut=True).step == 3
+    assert read_progress(b"step 3 loss 0.5\n", is_cut=True) == UNKNOWN
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(2000, True), (2001, False)])
+def test_a_line_counts_up_to_two_thousand_characters(length: int, is_read: bool) -> None:
+    line = "step 3 loss 0.5 ".ljust(length, "x")
+    assert (read_progress(log(line)).step == 3) is is_read
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"), [("0.0000000005", None), ("0.5", 0.5), ("2000000000", None), ("?", None), (".", None)]
+)
+def test_a_rate_beyond_all_measure_is_no_rate(rate: str, expected: float | None) -> None:
+    assert read_progress(log(f" 45%|{TQDM}| 45/100 [00:10<00:12,  {rate}it/s, loss=0.3]")).rate == expected
+
+
+def test_a_bar_without_a_rate_has_that_of_its_remaining_time() -> None:
+    bar = "40/100 [====>.....] - ETA: {} - loss: 0.31"
+    assert read_progress(log(bar.format("1:00:00"))).rate == 60 / 3600
+    assert read_progress(log(bar.format("30s"))).rate == 2.0
+    assert read_progress(log(bar.format("0s"))).rate is None
+    assert read_progress(log("40/100 [====>.....] - 3s 0us/step - loss: 0.31")).rate is None
+
+
+def test_the_loss_that_was_said_last_belongs_to_a_step_without_one() -> None:
+    found = read_progress(log("step 1 loss 0.5", f" 45%|{TQDM}| 45/100 [00:10<00:12,  4.50it/s]"))
+    assert (found.step, found.loss) == (45, 0.5)
