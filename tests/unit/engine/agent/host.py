@@ -8,6 +8,7 @@ import io
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +23,8 @@ from drumline.engine.agent.package import package_data, package_name
 
 T = TypeVar("T")
 PACKAGES = "~/.cache/drumline/hosts"
+# The tests' own `python3` is the first: that of pyenv is a shell script, which takes eight times as long.
+_PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 @cache
@@ -103,7 +106,7 @@ class Host:
             *self.before,
             *("sh", "-c", shlex.join(argv)),
             cwd=self.home,
-            env={"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C"},
+            env={"HOME": str(self.home), "PATH": _PATH, "LANG": "C"},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
