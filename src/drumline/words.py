@@ -33,6 +33,11 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
+def clip(text: str, longest: int) -> str:
+    """Return a text, cut to so many characters with `…` as the last."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def of_system(error: OSError) -> str:
     """What the system refused, and of what."""
     what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
@@ -48,7 +53,7 @@ def printable(text: str) -> str:
 
 def nearest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str | None:
     """The known word that somebody probably meant, if one is so much alike."""
-    import difflib  # noqa: PLC0415 - only who mistypes waits for it
+    import difflib  # noqa: PLC0415 - every command imports this module, and hardly any needs that one
 
     return next(iter(difflib.get_close_matches(word[:60], list(known), n=1, cutoff=alike)), None)
 

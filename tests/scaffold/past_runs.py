@@ -37,7 +37,7 @@ def write_run(
     """Write a run's folder: its plan, its launch, and a journal of these events."""
     folder = RunFolder(home / "runs" / str(number))
     folder.path.mkdir(parents=True)
-    write_version(str(home))
+    write_version(home)
     plan = plan_of(spec, run=str(number))
     write_launch(folder, plan, spec=spec.encode(), directory=Path(directory), at=at)
     append(folder, events)

@@ -11,7 +11,7 @@ from drumline.cli.text import span, utc
 from drumline.plan.types import ReplicaId
 from drumline.run.failure import describe_end
 from drumline.view.card import Card, Followers
-from drumline.words import printable
+from drumline.words import clip, printable
 
 _NARROW = 40  # columns; below that lines are left to the terminal
 _LONGEST = 4000  # characters of a line
@@ -40,7 +40,7 @@ def spell_end(run: str, card: Card, columns: int | None) -> list[str]:
 def _behind_bar(paragraphs: Sequence[Sequence[str]], columns: int | None) -> list[str]:
     lines: list[str] = []
     for paragraph in paragraphs:
-        said = [_cut(printable(line)) for line in paragraph if line]
+        said = [clip(printable(line), _LONGEST) for line in paragraph if line]
         lines += ["", *said] if lines and said else said
     width = columns - 2 if columns and columns >= _NARROW else None
     return [f"{BAR} {piece}".rstrip() for line in lines for piece in _wrapped(line, width)]
@@ -129,10 +129,6 @@ def _names(run: str, replicas: Sequence[ReplicaId]) -> str:
 
 def _spell(run: str, name: ReplicaId | None) -> str | None:
     return f"{run}.{name}" if name else None
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:

@@ -21,7 +21,7 @@ from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.supervise.launch import find_shortages
 from drumline.supervise.site import site_of
 from drumline.view.line import LineRow, headcount, line_rows
-from drumline.words import printable
+from drumline.words import clip, printable
 
 
 @click.command()
@@ -120,10 +120,9 @@ def _cells(row: LineRow) -> tuple[str, ...]:
     def shown(value: float | None) -> str:
         return "-" if value is None else f"{value:g}"
 
-    command_text = printable(" ".join(row.command.split()))
     return (
         row.replicas,
-        command_text if len(command_text) <= 70 else f"{command_text[:67]}...",
+        clip(printable(" ".join(row.command.split())), 70),
         shown(row.cpus),
         "-" if row.memory_bytes is None else format_bytes(row.memory_bytes),
         shown(row.gpus),

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from drumline.errors import DrumlineError
-from drumline.store.access import open_home, open_home_dir
+from drumline.store.access import open_home
 from drumline.store.clock import read_clock
 from drumline.store.folder import find_folder
 from drumline.view.runs import RunRow, recent_runs
@@ -47,7 +47,7 @@ class RunIds(click.types.StringParamType):
         return [*found, *([CompletionItem(incomplete, type="file")] if self._files_too else [])]
 
     def _runs(self, incomplete: str) -> Iterator[CompletionItem]:
-        for row in recent_runs(open_home_dir(os.environ), read_clock(), limit=_MOST).runs:
+        for row in recent_runs(open_home(os.environ), read_clock(), limit=_MOST).runs:
             over = _OVER.get(self._command, row.summary.is_final)
             if row.summary.id.startswith(incomplete) and row.summary.is_final == over:
                 yield CompletionItem(printable(row.summary.id) + self._end, help=_about(row))

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from drumline.cli.init import check_project, name_project
 from drumline.cli.options import PARAMETER_OPTION
 from drumline.cli.terminal import print_document
 from drumline.cli.text import warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.engine import known_spec_type
 from drumline.load.load import check_spec, read_file, read_given
+from drumline.plan.address import Address, parse_address
 from drumline.plan.assignment import read_assignment
-from drumline.spec.dialect import draft_of, reading_of, template_draft
+from drumline.plan.parse import parse_json
+from drumline.plan.tfconfig import examine
+from drumline.spec.dialect import draft_of, reading_of, template_draft, tfconfig
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.dialect.write import write
 from drumline.spec.foreign import is_template
 from drumline.words import listed
-
-if TYPE_CHECKING:
-    from drumline.plan.address import Address
 
 EPILOG = """
 \b
@@ -79,11 +79,6 @@ def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> Draft:
 
 
 def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> Draft:
-    from drumline.cli.init import check_project, name_project  # noqa: PLC0415 - few come with one
-    from drumline.plan.parse import parse_json  # noqa: PLC0415
-    from drumline.plan.tfconfig import examine  # noqa: PLC0415
-    from drumline.spec.dialect import tfconfig  # noqa: PLC0415
-
     text, command = _value_and_command(read_file("-")[1].decode(errors="replace") if text == "-" else text)
     # Which replica it belongs to does not matter here, and may be missing.
     problems = [
@@ -110,8 +105,6 @@ def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> Draf
 
 def _read_cluster(written: object) -> dict[str, list[Address]]:
     """The addresses of each role, in the order of their indexes; raise SpecError where an index has none."""
-    from drumline.plan.address import parse_address  # noqa: PLC0415 - few come with one
-
     if not isinstance(written, dict) or not written:
         raise InputError("TF_CONFIG has no cluster", hint='write `{"cluster": {"worker": ["a:2222", "b:2222"]}}`')
     cluster: dict[str, list[Address]] = {}

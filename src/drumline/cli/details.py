@@ -13,30 +13,32 @@ from drumline.cli.goodput import describe_goodput, goodput_data
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
 from drumline.cli.row import note, run_data
 from drumline.cli.terminal import json_lines
-from drumline.cli.text import rounded, span, table, utc
+from drumline.cli.text import rounded, span, table_of, utc
+from drumline.cli.written import engine_of, written_of
+from drumline.engine.abilities import Describing
 from drumline.record import to_dict
 from drumline.run.describe import describe_revival
 from drumline.run.event import Exit
 from drumline.run.id import parse_target
 from drumline.run.stall import describe_stall
+from drumline.spec.quantity import format_bytes
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
-from drumline.words import listed
+from drumline.words import clip, listed
 
 _LONGEST = 200  # of an exception; the log has the rest
-_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def bring_run_up_to_date(home: str, text: str) -> None:
+def bring_run_up_to_date(home: Path, text: str) -> None:
     """Have the run that this id names followed, if it is supervised elsewhere."""
-    look_around(find_folder(Path(home), parse_target(text).run))
+    look_around(find_folder(home, parse_target(text).run))
 
 
-def look_at_run(home: str, text: str, form: str) -> Frame:
+def look_at_run(home: Path, text: str, form: str) -> Frame:
     """Show the run, or the part of it, that this id names."""
     target = parse_target(text)
-    folder = find_folder(Path(home), target.run)
+    folder = find_folder(home, target.run)
     now = read_clock()
     details = run_details(folder, now)
     meant = set(target.replicas(details.plan))
@@ -80,9 +82,6 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
 def _output(details: RunDetails) -> str:
     """Where it writes: a folder of this machine, or as its engine says."""
     if details.plan.is_elsewhere:
-        from drumline.cli.written import engine_of, written_of  # noqa: PLC0415 - the engine, only for such runs
-        from drumline.engine.abilities import Describing  # noqa: PLC0415
-
         engine = engine_of(details)
         if isinstance(engine, Describing):
             return engine.describe_output(written_of(details))
@@ -122,12 +121,11 @@ def _replicas(details: RunDetails) -> list[str]:
         "EXIT": [_exit(row.exit) for row in rows],
         "REASON": [row.reason for row in rows],
         "CPUS": ["" if row.resources.cpus is None else f"{row.resources.cpus:g}" for row in rows],
-        "MEMORY": [_size(row.resources.memory_bytes) for row in rows],
+        "MEMORY": [format_bytes(row.resources.memory_bytes) if row.resources.memory_bytes else "" for row in rows],
         "GPUS": ["" if row.resources.gpus is None else str(row.resources.gpus) for row in rows],
         "MESSAGE": [_message(row) for row in rows],
     }
-    shown = {heading: cells for heading, cells in columns.items() if any(cells)}
-    return table(tuple(shown), list(zip(*shown.values(), strict=True)))
+    return table_of({heading: cells for heading, cells in columns.items() if any(cells)})
 
 
 def _name(run: str, row: ReplicaRow) -> str:
@@ -149,17 +147,7 @@ def _message(row: ReplicaRow) -> str:
     if row.error is None or (row.exit and row.exit.message):
         return row.exit.message if row.exit else row.waits
     first = row.error.message.strip().partition("\n")[0]
-    said = f"{row.error.type}: {first}" if first else row.error.type
-    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
-
-
-def _size(amount: int | None) -> str:
-    if amount is None:
-        return ""
-    for size, unit in _UNITS:
-        if amount >= size:
-            return f"{amount / size:.4g}{unit}"
-    return f"{amount}B"
+    return clip(f"{row.error.type}: {first}" if first else row.error.type, _LONGEST)
 
 
 def _data(details: RunDetails) -> dict[str, object]:

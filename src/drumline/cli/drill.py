@@ -10,7 +10,7 @@ import click
 
 from drumline.cli.drilled import Bounds, show_report
 from drumline.cli.find import find_run
-from drumline.cli.options import PARAMETER_OPTION, engine_flags
+from drumline.cli.options import PARAMETER_OPTION, SECONDS, engine_flags
 from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.terminal import print_line
 from drumline.cli.text import FORM_OPTION, warn
@@ -25,7 +25,6 @@ from drumline.record import to_dict
 from drumline.run.drill import Harm, default_victim
 from drumline.run.id import Target, parse_target
 from drumline.runtime.lock import is_locked
-from drumline.spec.quantity import parse_seconds
 from drumline.store.access import open_home
 from drumline.store.folder import RunFolder
 from drumline.supervise.detach import held_interrupts, start_supervisor
@@ -35,21 +34,6 @@ from drumline.supervise.site import site_of, site_of_run
 from drumline.words import listed, printable
 
 _CLASSES = ("crash", "lost", "preempted", "hang", "rendezvous")
-
-
-class _Seconds(click.ParamType[float]):
-    """A time, as specs have it."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return parse_seconds(str(value))
-        except ValueError as error:
-            self.fail(f"expected {error}", param, ctx)
-
-
-SECONDS = _Seconds()
 
 
 @click.command()

@@ -13,7 +13,7 @@ from drumline.record import to_dict
 from drumline.runtime.environment import remove_unused
 from drumline.store.home import cache_of
 from drumline.view.environments import EnvironmentRow, environment_rows
-from drumline.words import printable
+from drumline.words import clip, printable
 
 
 @click.command()
@@ -40,13 +40,12 @@ def command(*, prune: bool, form: str) -> None:
 
 
 def _cells(row: EnvironmentRow, now: float) -> tuple[str, ...]:
-    wanted = printable(", ".join(row.requirements))
     return (
         row.name,
         row.state,
         f"{row.bytes / 1e6:,.0f} MB" if row.bytes else "-",
         f"{span(now - row.used_at, parts=1)} ago",
-        wanted if len(wanted) <= 70 else f"{wanted[:67]}...",
+        clip(printable(", ".join(row.requirements)), 70),
     )
 
 

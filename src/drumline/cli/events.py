@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_target
 from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import FORM_OPTION, span, utc
 from drumline.errors import EngineError
@@ -21,9 +20,7 @@ from drumline.run.describe import describe_restart, describe_revival
 from drumline.run.event import Event
 from drumline.run.failure import describe_exit
 from drumline.run.fold import fold, new_run
-from drumline.run.id import parse_target
 from drumline.run.stall import describe_stall
-from drumline.store.access import open_home
 from drumline.store.journal import Entry, read_journal
 from drumline.words import bulk, count
 
@@ -36,8 +33,7 @@ def command(target: str, form: str) -> None:
 
     ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
     """
-    meant = parse_target(target)
-    folder = find_run(open_home(os.environ), meant.run)
+    folder, meant = find_target(target)
     plan = folder.plan()
     replicas = meant.replicas(plan)
     try:

@@ -1,11 +1,14 @@
-"""The run that an id names, as it stands now."""
+"""Runs by the ids that are typed."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from drumline.cli.text import warn
-from drumline.errors import EngineError
+from drumline.errors import EngineError, InputError
+from drumline.run.id import Target, parse_target
+from drumline.store.access import open_home
 from drumline.store.folder import RunFolder, find_folder
 from drumline.store.reach import MISUNDERSTOOD, Reach, read_reach
 
@@ -31,3 +34,28 @@ def look_around(folder: RunFolder) -> Reach | None:
     from drumline.supervise.reach import bring_up_to_date  # noqa: PLC0415 - few runs are supervised elsewhere
 
     return bring_up_to_date(folder)
+
+
+def find_target(text: str) -> tuple[RunFolder, Target]:
+    """Return the folder of the run that an id names, as `find_run`, and what of the run it names.
+
+    Raise InputError for what is not an id, and NotFoundError if there is no such run.
+    """
+    target = parse_target(text)
+    return find_run(open_home(os.environ), target.run), target
+
+
+def find_whole_run(text: str, done: str, hint: str) -> RunFolder:
+    """Return the folder of a run, as `find_run`; raise InputError for the id of a replica.
+
+    `done` says what can be done to whole runs only; in `hint`, RUN stands for the number of the run.
+    """
+    return find_run(open_home(os.environ), parse_whole_run(text, done, hint))
+
+
+def parse_whole_run(text: str, done: str, hint: str) -> str:
+    """Return the number of a run; raise InputError as `find_whole_run` does."""
+    target = parse_target(text)
+    if target.role is not None:
+        raise InputError(f"{text}: {done}", hint=hint.replace("RUN", target.run))
+    return target.run

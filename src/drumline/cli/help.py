@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.resources import files
 
 import click
 from click.shell_completion import CompletionItem
 
 from drumline.cli import COMMANDS
+from drumline.cli.elsewhere import HERE
 from drumline.cli.terminal import print_document
 from drumline.errors import InputError
 from drumline.words import nearest
@@ -65,6 +65,5 @@ def _overview() -> str:
 
 def _meant(word: str) -> str:
     """What to tell somebody who asked about something that has no page."""
-    here: dict[str, str] = import_module("drumline.cli.elsewhere").HERE
-    near = nearest(word, (*TOPICS, *COMMANDS)) or here.get(word)
+    near = nearest(word, (*TOPICS, *COMMANDS)) or HERE.get(word)
     return f"did you mean `drumline help {near}`?" if near else "`drumline help` lists the topics"

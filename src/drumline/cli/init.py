@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -202,8 +203,6 @@ def _show_template(directory: Path, written: list[str]) -> None:
 
 def _missing_framework(framework: str) -> str | None:
     """What a script of this framework needs and drumline's own Python does not have, looked up without an import."""
-    from importlib.util import find_spec  # noqa: PLC0415 - only here
-
     return None if framework == "plain" or find_spec(framework) else framework
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_whole_run
 from drumline.cli.written import engine_of, written_of
 from drumline.engine.abilities import Browsable, require
 from drumline.engine.output import Output
-from drumline.errors import InputError
-from drumline.run.id import parse_target
-from drumline.store.access import open_home
 from drumline.store.clock import read_clock
 from drumline.view.run import run_details
 
@@ -32,10 +27,6 @@ def command(ctx: click.Context, run: str, argv: tuple[str, ...]) -> None:
 
 def find_output(run: str) -> Output:
     """What the run of this number has written."""
-    target = parse_target(run)
-    if target.role is not None:
-        raise InputError(f"{run}: all replicas of a run write to one place", hint=f"say `{target.run}`")
-    folder = find_run(open_home(os.environ), target.run)
-    details = run_details(folder, read_clock())
+    details = run_details(find_whole_run(run, "all replicas of a run write to one place", "say `RUN`"), read_clock())
     browsable = require(engine_of(details), Browsable, "access to the output", details.plan.engine)
     return browsable.open_output(written_of(details))

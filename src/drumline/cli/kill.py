@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_whole_run
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_line
 from drumline.cli.text import utc
 from drumline.engine.abilities import Doubting
 from drumline.engine.output import Written
 from drumline.engine.registry import open_engine
-from drumline.errors import InputError
 from drumline.run.doubt import Doubt
-from drumline.run.id import parse_target
 from drumline.run.state import Phase
-from drumline.store.access import open_home
 from drumline.store.folder import RunFolder
 from drumline.supervise.reach import ask_to_stop, read_state, wait_until_left, wait_until_stopped
 from drumline.supervise.site import site_of_run
@@ -37,7 +33,8 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
     host could not be asked whether anything is left there, and its lease is not over.
     """
     running, unsure = [], False
-    for folder in [_folder(text) for text in dict.fromkeys(ids)]:
+    whole = "only whole runs can be killed", "`drumline kill RUN` ends all of it"
+    for folder in [find_whole_run(text, *whole) for text in dict.fromkeys(ids)]:
         before = read_state(folder)
         if before.phase.is_final:
             print_line(f"run {folder.id} was over already: {before.phase}")
@@ -103,10 +100,3 @@ def _until(doubts: Sequence[Doubt]) -> str:
     if len(known) < len(doubts):
         return f"ends by itself within {span(max(leases))}"
     return f"ends by itself, at the latest at {utc(max(known))}"
-
-
-def _folder(text: str) -> RunFolder:
-    target = parse_target(text)
-    if target.role is not None:
-        raise InputError(f"{text}: only whole runs can be killed", hint=f"`drumline kill {target.run}` ends all of it")
-    return find_run(open_home(os.environ), target.run)

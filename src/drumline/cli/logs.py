@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_target
+from drumline.cli.options import SECONDS
 from drumline.cli.stream import Screen, follow
-from drumline.errors import InputError, NotFoundError
-from drumline.run.id import parse_target
-from drumline.spec.quantity import parse_seconds
-from drumline.store.access import open_home
+from drumline.errors import NotFoundError
 from drumline.view.feed import Feed, Item, Lines
 
 
@@ -22,7 +19,7 @@ from drumline.view.feed import Feed, Item, Lines
 @click.argument("run", metavar="ID")
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--since", metavar="TIME", help="Only what is not older than this: 5m.")
+@click.option("--since", type=SECONDS, metavar="TIME", help="Only what is not older than this: 5m.")
 @click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="Only this attempt.")
 @click.option("--role", type=click.Choice(["chief", "worker", "ps", "evaluator"]), help="Only this role.")
 @click.option("--timestamps/--no-timestamps", default=True, help="With the time of each line, in UTC.")
@@ -31,7 +28,7 @@ def command(
     *,
     following: bool,
     tail: int | None,
-    since: str | None,
+    since: float | None,
     attempt: int | None,
     role: str | None,
     timestamps: bool,
@@ -40,8 +37,7 @@ def command(
 
     ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
     """
-    target = parse_target(run)
-    folder = find_run(open_home(os.environ), target.run)
+    folder, target = find_target(run)
     plan = folder.plan()
     replicas = set(target.replicas(plan))
     if role:
@@ -51,7 +47,7 @@ def command(
     feed = Feed(folder, replicas=replicas, attempt=attempt)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in dict.fromkeys((*plan.everyone, *replicas)))]
     screen = Screen(ids, timestamps=timestamps)
-    since_at = time.time() - _seconds(since) if since else None
+    since_at = None if since is None else time.time() - since
     batches = _since(_batches(feed), since_at)
     for items in batches if tail is None else [_last(batches, tail)]:
         screen.show(items, {})
@@ -91,10 +87,3 @@ def _count(item: Item) -> int:
     if not isinstance(item, Lines):
         return 0
     return item.data.count(b"\n") + (not item.data.endswith(b"\n"))
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise InputError(f"--since: {error}") from None

@@ -13,6 +13,7 @@ import click
 
 from drumline.cli.find import find_run
 from drumline.cli.frame import Frame, show, terminal_columns, watch
+from drumline.cli.history import look_at_history
 from drumline.cli.status import working_directory
 from drumline.cli.terminal import json_lines
 from drumline.cli.text import FORM_OPTION
@@ -48,8 +49,6 @@ def command(ids: tuple[str, ...], *, everything: bool, once: bool, history: bool
     for target in targets:
         find_run(home, target.run)
     if history:
-        from drumline.cli.history import look_at_history  # noqa: PLC0415
-
         if not targets:
             raise InputError("--history needs the ID of a run", hint="`drumline status` lists them")
         show(look_at_history(home, targets, form))

@@ -10,11 +10,27 @@ import click
 
 from drumline.engine.options import Flag
 from drumline.engine.registry import engine_names, engine_options
+from drumline.spec.quantity import parse_seconds
 
 SPEC_ARGUMENT = click.argument("file", required=False, type=click.Path(allow_dash=True))
 PARAMETER_OPTION = click.option(
     "-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="Set a parameter."
 )
+
+
+class _Seconds(click.ParamType[float]):
+    """A time, as specs have it."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_seconds(str(value))
+        except ValueError as error:
+            self.fail(f"expected {error}", param, ctx)
+
+
+SECONDS = _Seconds()
 
 
 def engine_flags(command: Callable[..., Any]) -> Callable[..., Any]:

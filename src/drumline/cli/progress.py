@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from drumline.cli.text import span
+from drumline.view.standing import Standing
 from drumline.words import listed
-
-if TYPE_CHECKING:
-    from drumline.view.standing import Standing
 
 
 def describe(standing: Standing) -> str:

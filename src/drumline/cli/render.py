@@ -15,6 +15,7 @@ from drumline.engine.registry import open_engine
 from drumline.errors import InputError, SpecError
 from drumline.load.load import load, read_file
 from drumline.plan.bind import bind
+from drumline.spec.document import decode, parse_several
 from drumline.spec.foreign import is_template
 from drumline.supervise.launch import find_shortages
 from drumline.supervise.site import site_of
@@ -76,7 +77,6 @@ def command(
 def _render_template(source: str, data: bytes, given: tuple[str, ...], form: str | None) -> None:
     """Print what a template comes to, as others did; say so if that is no YAML."""
     from drumline.spec.dialect.jinja import Template  # noqa: PLC0415 - jinja2 is an extra
-    from drumline.spec.document import decode, parse_several  # noqa: PLC0415
 
     if form not in (None, "yaml"):
         raise InputError(

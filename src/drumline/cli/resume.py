@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_target, find_whole_run
 from drumline.cli.terminal import print_line
 from drumline.cli.train import leave, require_launchable, watch
 from drumline.engine.registry import open_engine
-from drumline.errors import EngineError, InputError
-from drumline.run.id import parse_target
-from drumline.store.access import open_home
-from drumline.store.folder import RunFolder, find_folder
+from drumline.errors import EngineError
 from drumline.supervise.detach import held_interrupts
 from drumline.supervise.reach import check_resumable, is_lost, read_state, resume_run
 from drumline.supervise.site import site_of_run
@@ -30,8 +25,7 @@ def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interr
     What runs is the run's own plan, as `drumline train` made it: changes to its spec since are another run's. Budgets
     of restarts and the time limit begin anew. The exit code is the run's, as with `drumline train`.
     """
-    home = open_home(os.environ)
-    folder = _folder(run)
+    folder = find_whole_run(run, "only whole runs can be resumed", "`drumline resume RUN` goes on with all of it")
     state = read_state(folder)
     if not is_lost(folder, state):
         check_resumable(folder, state)
@@ -42,7 +36,7 @@ def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interr
             try:
                 before = resume_run(folder)
             except EngineError:
-                find_folder(home, folder.id)  # somebody may have removed it meanwhile
+                find_target(folder.id)  # raises NotFoundError if it was removed meanwhile
                 raise
             attempt = before.attempt + 1
             print_line(f"drumline: run {folder.id} ({plan.name}) goes on as attempt {attempt}", err=True)
@@ -53,12 +47,3 @@ def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interr
     except KeyboardInterrupt:
         leave(folder, kill=kill_on_interrupt)
         ctx.exit(130)
-
-
-def _folder(text: str) -> RunFolder:
-    target = parse_target(text)
-    if target.role is not None:
-        raise InputError(
-            f"{text}: only whole runs can be resumed", hint=f"`drumline resume {target.run}` goes on with all of it"
-        )
-    return find_run(open_home(os.environ), target.run)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import click
 
+from drumline.cli.find import parse_whole_run
 from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_line
+from drumline.cli.volumes import remove_volumes
 from drumline.cli.written import engine_of, written_of
 from drumline.engine.abilities import Forgetting, Retaining, Storing
 from drumline.engine.output import stays_here
 from drumline.errors import DrumlineError, EngineError, InputError
-from drumline.run.id import parse_target
 from drumline.run.state import Phase
 from drumline.run.traces import TRACE
 from drumline.runtime.lock import is_locked, take_lock
@@ -48,8 +49,6 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
     home = home_of(os.environ)
     doomed = {folder.id: (folder, _check(folder)) for folder in [_folder(home, text) for text in ids]}
     if volumes:
-        from drumline.cli.volumes import remove_volumes  # noqa: PLC0415 - a cluster's client, which few need
-
         remove_volumes([details for _, details in doomed.values() if details], yes=yes)
     for folder, details in doomed.values():
         with told_after_a_moment(f"removing run {folder.id}..."):
@@ -92,14 +91,10 @@ def _left_of_damaged(folder: RunFolder) -> str:
 
 
 def _folder(home: Path, text: str) -> RunFolder:
-    target = parse_target(text)
-    if target.role is not None:
-        raise InputError(
-            f"{text}: only whole runs can be removed", hint=f"`drumline rm {target.run}` removes all of it"
-        )
-    folder = RunFolder(home / RUNS / target.run)
+    run = parse_whole_run(text, "only whole runs can be removed", "`drumline rm RUN` removes all of it")
+    folder = RunFolder(home / RUNS / run)
     if not is_there(folder):
-        raise no_run(home, target.run)
+        raise no_run(home, run)
     return folder
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from drumline.cli.text import rounded, utc
+from drumline.run.event import StepsStalled
+from drumline.run.stall import describe_stall
 from drumline.view.runs import RunRow
 
 if TYPE_CHECKING:
-    from drumline.run.event import StepsStalled
     from drumline.view.standing import Standing
 
 
 def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]:
-    """A run, and how far its chief is, as what JSON knows."""
-    import json  # noqa: PLC0415
-
-    from drumline.cli.progress import progress_data  # noqa: PLC0415
+    """Return a run, and how far its chief is, as data for JSON."""
+    from drumline.cli.progress import progress_data  # noqa: PLC0415 - `status` in 6 times a bare interpreter
 
     run = row.summary
     return {
@@ -44,8 +44,6 @@ def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]
 
 
 def _stall_data(run: str, stalled: StepsStalled) -> dict[str, object]:
-    from drumline.run.stall import describe_stall  # noqa: PLC0415 - few runs are stalled
-
     return {
         "seconds": rounded(stalled.seconds),
         "step": stalled.step,

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_target
 from drumline.cli.terminal import print_json, print_lines
 from drumline.cli.text import FORM_OPTION, utc
 from drumline.engine.abilities import Dumpable, require
 from drumline.engine.registry import open_engine
 from drumline.errors import NotFoundError
-from drumline.run.id import parse_target
 from drumline.run.traces import STACKS, trace_dir
 from drumline.runtime.private import open_regular
 from drumline.runtime.unix import connect
-from drumline.store.access import open_home
 from drumline.supervise.control import request_stacks
 from drumline.supervise.reach import read_state
 from drumline.supervise.site import site_of_run
@@ -35,8 +32,7 @@ def command(target: str, form: str) -> None:
     Of a run that goes on they are taken now, which does it no harm and needs py-spy; of one that hung, those are shown
     that were saved before it was stopped.
     """
-    meant = parse_target(target)
-    folder = find_run(open_home(os.environ), meant.run)
+    folder, meant = find_target(target)
     replicas = meant.replicas(folder.plan())
     goes_on = not read_state(folder).phase.is_final
     if goes_on:

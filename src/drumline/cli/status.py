@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +12,11 @@ import click
 from drumline.cli.frame import Frame, show, watch
 from drumline.cli.row import note, run_data
 from drumline.cli.terminal import json_lines
-from drumline.cli.text import FORM_OPTION, span, table
+from drumline.cli.text import FORM_OPTION, span, table_of
 from drumline.default import DEFAULT_ENGINE
 from drumline.errors import InputError
-from drumline.store.access import open_home_dir
+from drumline.run.stall import describe_stall
+from drumline.store.access import open_home
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import run_ids
 from drumline.view.runs import RunRow, recent_runs
@@ -40,13 +42,12 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
     A project is the folder that its runs were launched from. ID is a run, as 4, or a replica of it, as 4.worker.1
     or 4.chief.
     """
-    home = open_home_dir(os.environ)
+    home = open_home(os.environ)
     if target is None:
         directory = None if everything else working_directory()
         look = partial(_look_at_runs, home, directory, limit or None, form)
     else:
-        # Only here: what a single run needs takes as long to load as all the rest.
-        from drumline.cli.details import bring_run_up_to_date, look_at_run  # noqa: PLC0415
+        from drumline.cli.details import bring_run_up_to_date, look_at_run  # noqa: PLC0415 - a list needs none of this
 
         bring_run_up_to_date(home, target)
         look = partial(look_at_run, home, target, form)
@@ -56,7 +57,7 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
         show(look())
 
 
-def _look_at_runs(home: str, directory: str | None, limit: int | None, form: str) -> Frame:
+def _look_at_runs(home: Path, directory: str | None, limit: int | None, form: str) -> Frame:
     now = read_clock()
     listing = recent_runs(home, now, directory=directory, limit=limit)
     if stale := [row.summary.id for row in listing.runs if _is_stale(row, now)]:
@@ -86,30 +87,28 @@ def _is_stale(row: RunRow, now: Moment) -> bool:
     return not row.reach.has_ended_since(now.at - _STALE_SECONDS)
 
 
-def _standing(home: str, row: RunRow, now: Moment) -> Standing | None:
-    """How far the chief of a run is that goes on; who only lists what is over loads nothing for it."""
+def _standing(home: Path, row: RunRow, now: Moment) -> Standing | None:
+    """Return how far the chief of a run is that is RUNNING; None for any other run."""
     if row.summary.phase != "RUNNING":
         return None
-    from drumline.view.progress import read_chief  # noqa: PLC0415
+    from drumline.view.progress import read_chief  # noqa: PLC0415 - as above
 
     return read_chief(home, row.summary, now.at)
 
 
-def _note(home: str, row: RunRow, now: Moment) -> str:
+def _note(home: Path, row: RunRow, now: Moment) -> str:
     """Return what should be known, and how far the run is if it goes on; of a stalled one, since when it is."""
     if row.stalled and not row.supervisor_gone:
-        from drumline.run.stall import describe_stall  # noqa: PLC0415 - few runs are stalled
-
         return "; ".join(part for part in (note(row), f"stalled: {describe_stall(row.stalled)}") if part)
     standing = None if row.supervisor_gone else _standing(home, row, now)
     if standing is None:
         return note(row)
-    from drumline.cli.progress import describe  # noqa: PLC0415
+    from drumline.cli.progress import describe  # noqa: PLC0415 - as above
 
     return "; ".join(part for part in (note(row), describe(standing)) if part)
 
 
-def _table(home: str, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
+def _table(home: Path, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
     columns = {
         "ID": [row.summary.id for row in rows],
         "PROJECT": [row.summary.project for row in rows],
@@ -121,15 +120,14 @@ def _table(home: str, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
         "ENGINE": [row.summary.engine if row.summary.engine != DEFAULT_ENGINE else "" for row in rows],
         "NOTE": [_note(home, row, now) for row in rows],
     }
-    shown = {heading: cells for heading, cells in columns.items() if any(cells)}
-    return table(tuple(shown), list(zip(*shown.values(), strict=True)))
+    return table_of({heading: cells for heading, cells in columns.items() if any(cells)})
 
 
 def _headcount(row: RunRow) -> str:
     return listed([count(number, role) for role, number in row.summary.headcount.items()])
 
 
-def _nothing(home: str, *, everywhere: bool) -> str:
+def _nothing(home: Path, *, everywhere: bool) -> str:
     if everywhere or not run_ids(home):
         return "no runs yet: `drumline train` starts one"
     return "no runs of this project yet: `drumline train` starts one, `drumline status -a` lists those of others"

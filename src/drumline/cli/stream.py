@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from drumline.cli.footer import Footer
 from drumline.cli.log import chunks, last_state, last_states, plain, tame
 from drumline.cli.terminal import print_line, stdout_descriptor, write_bytes
 from drumline.cli.text import utc
@@ -22,9 +22,6 @@ from drumline.store.reach import read_reach
 from drumline.supervise.reach import RETURN_SECONDS, may_come_back, supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 from drumline.words import printable
-
-if TYPE_CHECKING:
-    from drumline.cli.footer import Footer
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _WAITING = (Phase.CREATED, Phase.PENDING, Phase.STARTING)  # what it waits for is a part of it
@@ -126,17 +123,16 @@ def follow(
     feed: Feed,
     screen: Screen,
     folder: RunFolder,
-    at_leisure: Callable[[], object] | None = None,
     when_failing: Callable[[], object] | None = None,
 ) -> None:
     """Show a run until it ends; raise EngineError if it has no supervisor any more.
 
     Logs are read at intervals; the end is noticed at once, since the supervisor's connection closes with it.
-    `at_leisure` is called once, when all replicas run and their logs are shown. `when_failing` is called once, as soon
-    as it is known why the run fails, if its replicas take more than a moment to end after that.
+    `when_failing` is called once, as soon as it is known why the run fails, if its replicas take more than a moment to
+    end after that.
     """
     failing_since = None
-    footer = _footer(feed, folder) if screen.is_live else None
+    footer = Footer(feed, folder) if screen.is_live else None
     pause = _QUICK
     connection = None
     alone_since = None  # when we first saw that no supervisor is there
@@ -162,10 +158,6 @@ def follow(
             notice.look()
             if alone_since and not _may_be_supervised(feed, folder, time.monotonic() - alone_since):
                 raise supervisor_gone(folder)
-            if at_leisure and feed.state.phase is Phase.RUNNING:
-                at_leisure()
-                at_leisure = None
-                continue
             if failing_since:
                 pause = min(pause, _ENDING / 2)
             if select.select([connection] if connection else [], [], [], pause)[0] and connection:
@@ -202,12 +194,6 @@ def _may_be_supervised(feed: Feed, folder: RunFolder, seconds: float) -> bool:
     if feed.state.phase is Phase.CREATED:
         return seconds <= _BIRTH
     return seconds <= RETURN_SECONDS and may_come_back(folder)
-
-
-def _footer(feed: Feed, folder: RunFolder) -> Footer:
-    from drumline.cli.footer import Footer  # noqa: PLC0415 - only a terminal needs what reads progress
-
-    return Footer(feed, folder)
 
 
 @lru_cache(maxsize=64)

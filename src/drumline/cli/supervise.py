@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_target
 from drumline.cli.terminal import print_line
-from drumline.run.id import parse_target
 from drumline.runtime.lock import is_locked
-from drumline.store.access import open_home
 from drumline.supervise.detach import start_supervisor
 from drumline.supervise.reach import read_state
 
@@ -19,7 +15,7 @@ from drumline.supervise.reach import read_state
 @click.argument("run", metavar="ID")
 def command(run: str) -> None:
     """Take the run ID up again after its supervisor was killed or the machine was restarted."""
-    folder = find_run(open_home(os.environ), parse_target(run).run)
+    folder, _ = find_target(run)
     state = read_state(folder)
     if state.phase.is_final:
         print_line(f"run {folder.id} is over: {state.phase}")

@@ -16,15 +16,13 @@ from threading import Thread
 
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_whole_run
 from drumline.cli.terminal import print_line
 from drumline.engine.ports import claim_port
 from drumline.errors import EngineError, InputError
-from drumline.run.id import parse_target
 from drumline.run.tensorboard import pythons
 from drumline.runtime import tensorboard
 from drumline.runtime.keeper import end_with_parent
-from drumline.store.access import open_home
 from drumline.store.clock import read_clock
 from drumline.store.home import cache_of
 from drumline.store.tfevents import has_summaries
@@ -62,15 +60,11 @@ def _find(ids: Sequence[str]) -> list[RunDetails]:
     """The runs; raise InputError for one that has nothing to show."""
     found = []
     for text in dict.fromkeys(ids):
-        target = parse_target(text)
-        if target.role is not None:
-            raise InputError(
-                f"{text}: only whole runs are shown", hint=f"`drumline tensorboard {target.run}` shows all of it"
-            )
-        details = run_details(find_run(open_home(os.environ), target.run), read_clock())
+        folder = find_whole_run(text, "only whole runs are shown", "`drumline tensorboard RUN` shows all of it")
+        details = run_details(folder, read_clock())
         if not has_summaries(details.output_dir, most=sys.maxsize):
             raise InputError(
-                f"run {target.run} has written no summaries below {details.output_dir}",
+                f"run {folder.id} has written no summaries below {details.output_dir}",
                 hint="TensorBoard shows what a script writes below its OUTPUT_DIR, with `tf.summary` for one",
             )
         found.append(details)

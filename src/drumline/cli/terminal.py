@@ -9,6 +9,7 @@ and in `frame` and `stream`, reach the terminal; the type `Escaped` marks texts 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
@@ -116,8 +117,6 @@ def print_json(data: object) -> None:
 
 def json_lines(data: object) -> list[str]:
     """Return data as lines of JSON; what a terminal might obey is written as JSON escapes it."""
-    import json  # noqa: PLC0415 - not loaded where a table is shown
-
     text = json.dumps(data, indent=2, ensure_ascii=not _encoding(sys.stdout).lower().startswith("utf"))
     return [
         line if line.isprintable() else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
@@ -145,7 +144,7 @@ def print_document(text: str) -> None:
 
 def print_traceback(error: BaseException) -> None:
     """Print an error that nothing was prepared for, on stderr."""
-    import traceback  # noqa: PLC0415 - only where there is one
+    import traceback  # noqa: PLC0415 - every command imports this module, and hardly any needs that one
 
     trace = "".join(traceback.format_exception(error))
     print_error(f"this is a defect of drumline:\n{trace}", hint="report it with the lines above")

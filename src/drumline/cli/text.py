@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -11,7 +11,7 @@ from drumline.cli.terminal import escape, print_warning
 from drumline.errors import Problem
 from drumline.words import span
 
-__all__ = ("FORM_OPTION", "rounded", "span", "table", "utc", "warn")
+__all__ = ("FORM_OPTION", "rounded", "span", "table", "table_of", "utc", "warn")
 
 
 FORM_OPTION = click.option(
@@ -24,6 +24,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [[escape(cell) for cell in line] for line in (headings, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def table_of(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a table as `table` does, from the cells of each column by its heading."""
+    return table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
 def utc(at: float | None) -> str | None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import click
 
 from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.errors import InputError, Problem, SpecError
+from drumline.load.load import read_file
 from drumline.plan.address import Address, parse_addresses
 from drumline.plan.assignment import read_assignment
 from drumline.plan.parse import MAX_CHARACTERS
 from drumline.plan.rendezvous.tensorflow import tf_config
 from drumline.plan.tfconfig import Examination, Finding, examine
 from drumline.plan.types import ROLES, ReplicaId
+from drumline.spec.hosts import read_hosts
 from drumline.words import listed
 
 Cluster = Mapping[str, Sequence[str]]
@@ -149,8 +149,6 @@ def show_all(findings: Sequence[Finding], source: str = "") -> None:
 
 
 def _workers_on(hosts: str) -> list[str]:
-    from drumline.spec.hosts import read_hosts  # noqa: PLC0415 - only where they are named
-
     return [str(Address(name.rpartition("@")[2], _PORT)) for name in read_hosts(hosts)]
 
 
@@ -255,26 +253,15 @@ def _read_text(file: str | None) -> tuple[str, str]:
                 hint="name a file, or `-` for standard input; `drumline tfconfig make --help` shows how to make one",
             )
         return "TF_CONFIG", os.environ["TF_CONFIG"]
-    source = "<stdin>" if file == "-" else click.format_filename(file)
     if file.lstrip().startswith("{"):
         raise InputError(
             "that is the text itself, not a file", hint="pipe it in: `echo '...' | drumline tfconfig check -`"
         )
+    source, data, _ = read_file(file, most_bytes=_MAX_BYTES + 1, is_spec=False)
     try:
-        if file == "-":
-            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
-        else:
-            with Path(file).open("rb") as stream:
-                data = stream.read(_MAX_BYTES + 1)
         return source, data.decode(errors="strict" if len(data) <= _MAX_BYTES else "replace")
     except UnicodeDecodeError as error:
         raise InputError(f"{source}: is not UTF-8 text (byte {error.start + 1:,})", hint="save it as UTF-8") from None
-    except FileNotFoundError:
-        raise InputError(f"{source}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{source}: is a directory", hint="name a file in it") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{source}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _data(examination: Examination) -> dict[str, object]:

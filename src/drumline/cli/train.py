@@ -1,7 +1,4 @@
-"""``drumline train``: start a run and watch it.
-
-What is needed only after the replicas are up is imported only then: people wait for every module before that.
-"""
+"""``drumline train``: start a run and watch it."""
 
 from __future__ import annotations
 
@@ -9,12 +6,15 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 import click
 
+from drumline.cli.card import spell_card, spell_end
+from drumline.cli.check import show_plan
+from drumline.cli.frame import show_card, terminal_columns
 from drumline.cli.options import PARAMETER_OPTION, SPEC_ARGUMENT, engine_flags
+from drumline.cli.patience import told_after_a_moment
+from drumline.cli.stream import Screen, follow
 from drumline.cli.terminal import is_terminal, print_line, print_lines
 from drumline.cli.text import warn
 from drumline.engine.abilities import Reachable, Removing
@@ -23,13 +23,17 @@ from drumline.engine.registry import open_engine
 from drumline.errors import InputError
 from drumline.load.load import Loaded, load
 from drumline.plan.types import Plan
+from drumline.run.state import Phase
+from drumline.store.clock import read_clock
 from drumline.store.folder import RunFolder
 from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import check_launchable, make_run
+from drumline.supervise.reach import stop_run, wait_until_left
 from drumline.supervise.site import site_of, site_of_run
-
-if TYPE_CHECKING:
-    from drumline.view.card import Card
+from drumline.view.card import Card
+from drumline.view.feed import Feed
+from drumline.view.line import headcount
+from drumline.view.run import run_details
 
 _SECOND_THOUGHT_SECONDS = 3.0
 
@@ -78,8 +82,6 @@ def command(
         complete=not dry_run,
     )
     if dry_run:
-        from drumline.cli.check import show_plan  # noqa: PLC0415
-
         show_plan(loaded)
         return
     warn(*loaded.warnings)
@@ -116,8 +118,6 @@ def _reach(engine: Engine, plan: Plan) -> Plan:
     """Ask whoever is to run it elsewhere; the first contact may take a while, and says so."""
     if not isinstance(engine, Reachable):
         return plan
-    from drumline.cli.patience import told_after_a_moment  # noqa: PLC0415 - nobody waits for what is here
-
     with told_after_a_moment(f"drumline: reaching {plan.where}..."):
         return asyncio.run(engine.reach(plan))
 
@@ -126,24 +126,16 @@ def leave(folder: RunFolder, *, kill: bool) -> None:
     """Leave a run after an interrupt; end it, if that is wanted or another interrupt says so."""
     if kill or not _leave(folder):
         print_lines(("", f"drumline: ending run {folder.id}"), err=True)
-        from drumline.supervise.reach import stop_run  # noqa: PLC0415
-
         state = stop_run(folder, force=False)
         print_line(f"drumline: run {folder.id}: {state.phase}", err=True)
 
 
 def _say_who(plan: Plan) -> None:
-    from drumline.view.line import headcount  # noqa: PLC0415
-
     print_line(f"drumline: run {plan.run} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
 
 
 def watch(folder: RunFolder, *, since: int = 0) -> int:
     """Show a run, from an attempt on, until it ends, and return its exit code."""
-    from drumline.cli.stream import Screen, follow  # noqa: PLC0415
-    from drumline.run.state import Phase  # noqa: PLC0415
-    from drumline.view.feed import Feed  # noqa: PLC0415
-
     feed = Feed(folder, since=since)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
     shown: list[Card] = []
@@ -151,7 +143,7 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
     def show_cause() -> None:
         shown.extend(_show_card(folder, shown))
 
-    follow(feed, Screen(ids), folder, _get_ready, show_cause)
+    follow(feed, Screen(ids), folder, show_cause)
     if feed.state.phase is Phase.FAILED:
         show_cause()
     if feed.plan.is_elsewhere:
@@ -163,8 +155,6 @@ def _wait_until_removed(folder: RunFolder, plan: Plan) -> None:
     """Wait until the supervisor has removed what the engine made: where this command runs, it may end with that."""
     engine = open_engine(plan.engine, site_of_run(folder))
     if isinstance(engine, Removing):
-        from drumline.supervise.reach import wait_until_left  # noqa: PLC0415
-
         wait_until_left(folder, engine.removal_seconds())
 
 
@@ -174,19 +164,8 @@ def require_launchable(engine: Engine, plan: Plan) -> None:
         warn(shortages)
 
 
-def _get_ready() -> None:
-    """Import what shows why a run has failed: whoever waits for its end does not wait for that."""
-    for name in ("cli.card", "cli.frame", "store.clock", "view.run"):
-        import_module(f"drumline.{name}")
-
-
 def _show_card(folder: RunFolder, shown: Sequence[Card]) -> Sequence[Card]:
     """Show the card of a run that has failed, or fails; after an earlier one only what has been learned since."""
-    from drumline.cli.card import spell_card, spell_end  # noqa: PLC0415
-    from drumline.cli.frame import show_card, terminal_columns  # noqa: PLC0415
-    from drumline.store.clock import read_clock  # noqa: PLC0415
-    from drumline.view.run import run_details  # noqa: PLC0415
-
     card = run_details(folder, read_clock()).card
     if card is None:
         return ()

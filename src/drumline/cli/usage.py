@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from drumline.cli.frame import Frame
-from drumline.cli.text import table, utc
+from drumline.cli.text import table_of, utc
 from drumline.store.metrics import Sample
 from drumline.view.monitor import MonitoredRun, UsageRow
 
@@ -55,8 +55,7 @@ def _fit(columns: dict[str, list[str]], width: int | None) -> list[str]:
     dropped: set[str] = set()
     for more in ([], idle, *([name] for name in _DISPENSABLE)):
         dropped.update(more)
-        shown = {name: cells for name, cells in columns.items() if name not in dropped}
-        lines = table(tuple(shown), list(zip(*shown.values(), strict=True)))
+        lines = table_of({name: cells for name, cells in columns.items() if name not in dropped})
         if width is None or max(map(len, lines)) <= width:
             break
     return lines

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from drumline.cli.find import find_run
+from drumline.cli.find import find_target
 from drumline.cli.terminal import print_line
-from drumline.run.id import parse_target
 from drumline.run.state import Phase
-from drumline.store.access import open_home
 from drumline.supervise.reach import wait_for_end
 
 
@@ -18,6 +14,6 @@ from drumline.supervise.reach import wait_for_end
 @click.argument("run", metavar="ID")
 def command(run: str) -> None:
     """Wait until the run ID is over; the exit code is the run's: 0 if it finished, else 1."""
-    state = wait_for_end(find_run(open_home(os.environ), parse_target(run).run))
+    state = wait_for_end(find_target(run)[0])
     print_line(f"run {run}: {state.phase}", err=True)
     raise SystemExit(0 if state.phase is Phase.FINISHED else 1)

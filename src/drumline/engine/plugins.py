@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from configparser import Error as ConfigError
+from configparser import RawConfigParser
 from pathlib import Path
 
 from drumline.record import Record
 
-_GROUP = "[drumline.engines]"
+_GROUP = "drumline.engines"
 
 
 class Plugin(Record):
@@ -34,16 +36,11 @@ def find_plugins(path: Iterable[str]) -> list[Plugin]:
     return found
 
 
-def _read(file: Path) -> Iterator[tuple[str, str]]:
+def _read(file: Path) -> list[tuple[str, str]]:
+    parser = RawConfigParser(delimiters=("=",), strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     try:
-        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
-    except (OSError, ValueError):
-        return
-    if _GROUP not in lines:
-        return
-    for line in lines[lines.index(_GROUP) + 1 :]:
-        if line.startswith("["):
-            break
-        name, is_entry, package = line.partition("=")
-        if is_entry and not line.startswith(("#", ";")):
-            yield name.strip(), package.strip()
+        parser.read(file, encoding="utf-8")
+    except (OSError, ValueError, ConfigError):
+        return []
+    return parser.items(_GROUP) if parser.has_section(_GROUP) else []

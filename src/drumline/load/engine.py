@@ -21,8 +21,8 @@ def known_spec_type() -> type[Spec]:
     """Return the type of a spec that may have a block for every engine that is installed."""
     blocks = {name: each.Options for name, each in engine_options().items()}
     for name, block in blocks.items():
-        if not issubclass(block, Block):
-            raise EngineError(f"the engine `{name}` cannot be used: {block.__module__}.Options is not a Block")
+        if not (isinstance(block, type) and issubclass(block, Block)):
+            raise EngineError(f"the engine `{name}` cannot be used: its `Options` is not a Block: {block!r}")
     return spec_type(blocks)
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 
 from drumline.engine.options import Given
@@ -19,9 +20,11 @@ from drumline.plan.make import EnginePart, make_plan
 from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
+from drumline.spec.dialect import read_dialect
 from drumline.spec.document import MAX_BYTES
 from drumline.spec.foreign import is_template, may_be_foreign
 from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
+from drumline.spec.requirements import BadRequirement, read_requirements
 from drumline.spec.types import Spec
 from drumline.words import listed, nearest, printable
 
@@ -98,10 +101,6 @@ def check_spec(
             break
     spec = reading.spec
     if spec.environment and directory and not reading.is_bad(("environment",)):
-        from pathlib import Path  # noqa: PLC0415 - few ask for it
-
-        from drumline.spec.requirements import BadRequirement, read_requirements  # noqa: PLC0415
-
         try:
             spec = spec.with_requirements(read_requirements(spec.environment.requirements, Path(directory)))
         except BadRequirement as error:
@@ -114,16 +113,16 @@ def check_spec(
 
 def read(data: bytes, source: str, given: Sequence[str] = ()) -> Reading:
     """Read a spec, in whichever of the dialects it is written; only a template looks at what is given."""
-    if may_be_foreign(data):
-        from drumline.spec.dialect import read_dialect  # noqa: PLC0415 - few are
-
-        if reading := read_dialect(data, source, known_spec_type(), given):
-            return reading
+    if may_be_foreign(data) and (reading := read_dialect(data, source, known_spec_type(), given)):
+        return reading
     return read_spec(data, source, known_spec_type())
 
 
-def read_file(file: str | None) -> tuple[str, bytes, str]:
-    """The name by which a file is called, its bytes, and the folder it is in; raise InputError if it cannot be read."""
+def read_file(file: str | None, *, most_bytes: int = MAX_BYTES + 1, is_spec: bool = True) -> tuple[str, bytes, str]:
+    """Return the name by which a file is called, its first bytes, and the folder it is in.
+
+    None is the spec of this folder, `-` is standard input. Raise InputError if it cannot be read.
+    """
     if file is None:
         file = next((name for name in DEFAULT_FILES if os.path.lexists(name)), None)
         if file is None:
@@ -134,14 +133,16 @@ def read_file(file: str | None) -> tuple[str, bytes, str]:
             stream = getattr(sys.stdin, "buffer", None)
             if stream is None:
                 raise OSError("it is closed")
-            return source, stream.read(MAX_BYTES + 1), _here()
+            return source, stream.read(most_bytes), _here()
         with open(file, "rb") as stream:  # noqa: PTH123
-            return source, stream.read(MAX_BYTES + 1), _folder_of(file)
+            return source, stream.read(most_bytes), _folder_of(file)
     except FileNotFoundError:
-        raise InputError(f"{source}: no such file", hint="`drumline init` writes a drumline.yml") from None
+        hint = "`drumline init` writes a drumline.yml" if is_spec else ""
+        raise InputError(f"{source}: no such file", hint=hint) from None
     except IsADirectoryError:
         inside = printable(os.path.normpath(os.path.join(file, DEFAULT_FILES[0])))  # noqa: PTH118
-        raise InputError(f"{source}: is a directory", hint=f"name a file, such as `{inside}`") from None
+        hint = f"name a file, such as `{inside}`" if is_spec else "name a file in it"
+        raise InputError(f"{source}: is a directory", hint=hint) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{source}: cannot be read: {reason}") from None

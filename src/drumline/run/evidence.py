@@ -14,6 +14,7 @@ from drumline.record import Record
 from drumline.run.event import Evidence
 from drumline.run.exception import Chain, find_raised, lines_of
 from drumline.run.progress import Piece, read_piece
+from drumline.words import clip
 
 TAIL_BYTES = 1 << 16
 _LONGEST = 200  # of what it says
@@ -102,8 +103,7 @@ def closing(lines: Sequence[str]) -> Chain | None:
 def _own(chain: Chain) -> Evidence | None:
     """What somebody failed of; an abort alone does not say, and is also how a stuck interpreter shows its stacks."""
     said = chain.raised[-1].sentence if chain.raised[-1].text != "Fatal Python error: Aborted" else ""
-    said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
-    return Evidence(said) if said else None
+    return Evidence(clip(said, _LONGEST)) if said else None
 
 
 def _report(text: str) -> tuple[str, str] | None:

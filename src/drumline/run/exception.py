@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from drumline.record import Record
+from drumline.words import clip, count
 
 _MOST_FRAMES = 8  # of the author's own, in one traceback
 _MOST_LINES = 6  # of a message
@@ -176,7 +177,7 @@ def trim(chain: Chain) -> list[str]:
             shown += ["", "which led to", ""]
         shown += _trim_frames(raised.frames)
         kept = _essence(raised.message)
-        shown += [_clip(line) for line in kept[:_MOST_LINES]]
+        shown += [clip(line, _LONGEST) for line in kept[:_MOST_LINES]]
         if len(kept) > _MOST_LINES:
             shown.append("…")
     return shown
@@ -196,15 +197,10 @@ def _trim_frames(frames: Sequence[Frame]) -> list[str]:
             continue
         shown += [_skipped(skipped)] if skipped else []
         skipped = []
-        shown.append(_clip(f'  File "{frame.path}", line {frame.line}, in {frame.name}'))
-        shown += [_clip(f"    {line}") for line in frame.source]
+        shown.append(clip(f'  File "{frame.path}", line {frame.line}, in {frame.name}', _LONGEST))
+        shown += [clip(f"    {line}", _LONGEST) for line in frame.source]
     return [*shown, _skipped(skipped)] if skipped else shown
 
 
 def _skipped(packages: Sequence[str]) -> str:
-    calls = "1 call" if len(packages) == 1 else f"{len(packages)} calls"
-    return f"  … {calls} in {', '.join(dict.fromkeys(packages))}"
-
-
-def _clip(line: str) -> str:
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return f"  … {count(len(packages), 'call')} in {', '.join(dict.fromkeys(packages))}"

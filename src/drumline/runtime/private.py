@@ -65,10 +65,10 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
 
 
-def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+def write_file(path: str | os.PathLike[str], data: bytes, *, durable: bool = False) -> None:
     """Replace a file as a whole, with mode 0600; raise OSError and leave the old one if that fails.
 
-    A reader sees the old content or the new. One process at a time may write a file.
+    A reader sees the old content or the new, if `durable` also after a power loss. One process at a time may write it.
     """
     folder, name = os.path.split(os.fspath(path))
     temporary = os.path.join(folder, f".{name}.new")
@@ -77,6 +77,9 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     try:
         with os.fdopen(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
             stream.write(data)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(temporary, path)
     except OSError:
         with suppress(OSError):

@@ -11,20 +11,18 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from drumline.errors import Problem, SpecError
 from drumline.record import Record
 from drumline.spec import document
 from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence, is_null
+from drumline.spec.spot import Spot
 from drumline.spec.struct import inspect
 from drumline.spec.types import Spec
 from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
 from drumline.words import nearest, printable
-
-if TYPE_CHECKING:
-    from drumline.spec.spot import Spot  # few files are written in a dialect
 
 # More than anybody mends at once; what it costs to find the rest is not bounded by the patience of a reader.
 MAX_PROBLEMS = 100

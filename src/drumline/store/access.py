@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from drumline import __version__
 from drumline.errors import InputError
-from drumline.store.home import RUNS, STORE_VERSION, home_dir, read_version
-
-if TYPE_CHECKING:
-    from pathlib import Path  # `status` starts a twentieth faster without it
+from drumline.store.home import RUNS, STORE_VERSION, home_of, read_version
+from drumline.store.migrate import migrate_home
 
 
 def open_home(environ: Mapping[str, str]) -> Path:
-    """Return the user's drumline folder, as `home_of`; what is in it is of this version or can be read as if it were.
+    """Return the user's drumline folder, as `home_of`, with a store of this version.
 
     Raise InputError for a store of a newer version.
     """
-    from pathlib import Path  # noqa: PLC0415
-
-    return Path(open_home_dir(environ))
-
-
-def open_home_dir(environ: Mapping[str, str]) -> str:
-    """Return the same as text."""
-    home = home_dir(environ)
+    home = home_of(environ)
     version, writer = read_version(home)
     if version > STORE_VERSION:
         raise InputError(
@@ -35,8 +25,6 @@ def open_home_dir(environ: Mapping[str, str]) -> str:
             hint=f"install drumline {writer} or newer, or set DRUMLINE_HOME to another folder;"
             " `drumline rm ID` removes a run all the same",
         )
-    if version < STORE_VERSION and os.path.isdir(f"{home}/{RUNS}"):  # noqa: PTH112
-        from drumline.store.migrate import migrate_home  # noqa: PLC0415 - once in the life of a store
-
+    if version < STORE_VERSION and (home / RUNS).is_dir():
         migrate_home(home)
     return home

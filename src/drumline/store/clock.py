@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from drumline.record import Record
+from drumline.runtime.keeper import boot_id, now
 
 
 class Moment(Record):
@@ -22,19 +23,5 @@ class Moment(Record):
 
 
 def read_clock() -> Moment:
-    """This moment, by the clocks that supervisors and keepers go by."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return Moment(time.time(), time.clock_gettime(clock), boot_id())
-
-
-def boot_id() -> str:
-    """Which boot of this machine it is; processes of another are gone.
-
-    The keeper has the same function: who only reads runs does not wait for what a keeper imports, and that is one file,
-    since other Pythons load it alone.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:  # noqa: PTH123
-            return stream.read().strip()
-    except OSError:
-        return ""
+    """Return this moment, by the clocks that supervisors and keepers go by."""
+    return Moment(time.time(), now(), boot_id())

@@ -104,7 +104,7 @@ def create_folder(home: Path) -> RunFolder:
             os.pwrite(counter, f"{number:<20}\n".encode(), 0)
             path = runs / str(number)
             if not numbers(home):
-                write_version(str(home))
+                write_version(home)
             path.mkdir(mode=0o700)
     except OSError as error:
         raise EngineError(

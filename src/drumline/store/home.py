@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from drumline import __version__
 from drumline.errors import EngineError
+from drumline.runtime.private import read_regular, write_file
 from drumline.store.trust import require_trusted
-
-if TYPE_CHECKING:
-    from pathlib import Path  # `status` starts a twentieth faster without it
 
 RUNS = "runs"  # a folder for each run
 JOURNAL = "events.jsonl"  # in a run's folder: what happened
@@ -29,16 +27,9 @@ _RUN_FILES = (PLAN, LAUNCH, JOURNAL, LOCK)
 def home_of(environ: Mapping[str, str]) -> Path:
     """Return the user's drumline folder: DRUMLINE_HOME, else where XDG wants data; it need not exist.
 
-    Raise EngineError if another user could have changed what is in it. Whatever the version of the store is:
-    `access.open_home` is for commands that read it.
+    Raise EngineError if another user could have changed what is in it. The version of the store is not checked:
+    commands that read the store call `access.open_home`.
     """
-    from pathlib import Path  # noqa: PLC0415
-
-    return Path(home_dir(environ))
-
-
-def home_dir(environ: Mapping[str, str]) -> str:
-    """Return the same as text."""
     if own := environ.get("DRUMLINE_HOME"):
         home = _absolute(own)
     elif data := environ.get("XDG_DATA_HOME"):
@@ -46,31 +37,31 @@ def home_dir(environ: Mapping[str, str]) -> str:
     else:
         home = f"{_user_dir(environ)}/.local/share/drumline"
     check_home(home)
-    return home
+    return Path(home)
 
 
-def write_version(home: str) -> None:
-    """Say in a home that all in it is of this version."""
-    path = f"{home}/{VERSION_FILE}"
-    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    os.write(descriptor, f"{STORE_VERSION} {__version__}\n".encode())
-    os.close(descriptor)
-    os.replace(f"{path}.new", path)  # noqa: PTH105
+def write_version(home: Path) -> None:
+    """Record that everything in a home is of this version."""
+    write_file(home / VERSION_FILE, f"{STORE_VERSION} {__version__}\n".encode())
 
 
-def read_version(home: str) -> tuple[int, str]:
-    """Return the version of a store and of the drumline that wrote it first; 1 if the store does not say."""
+def read_version(home: Path) -> tuple[int, str]:
+    """Return the version of a store and of the drumline that wrote it first; 1 if there is no version file.
+
+    Raise EngineError if the file cannot be read, or holds no version.
+    """
+    file = home / VERSION_FILE
     try:
-        descriptor = os.open(f"{home}/{VERSION_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return 1, ""
-    try:
-        version, _, writer = os.read(descriptor, _VERSION_BYTES).decode().partition(" ")
+        version, _, writer = read_regular(file, _VERSION_BYTES).decode().partition(" ")
         return int(version), writer.strip()
-    except (OSError, ValueError):
-        return 1, ""  # it is damaged, and written anew
-    finally:
-        os.close(descriptor)
+    except FileNotFoundError:
+        return 1, ""
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds no version"
+        raise EngineError(
+            f"the version of the store cannot be read from {file}: {why}",
+            hint=f"`rm {file}`: the next command writes it again",
+        ) from None
 
 
 def check_home(home: str) -> None:
@@ -89,8 +80,6 @@ def cache_of(environ: Mapping[str, str]) -> Path:
 
     Raise EngineError if another user could have changed what is in it: the interpreters of environments are there.
     """
-    from pathlib import Path  # noqa: PLC0415
-
     if cache := environ.get("XDG_CACHE_HOME"):
         folder = f"{_absolute(cache)}/drumline"
     else:
@@ -100,7 +89,7 @@ def cache_of(environ: Mapping[str, str]) -> Path:
     return Path(folder)
 
 
-def run_ids(home: str | Path) -> set[str]:
+def run_ids(home: Path) -> set[str]:
     """Every run that has a folder; raise EngineError if they may not be looked at."""
     try:
         with os.scandir(f"{home}/{RUNS}") as entries:

@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import starmap
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from drumline.record import Record, field_names, to_dict
 
@@ -21,9 +22,6 @@ except ImportError:  # some Pythons are built without it
     HAS_SQLITE = False
 else:
     HAS_SQLITE = True
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION = 2
 PATIENCE_SECONDS = 1.0  # for whoever else writes at this moment
@@ -111,7 +109,7 @@ class Index:
             self._connection.executemany(statement, values)
 
 
-def use_index(home: str | Path, use: Callable[[Index], T]) -> T:
+def use_index(home: Path, use: Callable[[Index], T]) -> T:
     """Call this with the index, once more with an empty one if it turns out to be damaged.
 
     Raise UnusableIndexError where there can be none: a home that is read-only, a file that somebody else has locked.
@@ -133,12 +131,12 @@ def use_index(home: str | Path, use: Callable[[Index], T]) -> T:
     raise UnusableIndexError(f"{path} cannot be made anew")
 
 
-def index_file(home: str | Path) -> str:
+def index_file(home: Path) -> str:
     """Where the index is; a file that may be deleted at any time."""
     return f"{home}/index.sqlite"
 
 
-def stamp_of(journal: str | Path) -> tuple[int, int]:
+def stamp_of(journal: Path) -> tuple[int, int]:
     """Which journal this is: it only ever grows, so that its length and time name what is in it."""
     try:
         status = os.stat(journal)  # noqa: PTH116

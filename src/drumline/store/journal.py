@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
@@ -18,9 +18,7 @@ from drumline.run.codec import decision_from_data, event_from_data, event_to_dat
 from drumline.run.decision import Decision
 from drumline.run.event import Event
 from drumline.runtime.private import open_file, open_regular
-
-if TYPE_CHECKING:
-    from drumline.store.upgrade import Upgrade
+from drumline.store.upgrade import Upgrade
 
 VERSION = 2
 _MOST_BYTES = 1 << 28  # that are read at once; an event takes some hundred
@@ -146,8 +144,6 @@ class JournalReader:
         version, entry = parse_line(line)
         if entry and (version < VERSION or self._upgrade):
             if self._upgrade is None:
-                from drumline.store.upgrade import Upgrade  # noqa: PLC0415 - only for journals of older versions
-
                 self._upgrade = Upgrade(self._plan)
             entry = upgraded(self._upgrade, version, entry)
         return entry

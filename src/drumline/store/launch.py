@@ -75,6 +75,6 @@ def _is_path(value: object) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    import shutil  # noqa: PLC0415 - hardly ever
+    import shutil  # noqa: PLC0415 - every command imports this module, and hardly any needs that one
 
     shutil.rmtree(folder, ignore_errors=True)

@@ -14,24 +14,23 @@ from pathlib import Path
 
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.codec import plan_to_json
-from drumline.runtime.private import open_file, open_regular
+from drumline.runtime.private import open_file, open_regular, write_file
 from drumline.store.folder import RunFolder
 from drumline.store.home import RUNS, run_ids, write_version
 from drumline.store.journal import VERSION, entry_line, parse_line, upgraded
 from drumline.store.upgrade import Upgrade
 
-_ASIDE = ".migrated"  # the suffix of a file that is not whole yet
 _FIRST_BYTES = 16
 _OLDER = tuple(b'{"v": %d,' % version for version in range(1, VERSION))
 
 
-def migrate_home(home: str) -> None:
+def migrate_home(home: Path) -> None:
     """Migrate every run of a home; once all of them are, the home says so, and the next command has nothing to do.
 
     A run that cannot be read or written now is left to the next command, and so is one that has a supervisor.
     """
     try:
-        folders = [RunFolder(Path(home, RUNS, run)) for run in run_ids(home)]
+        folders = [RunFolder(home / RUNS / run) for run in run_ids(home)]
     except EngineError:
         return  # whatever the command wants to do there, it will say so
     is_done = [_migrated(folder) for folder in folders]
@@ -49,12 +48,12 @@ def migrate_run(folder: RunFolder) -> None:
     if not _is_older(journal):
         return
     plan = folder.plan()
-    _replace(folder.plan_file, plan_to_json(plan).encode("utf-8", "backslashreplace"))
+    write_file(folder.plan_file, plan_to_json(plan).encode("utf-8", "backslashreplace"), durable=True)
     upgrade = Upgrade(plan)
     with open(journal, "rb", opener=open_regular) as stream:
         data = stream.read()
     lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-    _replace(journal, b"".join(_upgraded(upgrade, line) for line in lines))
+    write_file(journal, b"".join(_upgraded(upgrade, line) for line in lines), durable=True)
 
 
 def _migrated(folder: RunFolder) -> bool:
@@ -96,22 +95,3 @@ def _held(lock: Path) -> Iterator[bool]:
         yield False
     finally:
         os.close(descriptor)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file aside and put it into place, so that it is whole whatever happens."""
-    aside = path.with_name(path.name + _ASIDE)
-    descriptor = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        written = 0
-        while written < len(data):
-            written += os.write(descriptor, data[written:])
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    aside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

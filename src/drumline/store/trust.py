@@ -7,15 +7,14 @@ entries but not replace those of this user. Root trusts no folder of a user, sin
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from drumline.errors import EngineError
 from drumline.words import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _MOST_LINKS = 40  # as the kernel follows
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -97,9 +96,6 @@ def _is_own_group(path: str, gid: int) -> bool:
 
     With an access control list the bits of the group say nothing of the group: they are the most that anybody has.
     """
-    import grp  # noqa: PLC0415 - only for a folder that a group can write
-    import pwd  # noqa: PLC0415
-
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
@@ -116,8 +112,6 @@ def _has_list(path: str) -> bool:
 
 
 def _user_name(uid: int) -> str:
-    import pwd  # noqa: PLC0415 - only for an error
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from drumline.errors import DrumlineError
 from drumline.plan.types import ReplicaId
@@ -15,14 +14,12 @@ from drumline.run.traces import LOG, REPORT, TRACE, trace_dir
 from drumline.runtime.progress import Report, read_report
 from drumline.store.folder import RunFolder
 from drumline.store.home import RUNS
+from drumline.store.index import Summary
 from drumline.store.logs import read_end, read_tail, times_of
 from drumline.view.behind import find_behind
 from drumline.view.life import Life, lives_of
 from drumline.view.scalars import output_dir, read_written
 from drumline.view.standing import Standing
-
-if TYPE_CHECKING:
-    from drumline.store.index import Summary
 
 TAIL_BYTES = 1 << 14
 
@@ -46,10 +43,10 @@ def read_standings(
     return found
 
 
-def read_chief(home: str, summary: Summary, now: float) -> Standing:
+def read_chief(home: Path, summary: Summary, now: float) -> Standing:
     """How far the first of a run is that goes on, found without its journal."""
     chief = ReplicaId("chief" if "chief" in summary.headcount else "worker", 0)
-    folder = RunFolder(Path(home, RUNS, summary.id))
+    folder = RunFolder(home / RUNS / summary.id)
     life = (lives_of(folder.path, chief, summary.attempt) or [folder.path / trace_dir(chief, summary.attempt)])[-1]
     started_at = _changed_at(life / TRACE) or now  # it is written to when a life begins, and when it ends
     try:

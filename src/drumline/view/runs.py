@@ -1,26 +1,24 @@
-"""Runs, the newest first: a row for each, from the index where it holds and from the folder where it does not.
-
-Whoever only lists finished runs loads nothing of the machine that they went through: `status` starts fast.
-"""
+"""Runs, the newest first: a row for each, from the index where it holds and from the folder where it does not."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from drumline.errors import DrumlineError, NotFoundError
 from drumline.record import Record
+from drumline.run.codec import event_from_data
+from drumline.run.event import StepsStalled
+from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
-from drumline.store.home import JOURNAL, LOCK, RUNS, run_ids
+from drumline.store.folder import RunFolder
+from drumline.store.home import RUNS, run_ids
 from drumline.store.index import Index, Summary, UnusableIndexError, spell_directory, stamp_of, use_index
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from drumline.run.event import StepsStalled
-    from drumline.store.reach import Reach
+from drumline.store.reach import Reach, read_reach
+from drumline.store.summary import summarise
 
 
 class RunRow(Record):
@@ -46,7 +44,7 @@ class Listing(Record):
     problems: tuple[str, ...]
 
 
-def recent_runs(home: str | Path, now: Moment, *, directory: str | None = None, limit: int | None = None) -> Listing:
+def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit: int | None = None) -> Listing:
     """The last runs, or the last of one project; the newest first."""
     ids = run_ids(home)
     if not ids:
@@ -72,11 +70,6 @@ def make_row(summary: Summary, now: Moment, *, supervised: bool, reach: Reach | 
 
 
 def _stall(summary: Summary, now: float) -> StepsStalled | None:
-    import json  # noqa: PLC0415 - few runs are stalled
-
-    from drumline.run.codec import event_from_data  # noqa: PLC0415
-    from drumline.run.event import StepsStalled  # noqa: PLC0415
-
     event = event_from_data(json.loads(summary.stalled))
     if not isinstance(event, StepsStalled) or summary.stalled_at is None:
         return None
@@ -86,8 +79,8 @@ def _stall(summary: Summary, now: float) -> StepsStalled | None:
 class _Reader:
     """Reads rows of one project, or of all; remembers which it had to read from their folders."""
 
-    def __init__(self, home: str | Path, now: Moment, directory: str | None) -> None:
-        self._runs = f"{home}/{RUNS}"
+    def __init__(self, home: Path, now: Moment, directory: str | None) -> None:
+        self._runs = home / RUNS
         self._now = now
         self._directory = directory
         self._fresh: dict[str, Summary] = {}
@@ -115,22 +108,18 @@ class _Reader:
     def _check(self, summary: Summary) -> RunRow | None:
         # The lock first: a run that ends after this look is seen as over, never as left alone.
         try:
-            supervised = summary.is_final or self._is_supervised(summary.id)
+            supervised = summary.is_final or is_locked(self._folder(summary.id).lock_file)
         except OSError:  # damage, of which the next line tells
             return self._read(summary.id)
-        if stamp_of(f"{self._runs}/{summary.id}/{JOURNAL}") != summary.stamp:
+        if stamp_of(self._folder(summary.id).journal_file) != summary.stamp:
             return self._read(summary.id)
         return self._row(summary, supervised=supervised)
 
     def _read(self, run: str) -> RunRow | None:
-        from pathlib import Path  # noqa: PLC0415
-
-        from drumline.store.folder import RunFolder  # noqa: PLC0415
-        from drumline.store.summary import summarise  # noqa: PLC0415
-
+        folder = self._folder(run)
         try:
-            supervised = self._is_supervised(run)
-            summary = summarise(RunFolder(Path(self._runs, run)))
+            supervised = is_locked(folder.lock_file)
+            summary = summarise(folder)
         except NotFoundError:
             return None  # it was never started, or has just been removed
         except DrumlineError as error:
@@ -145,19 +134,11 @@ class _Reader:
         return self._row(summary, supervised=supervised)
 
     def _row(self, summary: Summary, *, supervised: bool) -> RunRow:
-        if summary.is_final:
-            return make_row(summary, self._now, supervised=supervised)
-        from drumline.store.reach import read_reach  # noqa: PLC0415 - only for runs that go on
-
-        reach = read_reach(f"{self._runs}/{summary.id}")
+        reach = None if summary.is_final else read_reach(self._folder(summary.id).path)
         return make_row(summary, self._now, supervised=supervised, reach=reach)
 
-    def _is_supervised(self, run: str) -> bool:
-        from pathlib import Path  # noqa: PLC0415
-
-        from drumline.runtime.lock import is_locked  # noqa: PLC0415
-
-        return is_locked(Path(self._runs, run, LOCK))
+    def _folder(self, run: str) -> RunFolder:
+        return RunFolder(self._runs / run)
 
 
 def _number(row: RunRow) -> int:

@@ -115,7 +115,7 @@ def test_a_long_command_is_cut_and_its_lines_are_joined(folder: Path, capfd: pyt
     (folder / "drumline.yml").write_text(f"project: digits\nrun: |\n  cd src\n  python {'x' * 100}\n")
     assert run(["check"]) == 0
     (row,) = (line for line in capfd.readouterr().out.splitlines() if line.startswith("worker.0"))
-    assert row == f"worker.0  cd src python {'x' * 53}...  -     -       -"
+    assert row == f"worker.0  cd src python {'x' * 55}…  -     -       -"
 
 
 def test_an_environment_is_shown_with_what_is_in_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,10 @@ def test_its_part_of_the_plan_is_what_it_says(installed: Path) -> None:
     assert "--wheels is for toys, and this runs on local" in refused
 
 
-def test_options_that_are_no_block_are_an_error_that_names_the_engine(installed: Path) -> None:
-    (installed / "toy" / "options.py").write_text("class Options: ...\nFLAGS = ()\n")
-    said = "error: the engine `toy-car` cannot be used: toy.options.Options is not a Block\n"
+@pytest.mark.parametrize(
+    ("written", "shown"), [("class Options: ...", "<class 'toy.options.Options'>"), ("Options = {'a': 1}", "{'a': 1}")]
+)
+def test_options_that_are_no_block_are_an_error_of_the_engine(installed: Path, written: str, shown: str) -> None:
+    (installed / "toy" / "options.py").write_text(f"{written}\nFLAGS = ()\n")
+    said = f"error: the engine `toy-car` cannot be used: its `Options` is not a Block: {shown}\n"
     assert call(installed, "", "-m", "drumline", "schema").stderr == said

@@ -66,12 +66,12 @@ def test_a_store_is_migrated_when_it_is_opened_and_only_once(old: Path) -> None:
     assert (old / VERSION_FILE).read_text().split()[0] == "2"
     once = contents(old)
     open_home({"DRUMLINE_HOME": str(old)})
-    migrate_home(str(old))
+    migrate_home(old)
     assert contents(old) == once
 
 
 def test_every_journal_says_what_was_concluded(old: Path) -> None:
-    migrate_home(str(old))
+    migrate_home(old)
     for run in runs_of(old):
         entries = [json.loads(line) for line in run_of(old, run).journal_file.read_text().splitlines()]
         decided = [decision["event"] for entry in entries for decision in entry.get("decisions", ())]
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_stays_in_the_journal_but_for_a_line_that_is_not_who
     journal = run_of(old, FAILED).journal_file
     first, rest = journal.read_bytes().split(b"\n", 1)
     journal.write_bytes(b"\n".join((first, b'{"v": 1, "event": "ReplicaFlew"}', rest)) + b'{"v": 1, "at"')
-    migrate_home(str(old))
+    migrate_home(old)
     lines = journal.read_bytes().splitlines()
     assert lines[1] == b'{"v": 1, "event": "ReplicaFlew"}'
     assert lines[-1].endswith(b"}")
@@ -93,31 +93,31 @@ def test_what_cannot_be_read_stays_in_the_journal_but_for_a_line_that_is_not_who
 
 def test_several_commands_at_once_come_to_the_same(old: Path, tmp_path: Path) -> None:
     unpack("1", tmp_path / "alone")
-    migrate_home(str(tmp_path / "alone"))
+    migrate_home(tmp_path / "alone")
     context = get_context("fork")
-    commands = [context.Process(target=migrate_home, args=(str(old),)) for _ in range(4)]
+    commands = [context.Process(target=migrate_home, args=(old,)) for _ in range(4)]
     for command in commands:
         command.start()
     for command in commands:
         command.join()
-    migrate_home(str(old))  # each of them may have found a run that another was at
+    migrate_home(old)  # each of them may have found a run that another was at
     assert contents(old) == contents(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("name", ["plan.json", "events.jsonl"])
 def test_a_migration_that_did_not_come_to_its_end_is_repeated(old: Path, name: str, tmp_path: Path) -> None:
     unpack("1", tmp_path / "alone")
-    migrate_home(str(tmp_path / "alone"))
+    migrate_home(tmp_path / "alone")
     folder = run_of(old, FAILED)
     before = (folder.path / name).read_bytes()
     in_its_way = folder.path / f"{name}.migrated"
     in_its_way.mkdir()
-    migrate_home(str(old))
+    migrate_home(old)
     assert not (old / VERSION_FILE).exists()
     assert (folder.path / name).read_bytes() == before
     assert read_journal(folder.journal_file, folder.plan())[-1].decisions
     in_its_way.rmdir()
-    migrate_home(str(old))
+    migrate_home(old)
     assert contents(old) == contents(tmp_path / "alone")
 
 
@@ -170,7 +170,7 @@ def test_a_run_that_nothing_ended_stands_where_it_stood(old: Path) -> None:
 
 
 def test_wherever_a_journal_is_cut_a_fact_has_its_decisions(old: Path, tmp_path: Path) -> None:
-    migrate_home(str(old))
+    migrate_home(old)
     plan, whole = run_of(old, FAILED).plan(), run_of(old, FAILED).journal_file.read_bytes()
     entries = read_journal(run_of(old, FAILED).journal_file, plan)
     path = tmp_path / "events.jsonl"
@@ -201,9 +201,22 @@ def test_a_store_of_a_newer_version_is_refused_and_its_runs_can_be_removed(
     assert not folder.path.exists()
 
 
-@pytest.mark.parametrize("text", ["", "two", "\0" * 50, "2"])
-def test_a_version_that_cannot_be_read_is_written_anew(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "two", "\0" * 50])
+def test_a_version_that_cannot_be_read_is_one_error_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))
     write_run(tmp_path, 4, finished())
-    (tmp_path / VERSION_FILE).write_text(text)
-    open_home({"DRUMLINE_HOME": str(tmp_path)})
-    assert (tmp_path / VERSION_FILE).read_text().startswith(f"{STORE_VERSION}")
+    file = tmp_path / VERSION_FILE
+    file.write_text(text)
+    assert drumline(["status", "-a"]) == 3
+    assert capsys.readouterr() == (
+        "",
+        (
+            f"error: the version of the store cannot be read from {file}: it holds no version\n"
+            f"hint: `rm {file}`: the next command writes it again\n"
+        ),
+    )
+    file.unlink()
+    assert drumline(["status", "-a"]) == 0
+    assert file.read_text().startswith(f"{STORE_VERSION}")

@@ -142,9 +142,10 @@ def test_a_python_without_sqlite_reads_the_folders(tmp_path: Path) -> None:
     write_run(tmp_path, 1, finished())
     program = (
         "import sys; sys.modules['_sqlite3'] = None\n"
+        "from pathlib import Path\n"
         "from drumline.view.runs import recent_runs\n"
         "from drumline.store.clock import read_clock\n"
-        "print([row.summary.phase for row in recent_runs(sys.argv[1], read_clock()).runs])\n"
+        "print([row.summary.phase for row in recent_runs(Path(sys.argv[1]), read_clock()).runs])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60

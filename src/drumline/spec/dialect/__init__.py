@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from drumline.errors import SpecError
 from drumline.spec import document
+from drumline.spec.dialect import part, riseml, tfjob
 from drumline.spec.dialect.draft import Draft
 from drumline.spec.document import Node
 from drumline.spec.foreign import helm_line, is_template
@@ -56,8 +57,6 @@ def draft_of(*files: tuple[bytes, str]) -> Draft | None:
     only, source = documents[0]
     root = only.root
     if "train" in _keys(root) and "run" not in _keys(root):
-        from drumline.spec.dialect import riseml  # noqa: PLC0415 - one dialect does not load another
-
         file, problems, lines, _ = read_as(riseml.File, root, source, only.repeats)
         if problems or file is None:
             raise SpecError(problems)
@@ -87,8 +86,6 @@ def _refuse_serving(root: Node, source: str, key: str) -> None:
 
 def _draft_of_objects(documents: Sequence[tuple[document.Document, str]]) -> Draft:
     """The draft that objects of a cluster come to; raise SpecError with every problem of them."""
-    from drumline.spec.dialect import part, tfjob  # noqa: PLC0415 - one dialect does not load another
-
     problems = [
         Spot(source, repeat.line, repeat.path).problem(
             f"stands here a second time; first in line {repeat.first_line}. A cluster takes the last: keep one of them"
