@@ -26,9 +26,10 @@ from typing import NamedTuple
 from bench.figures import Figure, note
 from bench.hand import ROOT, environment, typed
 from bench.start import TENSORFLOW, TORCH
+from drumline.run.entry import Entry
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry, read_journal
+from drumline.store.journal import read_journal
 
 REPETITIONS = 5
 WORKERS = 2

@@ -19,6 +19,7 @@ from drumline.engine.local.warm.client import warm_folder
 from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
+from drumline.run.entry import Entry
 from drumline.run.event import Cause, Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.fold import fold, new_run
 from drumline.run.state import Phase, RunState
@@ -26,7 +27,7 @@ from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.keeper import MOST_RETURNS, SUPERVISOR_RETURNS
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry, read_journal
+from drumline.store.journal import read_journal
 from scaffold.processes import kill_and_wait, lock_holder, name_of, pids
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 

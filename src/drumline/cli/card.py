@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from drumline.cli.frame import BAR
 from drumline.cli.progress import describe, progress_data
@@ -132,14 +133,8 @@ def _spell(run: str, name: ReplicaId | None) -> str | None:
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
-    """A line in pieces, the later ones a little to the right of it."""
+    """Return a line in pieces of this width, the later ones a little to the right of the first."""
     if width is None or len(line) <= width:
         return [line]
     indent = " " * min(len(line) - len(line.lstrip()) + 2, width // 2)
-    pieces, rest = [], line
-    while len(rest) > width:
-        cut = rest.rfind(" ", len(indent) + 1, width + 1)
-        cut = cut if cut > width // 2 else width
-        pieces.append(rest[:cut].rstrip())
-        rest = indent + rest[cut:].lstrip()
-    return [*pieces, rest]
+    return wrap(line, width, subsequent_indent=indent, break_on_hyphens=False, expand_tabs=False)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from drumline.cli.init import check_project, name_project
+from drumline.cli.init import name_project
 from drumline.cli.options import PARAMETER_OPTION
 from drumline.cli.terminal import print_document
 from drumline.cli.text import warn
+from drumline.cli.tfconfig import read_value
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.engine import known_spec_type
-from drumline.load.load import check_spec, read_file, read_given
+from drumline.load.load import check_name, check_spec, read_file, read_given
 from drumline.plan.address import Address, parse_address
-from drumline.plan.assignment import read_assignment
 from drumline.plan.parse import parse_json
 from drumline.plan.tfconfig import examine
 from drumline.spec.dialect import draft_of, reading_of, template_draft, tfconfig
@@ -79,24 +79,25 @@ def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> Draft:
 
 
 def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> Draft:
-    text, command = _value_and_command(read_file("-")[1].decode(errors="replace") if text == "-" else text)
+    text = read_file("-")[1].decode(errors="replace") if text == "-" else text
+    assigned = read_value(text, _TF_CONFIG, "give the JSON alone")
     # Which replica it belongs to does not matter here, and may be missing.
     problems = [
         Problem(_TF_CONFIG, None, each.path, each.message)
-        for each in examine(text).of("problem")
+        for each in examine(assigned.value).of("problem")
         if not (each.converts or each.path.startswith("task") or each.message.startswith("`task` is m"))
     ]
     if problems:
         raise SpecError(problems)
-    config = parse_json(text)
+    config = parse_json(assigned.value)
     assert isinstance(config, dict)  # anything else is a problem
     cluster = _read_cluster(config.get("cluster"))
     task, folder = config.get("task"), config.get("model_dir")
     return tfconfig.translate(
         {role: [(each.host, each.port) for each in several] for role, several in cluster.items()},
         source=_TF_CONFIG,
-        project=name_project(Path()) if project is None else check_project(project),
-        run=run or command or None,
+        project=name_project(Path()) if project is None else check_name("--project", project),
+        run=run or assigned.command or None,
         local=all(each.is_local for several in cluster.values() for each in several),
         has_evaluator=isinstance(task, dict) and task.get("type") == "evaluator",
         model_dir=folder if isinstance(folder, str) else None,
@@ -121,12 +122,3 @@ def _read_cluster(written: object) -> dict[str, list[Address]]:
     if problems:
         raise SpecError(problems)
     return cluster
-
-
-def _value_and_command(text: str) -> tuple[str, str]:
-    """The value and the command of a line for a shell, such as `TF_CONFIG='…' python x.py`; any other text as it is."""
-    try:
-        assignment = read_assignment(text)
-    except ValueError as error:
-        raise InputError(f"TF_CONFIG: {error}", hint="give the JSON alone") from None
-    return (assignment.value, assignment.command) if assignment else (text, "")

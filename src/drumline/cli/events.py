@@ -17,11 +17,12 @@ from drumline.run import event as events
 from drumline.run.codec import event_to_data
 from drumline.run.decision import RestartChosen
 from drumline.run.describe import describe_restart, describe_revival
+from drumline.run.entry import Entry
 from drumline.run.event import Event
 from drumline.run.failure import describe_exit
 from drumline.run.fold import fold, new_run
 from drumline.run.stall import describe_stall
-from drumline.store.journal import Entry, read_journal
+from drumline.store.journal import read_journal
 from drumline.words import bulk, count
 
 

@@ -17,6 +17,7 @@ import click
 from drumline.cli.terminal import print_line
 from drumline.errors import InputError
 from drumline.load.engine import known_spec_type
+from drumline.load.load import check_name
 from drumline.spec.schema import make_schema
 from drumline.words import listed
 
@@ -35,7 +36,6 @@ KUBERNETES_JINJA, JINJA = "kubernetes-jinja", "myjob.template.jinja"
 
 # `drumline.yaml` would be read no more once a `drumline.yml` stands beside it.
 _IN_THE_WAY = (SPEC, "drumline.yaml", SCRIPT)
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 # What YAML reads as something else than text, as far as a name can be spelled so.
 _NOT_TEXT = re.compile(r"[0-9].*|null|true|false|yes|no|on|off|y|n", re.IGNORECASE)
 
@@ -65,7 +65,7 @@ def command(framework: str | None, template: str | None, project: str | None, di
     Nothing is ever overwritten.
     """
     target = Path(directory)
-    name = name_project(target) if project is None else check_project(project)
+    name = name_project(target) if project is None else check_name("--project", project)
     if template == KUBERNETES_JINJA and framework in (None, "tensorflow"):
         text = _template_text(template, JINJA).replace('name = "digits"', f'name = "{label(name)}"', 1)
         _show_template(target, _write_files(target, {JINJA: text}, in_the_way=(JINJA,)))
@@ -109,16 +109,6 @@ def name_project(directory: Path) -> str:
         raise InputError(f"this directory cannot be read: {error.strerror}") from None
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     return re.sub(r"[^A-Za-z0-9_]+", "-", plain).strip("-_")[:63].strip("-_") or "training"
-
-
-def check_project(project: str) -> str:
-    """The name as it was given, if it can be one."""
-    if not _NAME.fullmatch(project):
-        raise InputError(
-            f"--project {project}: expected a name of at most 63 letters, digits, `-` and `_`,"
-            " that begins and ends with a letter or digit"
-        )
-    return project
 
 
 def _quote_name(name: str) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from drumline.engine.abilities import Saboteur
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
-from drumline.run.drill import Harm, Outcome, Seen, follow, verdict
+from drumline.run.drill import Harm, Outcome, follow, verdict
+from drumline.run.entry import Entry
 from drumline.run.fold import fold, new_run
 from drumline.run.goodput import Loss, Steps, loss_of
 from drumline.run.state import Phase
@@ -17,7 +18,7 @@ from drumline.run.traces import trace_dir
 from drumline.runtime.keeper import now
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry, JournalReader
+from drumline.store.journal import JournalReader
 from drumline.supervise.reach import supervisor_gone
 from drumline.view.sight import Sight
 
@@ -65,7 +66,7 @@ class Rehearsal:
         self._journal = JournalReader(folder.journal_file, self._plan)
         self._state = new_run(self._plan)
         self._before = self._state  # when it was hurt
-        self._since: list[Seen] = []  # what happened from then on
+        self._since: list[Entry] = []  # what happened from then on
         self._hurt_at: float | None = None
         self._step: int | None = None
         self._is_early = False  # hurt when nobody could have taken a step
@@ -167,12 +168,9 @@ class Rehearsal:
 
     def _look(self) -> None:
         for entry in self._journal.read():
-            self._take(entry)
+            self._state = fold(self._state, entry.event, *entry.decisions)
+            self._since.append(entry)
         self._sight.look(self._state)
-
-    def _take(self, entry: Entry) -> None:
-        self._state = fold(self._state, entry.event, *entry.decisions)
-        self._since.append(Seen(entry.since_boot, entry.event, entry.decisions))
 
     def _pause(self) -> None:
         if not self._state.phase.is_final and not is_locked(self._folder.lock_file):

@@ -15,7 +15,7 @@ from drumline.cli.text import FORM_OPTION, warn
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.load import read_file
 from drumline.plan.address import Address, parse_addresses
-from drumline.plan.assignment import read_assignment
+from drumline.plan.assignment import Assignment, read_assignment
 from drumline.plan.parse import MAX_CHARACTERS
 from drumline.plan.rendezvous.tensorflow import tf_config
 from drumline.plan.tfconfig import Examination, Finding, examine
@@ -108,7 +108,9 @@ def check(file: str | None, form: str) -> None:
     It is read from the environment variable, or from FILE (`-` is standard input).
     """
     source, text = _read_text(file)
-    examination = examine(text if file is None else _value_of(text, source))
+    if file is not None:
+        text = read_value(text, source, "write the JSON alone into it").value
+    examination = examine(text)
     problems = examination.of("problem")
     if form == "json":
         print_json(_data(examination))
@@ -123,13 +125,15 @@ def check(file: str | None, form: str) -> None:
         print_line(f"{source} is fine: {examination.who}")
 
 
-def _value_of(text: str, source: str) -> str:
-    """The value alone of a line for a shell that a file holds: `export TF_CONFIG='…'`; any other text as it is."""
+def read_value(text: str, source: str, hint: str) -> Assignment:
+    """Return the value and the command in a line for a shell, such as `TF_CONFIG='…' python x.py`.
+
+    Any other text is the value. Raise InputError with the hint if a quote stays open.
+    """
     try:
-        assignment = read_assignment(text)
+        return read_assignment(text) or Assignment(text, "")
     except ValueError as error:
-        raise InputError(f"{source}: {error}", hint="write the JSON alone into it") from None
-    return assignment.value if assignment else text
+        raise InputError(f"{source}: {error}", hint=hint) from None
 
 
 def show_all(findings: Sequence[Finding], source: str = "") -> None:

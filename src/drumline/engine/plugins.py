@@ -37,10 +37,11 @@ def find_plugins(path: Iterable[str]) -> list[Plugin]:
 
 
 def _read(file: Path) -> list[tuple[str, str]]:
-    parser = RawConfigParser(delimiters=("=",), strict=False)
+    parser = RawConfigParser(delimiters=("=",), strict=False, allow_no_value=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     try:
         parser.read(file, encoding="utf-8")
     except (OSError, ValueError, ConfigError):
         return []
-    return parser.items(_GROUP) if parser.has_section(_GROUP) else []
+    entries = parser.items(_GROUP) if parser.has_section(_GROUP) else []
+    return [(name, package) for name, package in entries if package]

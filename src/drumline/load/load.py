@@ -74,7 +74,7 @@ def load(
     if missing := [name for name, value in spec.parameters.items() if value is None]:
         warnings = (*warnings, _about_missing(source, missing, fatal=complete))
     if name is not None:
-        spec = _with_name(spec, name)
+        spec = spec.with_name(check_name("--name", name))
     typed = {flag: value for flag, value in flags.items() if value is not None}
     engine = choose_engine(spec, on, typed)
     letters = _random_letters() if unique else ""
@@ -190,10 +190,11 @@ def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Probl
     return Problem(source, None, "", f"{message}; to train, add `{hint}`")
 
 
-def _with_name(spec: Spec, name: str) -> Spec:
+def check_name(option: str, name: str) -> str:
+    """Return the name of a project or of a run as it was typed; raise InputError if it cannot be one."""
     if not re.fullmatch(NAME_PATTERN, name):
-        raise InputError(f"--name {printable(name)}: expected {NAME_WORDS}")
-    return spec.with_name(name)
+        raise InputError(f"{option} {printable(name)}: expected {NAME_WORDS}")
+    return name
 
 
 def _random_letters() -> str:

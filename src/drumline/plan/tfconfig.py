@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -45,8 +44,7 @@ class Finding(Record):
     converts: bool = False  # a problem of this text alone: a spec that is made of it does not have it
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Record):
     """What there is to say about a TF_CONFIG, and whose it is; `who` is empty when it does not tell."""
 
     findings: tuple[Finding, ...]

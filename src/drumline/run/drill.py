@@ -8,8 +8,8 @@ from signal import Signals
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.record import Record
-from drumline.run.decision import Decision
-from drumline.run.event import Cause, Event, ReplicaExited
+from drumline.run.entry import Entry
+from drumline.run.event import Cause, ReplicaExited
 from drumline.run.failure import failure_class, reason_of
 from drumline.run.fold import fold_entry
 from drumline.run.state import Phase, RunState
@@ -23,14 +23,6 @@ class Harm(StrEnum):
     TERM = "term"  # it is asked to leave, as a host does that is taken away
     PAUSE = "pause"  # it does nothing any more, and does not end
     CUT = "net-cut"  # it computes, and reaches nobody
-
-
-class Seen(Record):
-    """An event and when it was written down, by the clock that events go by."""
-
-    at_seconds: float
-    event: Event
-    decisions: tuple[Decision, ...] = ()
 
 
 class Outcome(Record):
@@ -55,13 +47,13 @@ def default_victim(plan: Plan) -> ReplicaId:
     return workers[-1] if workers else plan.replicas[-1].id
 
 
-def follow(plan: Plan, before: RunState, victim: ReplicaId, events: Iterable[Seen]) -> Outcome:
-    """What these events make of a run that stood like this when the victim was hurt."""
+def follow(plan: Plan, before: RunState, victim: ReplicaId, entries: Iterable[Entry]) -> Outcome:
+    """Return what these entries make of a run that was in this state when the victim was hurt."""
     state, found = before, Outcome(attempt=before.attempt, phase=before.phase)
-    for seen in events:
-        at_seconds, event = seen.at_seconds, seen.event
+    for entry in entries:
+        at_seconds, event = entry.since_boot, entry.event
         earlier = state
-        folded = fold_entry(earlier, event, seen.decisions)
+        folded = fold_entry(earlier, event, entry.decisions)
         state, own = folded.state, folded.before_restart
         restarted = state.attempt != earlier.attempt
         is_victims = isinstance(event, ReplicaExited) and event.replica == victim and event.attempt == before.attempt

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from drumline.record import Record
+from drumline.run.progress import CONTROL
 from drumline.words import clip, count
 
 _MOST_FRAMES = 8  # of the author's own, in one traceback
@@ -15,7 +16,6 @@ _MOST_SOURCE = 3  # lines of a frame
 _LONGEST = 500  # characters of a line that is shown
 _LONGEST_LINE = 4000  # of one that is read
 
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _BEFORE = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
 _HEADS = ("Traceback (most recent call last):", "Fatal Python error: ")
 _FRAME = re.compile(r' +File "(?P<path>[^"]*)", line (?P<line>\d{1,9}),? in (?P<name>.*)')
@@ -96,7 +96,7 @@ def lines_of(tail: bytes) -> list[str]:
     """The end of a log as lines that a terminal can show: without colours, and only the last state of each."""
     text = tail.decode(errors="replace")
     states = "\n".join(line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
-    lines = [line[:_LONGEST_LINE].rstrip() for line in _CONTROL.sub("", states).split("\n")]
+    lines = [line[:_LONGEST_LINE].rstrip() for line in CONTROL.sub("", states).split("\n")]
     return [_BEFORE.sub("", line).rstrip() for line in lines] if "[rank" in text else lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from drumline.record import Record
 from drumline.run.progress import Progress, newest_first, read_piece
@@ -28,15 +28,11 @@ class Pace(Record):
 
 
 def counted(tail: bytes, progress: Progress, *, is_cut: bool) -> list[Point]:
-    """Where a log last counted up to what it says now, the newest first: steps, or epochs of one that knows no steps.
+    """Return where a log last counted up to what it says now, the newest first: steps, or epochs if it has no steps.
 
     Back to where something else was counted, or the count began anew.
     """
-    return list(_unbroken(tail, progress, is_cut=is_cut))
-
-
-def _unbroken(tail: bytes, progress: Progress, *, is_cut: bool) -> Iterator[Point]:
-    by_step, first, before, seen = progress.step is not None, None, None, 0
+    by_step, first, points = progress.step is not None, None, list[Point]()
     for piece in newest_first(tail, is_cut=is_cut):
         found = read_piece(piece)
         if found is None:
@@ -44,12 +40,12 @@ def _unbroken(tail: bytes, progress: Progress, *, is_cut: bool) -> Iterator[Poin
         first = first or found
         count = found.step if by_step else found.epoch
         same = (found.epoch, found.steps) == (first.epoch, first.steps) if by_step else found.step is None
-        if count is None or not same or (not by_step and found.loss is None) or (before is not None and count > before):
-            return  # an epoch that is only announced has not been done
-        yield Point(piece.end, count)
-        before, seen = count, seen + 1
-        if seen >= _MOST:
-            return
+        if count is None or not same or (not by_step and found.loss is None):
+            break  # an epoch that is only announced has not been done
+        if (points and count > points[-1].reached) or len(points) >= _MOST:
+            break
+        points.append(Point(piece.end, count))
+    return points
 
 
 def pace_of(moments: Iterable[tuple[float, int]]) -> Pace | None:

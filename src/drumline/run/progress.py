@@ -55,7 +55,7 @@ class Piece(Record):
     end: int = 0  # the byte behind it
 
 
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # what a terminal obeys
 
 _INT = r"\d{1,15}(?![\w%]|[.,]\d)"
 _FLOAT = r"[-+]?(?:(?:\d{1,20}\.?\d{0,20}|\.\d{1,20})(?:e[-+]?\d{1,3})?|nan|inf)(?![\w%]|[.,]\d)"
@@ -141,7 +141,7 @@ def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
         if is_cut and start == 0:
             return
         said = tail[start : min(end, start + LONGEST_BYTES)]
-        if said and (text := _CONTROL.sub("", said.decode(errors="replace")).rstrip()):
+        if said and (text := CONTROL.sub("", said.decode(errors="replace")).rstrip()):
             # A bar of Keras goes back to its beginning only when it is drawn again.
             last = start + len(said.rstrip(b"\b ")) if end - start <= LONGEST_BYTES else end
             yield Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole, last)

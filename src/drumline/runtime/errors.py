@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from drumline.runtime import TRACE_DIR
-from drumline.runtime.private import write_file
+from drumline.runtime.private import read_regular, write_file
 
 ERROR = "error"
 _LONGEST = 64 * 1024  # characters of a traceback, whose end says most
@@ -33,17 +33,11 @@ class Error(NamedTuple):
 def read_error(path: str | os.PathLike[str]) -> Error | None:
     """The exception that was kept here; None if there is none, or what is here is none."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            found = json.loads(file.read(16 * _LONGEST))
+        found = json.loads(read_regular(path, 16 * _LONGEST))
         error = Error(found["type"], found["message"], found["traceback"], float(found["at"]))
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     return error if all(isinstance(text, str) for text in error[:3]) and abs(error.at_seconds) < _LATEST else None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open what may be anything: a pipe in its place would be waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def install() -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from drumline.runtime import TRACE_DIR
+from drumline.runtime.private import read_regular
 
 REPORT = "report"
 SIZE_BYTES = 512
@@ -68,8 +69,7 @@ def write_report(step: int, values: Mapping[str, float], now: Callable[[], float
 def read_report(path: str | os.PathLike[str]) -> Report | None:
     """The last report; None if there is none, it is being written at this moment, or what is here is none."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            data = file.read(SIZE_BYTES)
+        data = read_regular(path, SIZE_BYTES)
     except OSError:
         return None
     body = data[9:-1]
@@ -90,11 +90,6 @@ def read_report(path: str | os.PathLike[str]) -> Report | None:
 def _is_sane(report: Report) -> bool:
     steps, times = (report.step, report.since_step or 0), (report.at_seconds, report.since_seconds)
     return all(0 <= step < _MOST_STEPS for step in steps) and all(0 <= at < _LATEST for at in times)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open what may be anything: a pipe in its place would be waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _count(step: int, at: float) -> tuple[int, float]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
-from drumline.record import Record
 from drumline.run.codec import decision_from_data, event_from_data, event_to_data
 from drumline.run.decision import Decision
+from drumline.run.entry import Entry
 from drumline.run.event import Event
 from drumline.runtime.private import open_file, open_regular
 from drumline.store.upgrade import Upgrade
@@ -23,16 +23,6 @@ from drumline.store.upgrade import Upgrade
 VERSION = 2
 _MOST_BYTES = 1 << 28  # that are read at once; an event takes some hundred
 _LATEST = 1e11  # a time beyond this is damage
-
-
-class Entry(Record):
-    """An event with its decisions, when it was written down (UTC), and the same by the clock that never goes back."""
-
-    at: float
-    since_boot: float
-    boot: str
-    event: Event
-    decisions: tuple[Decision, ...] = ()
 
 
 Decided = tuple[Event, tuple[Decision, ...]]  # an event, and what was decided upon it

@@ -132,17 +132,22 @@ def read_end(path: Path, size: int) -> tuple[bytes, int]:
         return b"", 0
 
 
-def times_of(folder: Path, offsets: Iterable[int]) -> list[float | None]:
-    """By when each of these bytes of a log was there, exactly; None where nobody saw it. Only the last marks count."""
-    data, start = read_end(folder / MARKS, _LAST_MARKS * MARK.size)
-    marks = [mark for mark in MARK.iter_unpack(data[: len(data) - len(data) % MARK.size]) if abs(mark[0]) < _LATEST]
+def read_marks(folder: Path, most: int) -> tuple[list[tuple[float, int]], bool]:
+    """Return the last marks of a log, at most so many, and whether these are all of them."""
+    data, start = read_end(folder / MARKS, most * MARK.size)
+    whole = data[: len(data) - len(data) % MARK.size]
+    return [(at, size) for at, size in MARK.iter_unpack(whole) if abs(at) < _LATEST], start == 0
+
+
+def times_of(folder: Path, offsets: Iterable[int], *, most: int = _LAST_MARKS) -> list[float | None]:
+    """Return by when each of these bytes of a log was there, exactly, by its last marks; None where that is unknown."""
+    marks, are_all = read_marks(folder, most)
     sizes = [size for _, size in marks]
-    found: list[float | None] = []
-    for offset in offsets:
-        place = bisect_right(sizes, offset)
-        is_known = place < len(marks) and (place > 0 or start == 0) and marks[place][0] > 0
-        found.append(marks[place][0] if is_known else None)
-    return found
+    places = [bisect_right(sizes, offset) for offset in offsets]
+    return [
+        marks[place][0] if place < len(marks) and (place > 0 or are_all) and marks[place][0] > 0 else None
+        for place in places
+    ]
 
 
 def written_by(folder: Path, offset: int, *, exactly: bool = True) -> float | None:

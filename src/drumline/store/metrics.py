@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from drumline.record import Record
-from drumline.runtime.private import open_file, open_regular, read_regular, write_file
+from drumline.runtime.private import open_file, read_regular, write_file
+from drumline.store.logs import read_end
 
 MOST_SAMPLES = 1024
 VERSION = 1
@@ -73,14 +74,9 @@ def read_samples(path: Path) -> list[Sample]:
 
 def last_sample(path: Path) -> Sample | None:
     """The newest sample of a life."""
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - size % RECORD.size - RECORD.size))
-            data = file.read(RECORD.size)
-    except OSError:
-        return None
-    return next(_unpack(data), None) if len(data) == RECORD.size else None
+    data, start = read_end(path, 2 * RECORD.size)
+    end = len(data) - (start + len(data)) % RECORD.size  # of the last record that is whole
+    return next(_unpack(data[end - RECORD.size : end]), None) if end >= RECORD.size else None
 
 
 def thin(samples: Sequence[Sample], most: int) -> list[Sample]:

@@ -12,6 +12,7 @@ from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.run.codec import event_to_data
 from drumline.run.describe import describe_waits
+from drumline.run.entry import Entry
 from drumline.run.event import Cause, ReplicaStarted
 from drumline.run.fold import fold, new_run
 from drumline.run.resume import PREEMPTED
@@ -19,7 +20,7 @@ from drumline.run.state import RunState
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.index import Summary, UnusableIndexError, clean_text, spell_directory, stamp_of, use_index
-from drumline.store.journal import Entry, read_journal
+from drumline.store.journal import read_journal
 from drumline.store.launch import read_facts
 
 

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable, Iterator
 
 _EVENTS = "events.out.tfevents."
-# So many entries are looked at, those of a folder before those below it: who writes summaries writes them before that.
-MOST_ENTRIES = 5_000
+MOST_ENTRIES = 5_000  # a script writes its summaries before so many other files
 
 
 def has_summaries(folder: str | os.PathLike[str], *, most: int = MOST_ENTRIES) -> bool:
-    """Whether there are any, as far as so many entries tell; links to other folders are not followed."""
+    """Return whether there are files of events among the first entries below a folder, at most so many."""
+    return any(_EVENTS in entry.name for entry in walk(folder, most))
+
+
+def walk(
+    folder: str | os.PathLike[str], most: int, skips: Callable[[str], object] = lambda _: False
+) -> Iterator[os.DirEntry[str]]:
+    """Yield at most so many entries below a folder, those of a folder before those below it.
+
+    Links to folders are not followed, nor are folders whose name `skips`. What cannot be read is left out.
+    """
     waiting = deque([os.fspath(folder)])
     while waiting:
         try:
             with os.scandir(waiting.popleft()) as entries:
                 for entry in entries:
-                    if _EVENTS in entry.name:
-                        return True
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    most -= 1
                     if most <= 0:
-                        return False
+                        return
+                    most -= 1
+                    yield entry
+                    if entry.is_dir(follow_symlinks=False) and not skips(entry.name):
+                        waiting.append(entry.path)
         except OSError:
-            continue  # it is not there yet, or gone, or not for us
-    return False
+            continue

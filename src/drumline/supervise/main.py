@@ -18,6 +18,7 @@ from drumline.engine.loop import BootClockLoop
 from drumline.engine.protocol import Engine, Site
 from drumline.engine.registry import get_ready, open_engine
 from drumline.plan.types import Plan
+from drumline.run.entry import Entry
 from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
 from drumline.run.resume import may_resume, may_return
 from drumline.run.state import RunState
@@ -26,7 +27,7 @@ from drumline.runtime.lock import release_lock, take_lock
 from drumline.runtime.private import open_file
 from drumline.store.folder import RunFolder
 from drumline.store.home import check_run
-from drumline.store.journal import Entry, Journal, read_journal
+from drumline.store.journal import Journal, read_journal
 from drumline.store.migrate import migrate_run
 from drumline.store.reserve import reserve_room
 from drumline.supervise.control import ControlServer, LookAround

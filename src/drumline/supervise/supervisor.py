@@ -19,6 +19,7 @@ from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
 from drumline.plan.types import TENSORBOARD, Placement, Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop, TakeStacks
+from drumline.run.entry import Entry
 from drumline.run.event import (
     AttemptDelayed,
     AttemptPlaced,
@@ -39,7 +40,7 @@ from drumline.run.fold import fold, new_run
 from drumline.run.machine import transition
 from drumline.run.restart import name_cause
 from drumline.run.state import Ending, Phase
-from drumline.store.journal import Decided, Entry, Journal
+from drumline.store.journal import Decided, Journal
 from drumline.supervise.perform import Performer
 from drumline.supervise.unexpected import describe, handle_unexpected
 

@@ -84,7 +84,7 @@ def _keep(folder: RunFolder, files: Mapping[str, str], sender: Versions) -> None
         if read_facts(folder).get("at") != facts["at"]:
             raise ValueError(f"{folder.path} is the folder of another run")
         return
-    home = str(folder.path.parent.parent)
+    home = folder.path.parent.parent
     is_new = not folder.path.parent.exists()
     make_folder(folder.path)
     if is_new and read_version(home)[1] == "":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from drumline.plan.types import Plan, ReplicaId
 from drumline.record import Record
+from drumline.run.entry import Entry
 from drumline.run.event import Cause, ReplicaExited, ReplicaStarted
 from drumline.run.evidence import TAIL_BYTES, closing
 from drumline.run.exception import find_raised, is_noise, lines_of, trim
@@ -16,7 +17,6 @@ from drumline.run.state import Phase, RunState
 from drumline.run.traces import ERROR, LOG, trace_dir
 from drumline.runtime.errors import Error, read_error
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry
 from drumline.store.launch import read_facts, read_python
 from drumline.store.logs import read_end
 from drumline.view.standing import Standing

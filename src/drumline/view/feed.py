@@ -10,6 +10,7 @@ from pathlib import Path
 from drumline.plan.types import TENSORBOARD, ReplicaId
 from drumline.record import Record
 from drumline.run.describe import describe_revival
+from drumline.run.entry import Entry
 from drumline.run.event import (
     Cause,
     Event,
@@ -28,7 +29,7 @@ from drumline.run.stall import describe_stall
 from drumline.run.state import Phase, ReplicaState, RunState
 from drumline.run.traces import trace_dir
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry, JournalReader
+from drumline.store.journal import JournalReader
 from drumline.store.logs import LogReader
 from drumline.store.summary import spell_verdict
 from drumline.view.life import Life

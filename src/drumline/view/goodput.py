@@ -11,6 +11,7 @@ from pathlib import Path
 
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
+from drumline.run.entry import Entry
 from drumline.run.event import Event, FirstStepTaken, ReplicaStarted, StepsResumed, StepsStalled
 from drumline.run.goodput import (
     Goodput,
@@ -27,18 +28,18 @@ from drumline.run.goodput import (
 )
 from drumline.run.progress import read_progress
 from drumline.run.steps import Counted, StepReader, usual_stride
-from drumline.run.traces import LOG, MARKS, REPORT, STEP_FORMAT, STEPS, trace_dir
+from drumline.run.traces import LOG, REPORT, STEP_FORMAT, STEPS, trace_dir
 from drumline.runtime.private import open_regular
 from drumline.runtime.progress import RECENT_SECONDS, read_report
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry
-from drumline.store.logs import MARK, read_end, written_by
+from drumline.store.logs import MARK, read_end, read_marks, times_of, written_by
 from drumline.store.summary import History, moment_of
 from drumline.view.sight import leaders
 
 _PIECE_BYTES = 1 << 16
 _MOST_BYTES = 1 << 20  # of a log; what is regained later than that is not known
+_MOST_MARKS = _MOST_BYTES // MARK.size
 _TAIL_BYTES = 1 << 14
 _LAPSES_BYTES = 1 << 18  # of a log, in which times without a step are looked for: reading more takes too long
 _FEW = 20  # steps that tell the stride
@@ -194,24 +195,13 @@ def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Step
 
 def _read_lapses(life: _Life, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
     """The times without a step in a log, by its marks and by what it says there, and the usual time of a step."""
-    marks, start = _read_marks(life.folder)
-    sizes = [size for _, size in marks]
-    dated: list[tuple[int, Point]] = []
-    for each in seen:
-        place = bisect_right(sizes, each.end - 1)  # a bar is there before what ends its line
-        if place < len(marks) and (place > 0 or start == 0) and marks[place][0] > 0:
-            dated.append((each.end, life.point(each, marks[place][0])))
+    times = times_of(life.folder, (each.end - 1 for each in seen), most=_MOST_MARKS)  # a bar is there before its end
+    dated = [(each.end, life.point(each, at)) for each, at in zip(seen, times, strict=True) if at is not None]
 
     def says(number: int) -> str:
         return _kind_of(text[dated[number - 1][0] : dated[number][0]])
 
     return find_lapses([point for _, point in dated], says)
-
-
-def _read_marks(folder: Path) -> tuple[list[tuple[float, int]], int]:
-    """Return the last marks of a log, and at which byte of their file they begin."""
-    data, start = read_end(folder / MARKS, _MOST_BYTES // MARK.size * MARK.size)
-    return list(MARK.iter_unpack(data[: len(data) - len(data) % MARK.size])), start
 
 
 def _kind_of(text: bytes) -> str:
@@ -236,7 +226,7 @@ def _read_noted(life: _Life, reached: Point | None, noticed: Point | None) -> St
         points.insert(0, noticed)
     if not points:
         return None
-    marks = _read_marks(life.folder)[0]
+    marks, _ = read_marks(life.folder, _MOST_MARKS)
 
     def says(number: int) -> str:
         return _kind_of(_written_between(life, marks, points[number - 1].at, points[number].at))

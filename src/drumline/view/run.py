@@ -6,6 +6,7 @@ import json
 
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId, Resources
 from drumline.record import Record
+from drumline.run.entry import Entry
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.goodput import Goodput
 from drumline.run.state import Phase, Revival, RunState
@@ -14,7 +15,6 @@ from drumline.runtime.errors import Error, read_error
 from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
-from drumline.store.journal import Entry
 from drumline.store.launch import read_facts
 from drumline.store.reach import read_reach
 from drumline.store.summary import moment_of, read_history, spell_verdict, summarise_history

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.drill import Harm, Outcome, Seen, default_victim, follow, verdict
+from drumline.run.drill import Harm, Outcome, default_victim, follow, verdict
+from drumline.run.entry import Entry
 from drumline.run.event import Cause, Exit
 from drumline.run.failure import failure_class
 from drumline.run.state import Phase
@@ -22,12 +23,12 @@ def seen(text: str, *happened: str, victim: ReplicaId = WORKER) -> Outcome:
     telling = ScenarioReplay(gang(text))
     telling.tell("running")
     before = telling.state
-    events: list[Seen] = []
+    events: list[Entry] = []
     for second, words in enumerate(happened, 1):
         told, stood = len(telling.events), telling.state
         telling.tell(words)
         new = decided(telling.plan, telling.events[told:], stood)
-        events += [Seen(float(second), *each) for each in new]
+        events += [Entry(0.0, float(second), "", *each) for each in new]
     return follow(telling.plan, before, victim, events)
 
 

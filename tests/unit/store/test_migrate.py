@@ -110,7 +110,7 @@ def test_a_migration_that_did_not_come_to_its_end_is_repeated(old: Path, name: s
     migrate_home(tmp_path / "alone")
     folder = run_of(old, FAILED)
     before = (folder.path / name).read_bytes()
-    in_its_way = folder.path / f"{name}.migrated"
+    in_its_way = folder.path / f".{name}.new"
     in_its_way.mkdir()
     migrate_home(old)
     assert not (old / VERSION_FILE).exists()
