@@ -22,7 +22,7 @@ from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN, NAME_WORDS
 from drumline.spec.dialect import read_dialect
 from drumline.spec.document import MAX_BYTES
-from drumline.spec.foreign import is_template, may_be_foreign
+from drumline.spec.foreign import is_template
 from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
 from drumline.spec.requirements import BadRequirement, read_requirements
 from drumline.spec.types import Spec
@@ -113,9 +113,8 @@ def check_spec(
 
 def read(data: bytes, source: str, given: Sequence[str] = ()) -> Reading:
     """Read a spec, in whichever of the dialects it is written; only a template looks at what is given."""
-    if may_be_foreign(data) and (reading := read_dialect(data, source, known_spec_type(), given)):
-        return reading
-    return read_spec(data, source, known_spec_type())
+    kind = known_spec_type()
+    return read_dialect(data, source, kind, given) or read_spec(data, source, kind)
 
 
 def read_file(file: str | None, *, most_bytes: int = MAX_BYTES + 1, is_spec: bool = True) -> tuple[str, bytes, str]:

@@ -7,7 +7,7 @@ import pytest
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
 from drumline.spec.dialect import draft_of
-from drumline.spec.foreign import helm_line, may_be_foreign
+from drumline.spec.foreign import helm_line
 
 CHART = """\
 apiVersion: kubeflow.org/v1
@@ -52,7 +52,3 @@ def test_a_template_of_helm_is_to_be_rendered_first(name: str, line: int) -> Non
 )
 def test_anything_else_is_none(text: str) -> None:
     assert helm_line(text.encode()) is None
-
-
-def test_a_spec_of_ours_is_not_looked_at_more_closely() -> None:
-    assert not may_be_foreign(b"project: digits\nrun: python train.py --lr {{ lr }}\nparameters: {lr: 1}\n")
