@@ -75,11 +75,6 @@ def test_a_light_command_loads_nothing_heavy(command: str, forbidden: tuple[str,
     [
         ("status -a", ("drumline.engine", "drumline.spec", "subprocess")),
         ("status -a -n 0 -o json", ("drumline.engine", "drumline.spec", "subprocess")),
-        ("status 1", ("drumline.engine.local", "drumline.spec.types")),
-        ("status 1.chief -o json", ("drumline.engine.local", "drumline.spec.types")),
-        ("events 1", ("drumline.engine", "drumline.spec", "subprocess")),
-        ("monitor 1", ("drumline.engine.local", "drumline.spec", "pynvml", "subprocess")),
-        ("monitor 1 --history", ("drumline.engine.local", "drumline.spec", "pynvml", "subprocess")),
     ],
 )
 def test_looking_at_finished_runs_loads_no_more_than_it_takes(
@@ -90,6 +85,17 @@ def test_looking_at_finished_runs_loads_no_more_than_it_takes(
     modules = modules_of(command.split(), tmp_path)
     assert not modules & HEAVY
     assert not [module for module in modules if module.startswith(forbidden)]
+
+
+@pytest.mark.parametrize(
+    "command", ["status 1", "status 1.chief -o json", "events 1", "monitor 1", "monitor 1 --history"]
+)
+def test_looking_at_one_run_loads_no_engine_and_no_library(command: str, tmp_path: Path) -> None:
+    record_run(write_run(tmp_path, 1, finished()))
+    modules = modules_of(command.split(), tmp_path)
+    assert not modules & {"asyncssh", "lightkube", "msgspec", "pynvml", "yaml"}
+    engines = ("drumline.engine.local", "drumline.engine.ssh", "drumline.engine.kubernetes")
+    assert not [module for module in modules if module.startswith(engines)]
 
 
 def test_what_is_loaded_is_really_seen(tmp_path: Path) -> None:
