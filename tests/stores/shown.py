@@ -28,6 +28,9 @@ Call = Callable[[list[str]], tuple[int, str]]  # words of a command line, to its
 LISTS = (("status", "-a", "-n", "0"), ("status", "-a", "-n", "0", "-o", "json"))
 # What goes on with the clock: ages, and durations of a run that is not over.
 _AGES = re.compile(r"[\w.]+ ago")
+# What version 1 did not say: why an attempt ended before the next.
+_RESTART = re.compile(r"attempt \d+ begins \(restart \d+ of \d+\): ")
+_RESTARTS = re.compile(rf"^\[[^]]*\] \d+: {_RESTART.pattern}.*\n", re.MULTILINE)
 _GOES_ON = re.compile(r'^State: +RUNNING|"state": "RUNNING"', re.MULTILINE)
 _DURATIONS = (
     re.compile(r'(?<="duration_seconds": )[\d.]+|(?<="seconds": )[\d.]+|(?<="idle_seconds": )[\d.]+'),
@@ -64,6 +67,8 @@ def _show(call: Call, home: Path, words: list[str]) -> str:
         said = "\n".join(" | ".join(_without_age(line)) for line in said.splitlines()) + "\n"
     if words[0] == "events" and words[-1] == "json" and code == 0:
         said = _without_decisions(said)
+    if words[0] == "events":
+        said = _RESTARTS.sub("", said)
     said = _AGES.sub("TIME ago", said)
     for pattern in _DURATIONS if _GOES_ON.search(said) else ():
         said = pattern.sub("TIME ", said)
@@ -71,8 +76,11 @@ def _show(call: Call, home: Path, words: list[str]) -> str:
 
 
 def _without_decisions(said: str) -> str:
-    """Return the events without what was decided upon them, which version 1 did not record."""
+    """Return the events without what was decided upon them, which version 1 did not record, nor why a run restarts."""
     events = [{key: value for key, value in event.items() if key != "decisions"} for event in json.loads(said)]
+    for event in events:
+        follows = [sentence for sentence in event.pop("follows", ()) if not _RESTART.match(sentence)]
+        event.update({"follows": follows} if follows else {})
     return json.dumps(events, indent=2, ensure_ascii=False) + "\n"
 
 
