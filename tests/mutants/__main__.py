@@ -4,8 +4,9 @@ Comparisons are negated and shifted by one, `and` and `or` are exchanged, `not` 
 numbers and booleans in functions are changed. A change that makes no difference is listed in `equivalent.txt`, with
 the reason; every other one that no test notices is printed. Properties are tried as often as by `make quick`.
 
-All of them take hours on a busy machine: `--sample 300` says how it stands, and `--again` tries what an earlier output
-names, once there are more tests. The code in `engine/agent` runs as a program of its own, which no fork can change.
+All of them take over an hour on a busy machine: `--sample 300` says how it stands, and `--again` tries what an earlier
+output names, once there are more tests. The code in `engine/agent` runs as a program of its own, which no fork can
+change.
 """
 
 from __future__ import annotations

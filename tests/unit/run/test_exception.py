@@ -251,7 +251,9 @@ def test_a_report_long_after_an_exception_is_not_about_the_same_end() -> None:
         assert evidence.said == said
 
 
-@pytest.mark.parametrize("sign", ["Epoch 2/9", "step 4: loss 0.5", "4/9 - 1s - 10ms/step - loss: 9.5"])
+@pytest.mark.parametrize(
+    "sign", ["Epoch 2/9", "~~~ Epoch 2/9 ~~~", "step 4: loss 0.5", "4/9 - 1s - 10ms/step - loss: 9.5"]
+)
 def test_training_that_went_on_shows_that_an_exception_was_survived(sign: str) -> None:
     log = traceback("ValueError: handled", "a") + f"{sign}\n" + traceback("OSError: Connection reset by peer", "b")
     evidence = read_evidence(log.encode(), ME)

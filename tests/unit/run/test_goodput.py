@@ -258,6 +258,12 @@ def test_what_is_usual_is_the_time_to_the_next_step_that_is_seen() -> None:
     assert find_lapses(points, lambda _: "idle") == ((), 10.0)
 
 
+@pytest.mark.parametrize("last", [20, 21])
+def test_how_long_a_gap_may_take_depends_on_its_steps_which_are_one_at_least(last: int) -> None:
+    points = [Point(0.0, 0), Point(10.0, 10), Point(20.0, 20), Point(28.0, last)]
+    assert find_lapses(points, lambda _: "idle") == ((Lapse("idle", 21.0, 28.0),), 10.0)
+
+
 def test_a_clock_that_was_set_back_makes_no_lapse() -> None:
     assert find_lapses([Point(at, step) for step, at in enumerate((9.0, 3.0, 4.0, 5.0))], str) == ((), 1.0)
 

@@ -199,6 +199,11 @@ def test_at_every_byte_of_a_real_log_each_number_is_one_that_was_shown(name: str
         assert all(value == "None" or value in column for value, column in zip(found, shown, strict=True)), end
 
 
+def test_an_epoch_is_announced_when_its_line_has_ended() -> None:
+    assert read_progress(b"~~~ Epoch 2/9 ~~~") == UNKNOWN
+    assert read_progress(b"~~~ Epoch 2/9 ~~~\n").epoch == 2
+
+
 def test_a_tail_that_begins_with_the_end_of_a_line_has_the_next_line_whole() -> None:
     assert read_progress(b"\nstep 3 loss 0.5\n", is_cut=True).step == 3
     assert read_progress(b"step 3 loss 0.5\n", is_cut=True) == UNKNOWN

@@ -95,6 +95,7 @@ def test_a_value_is_a_plain_number_or_a_tensor_of_one_float_or_double(value: byt
         LOSS,
         b"\x15" + HALF,
         b"\x08\x01\x15" + HALF,  # a tag that is a number
+        b"\x15" + HALF + b"\x0a\x09loss",  # a tag that is cut
         tensor(b"\x22\x04" + HALF),  # without a type
         tensor(b"\x08\x03\x22\x04" + HALF),  # of whole numbers
         tensor(b"\x08\x01\x22\x08" + HALF * 2),
