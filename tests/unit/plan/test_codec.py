@@ -87,6 +87,7 @@ def test_a_plan_is_written_with_every_field() -> None:
 
 class Options(Record):
     count: int = 1
+    words: tuple[str, ...] = ()
 
 
 def test_the_options_of_a_plan_are_read_once_and_not_confused_with_equal_ones() -> None:
@@ -98,7 +99,7 @@ def test_the_options_of_a_plan_are_read_once_and_not_confused_with_equal_ones() 
 
 
 def test_options_are_written_with_their_defaults() -> None:
-    assert to_options(Options()) == {"count": 1}
+    assert to_options(Options()) == {"count": 1, "words": []}
 
 
 @pytest.mark.parametrize(
