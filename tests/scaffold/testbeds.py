@@ -27,6 +27,7 @@ from drumline.engine.strings import LONGEST_STRING_BYTES
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId, Warm
 from drumline.run.event import Exit
 from drumline.run.traces import TRACE, trace_dir
+from drumline.runtime import forkserver
 from drumline.runtime.environment import MARK
 from drumline.runtime.keeper import descendants, signal_process
 from drumline.runtime.lock import is_locked
@@ -157,7 +158,7 @@ class LocalTestBed:
         return read_json(engine.render(plan, launches, "json"))
 
     def rest(self, engine: protocol.Engine) -> None:
-        """There is nothing that it keeps."""
+        asyncio.run(engine.release())
 
     def have_environment(self, environment: Environment) -> None:
         folder = Path(want(environment, self._site, os.environ).folder)
@@ -177,7 +178,7 @@ class LocalTestBed:
         wait_until(lambda: read_trace(trace).over and not is_locked(trace))  # and its keeper has left, too
 
     def left(self) -> list[str]:
-        return [_command_line(pid) for pid in self._left()]
+        return [_command_line(pid) for pid in self._left() if not _is_fork_server(pid)]
 
     def _left(self) -> set[int]:
         return descendants([os.getpid()]) - self._before
@@ -248,9 +249,6 @@ class WarmTestBed(LocalTestBed):
             {**behavior._asdict(), "gate": behavior.until and str(self._gate(behavior.until))} for behavior in behaviors
         ]
         return (sys.executable, str(self._player), json.dumps(data))
-
-    def rest(self, engine: protocol.Engine) -> None:
-        asyncio.run(engine.release())
 
     def left(self) -> list[str]:
         stop_warm_processes(self._folder / "home")
@@ -390,6 +388,15 @@ def read_json(text: str) -> dict[ReplicaId, Rendered]:
     return {
         ReplicaId.parse(each["id"]): Rendered(tuple(each["argv"]), each["env"]) for each in json.loads(text)["replicas"]
     }
+
+
+def _is_fork_server(pid: int) -> bool:
+    """Return whether this process forks keepers, and is none: it ends with its engine."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return False
+    return forkserver.__name__ in _command_line(pid) and name != forkserver.KEEPER_NAME
 
 
 def _command_line(pid: int) -> str:

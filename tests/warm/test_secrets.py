@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -114,4 +115,4 @@ def test_a_secret_that_an_import_reads_is_no_reason_to_have_it_in_a_warm_process
     (tmp_path / "train.py").write_text("import tensorflow\n")
     kind = Kind("tensorflow", (), 600.0, frozenset(), frozenset({name}))
     with pytest.raises(NotWarm, match=f"{name} is a secret, and may be read when tensorflow is imported"):
-        make_wish(kind, [sys.executable, "train.py"], dict(os.environ), str(tmp_path))
+        asyncio.run(make_wish(kind, [sys.executable, "train.py"], dict(os.environ), str(tmp_path)))

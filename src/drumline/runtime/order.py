@@ -157,7 +157,6 @@ def fork_keeper(
         release()
         descriptors.clear()  # they are the keeper's
         with os.fdopen(sealed, "rb") as file:
-            file.seek(0)
             sent = json.load(file)
         os.umask(request["umask"])
         os.sched_setaffinity(0, request["affinity"])

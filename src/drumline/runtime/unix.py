@@ -51,15 +51,20 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def connect(path: Path) -> socket.socket | None:
+def connect(path: Path, *, waits: bool = True) -> socket.socket | None:
     """Connect to the process that listens under this name; None if there is none.
 
-    Raise PermissionError if it belongs to another user: it would be sent environments, and be believed.
+    Unless it waits, raise BlockingIOError if many wait already and the process does not accept them. Raise
+    PermissionError if it belongs to another user: it would be sent environments, and be believed.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    connection.setblocking(waits)
     try:
         with short_name(path) as name:
             connection.connect(name)
+    except BlockingIOError:
+        connection.close()
+        raise
     except OSError:
         connection.close()
         return None

@@ -1,10 +1,10 @@
 """The warm process: imports a framework once, and forks replicas that have it already.
 
-Run as `python [OPTIONS] warm.py FOLDER FRAMEWORK awaited|aside MODULE…` by the interpreter of an environment, with a
-socket that listens in the folder as descriptor 3; aside, it imports at low priority. When it has imported all, it locks
-the file `ready` there. A supervisor connects, says hello, and then sends one order for each replica, with its open
-descriptors. A keeper is forked for each, as a supervisor forks it, and the replica from that: it becomes its script
-without starting an interpreter or importing anything. The warm process never runs what its user wrote.
+Run as `python [OPTIONS] warm.py DESCRIPTOR FOLDER FRAMEWORK awaited|aside MODULE…` by the interpreter of an
+environment, with a socket that listens in the folder; aside, it imports at low priority. When it has imported all, it
+locks the file `ready` there. A supervisor connects, says hello, and then sends one order for each replica, with its
+open descriptors. A keeper is forked for each, as the fork server forks it, and the replica from that: it becomes its
+script without starting an interpreter or importing anything. The warm process never runs what its user wrote.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ else:
     fit, fork, keeper, order = map(_beside, ("fit", "fork", "keeper", "order"))
     priority, seed, unix = map(_beside, ("priority", "seed", "unix"))
 
-LISTENER = 3
 
 _TICK_SECONDS = 10.0
 _HALF_A_REQUEST_SECONDS = 10.0
@@ -230,11 +229,11 @@ class WarmProcess:
             self._idle_since = time.monotonic()
 
 
-def start(folder: str, framework: str, modules: Sequence[str], *, aside: bool) -> fork.Script:
+def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], *, aside: bool) -> fork.Script:
     """Be a warm process; returns only in a replica."""
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
-    listener = socket.socket(fileno=LISTENER)
+    listener = socket.socket(fileno=descriptor)
     listener.listen(64)
     if fit.is_memory_short():
         _remove(folder)
@@ -289,7 +288,7 @@ def _chatter() -> bytes:
 
 
 if __name__ == "__main__":
-    _script = start(sys.argv[1], sys.argv[2], sys.argv[4:], aside=sys.argv[3] == "aside")
+    _script = start(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[5:], aside=sys.argv[4] == "aside")
     _main = fork.main_module(_script, _NATIVE)
     for _name in [name for name, module in sys.modules.items() if module is sys.modules["__main__"]]:
         sys.modules[_name] = _main  # multiprocessing has a second name for it

@@ -38,7 +38,7 @@ def start_supervisor(folder: RunFolder, *, asked: Asked | None = None) -> bool:
     Return False if the run has a supervisor already, which was told nothing, or if what is asked cannot be. Raise
     EngineError if the supervisor fails to start. Ctrl-C is held back meanwhile.
 
-    The calling process has no thread and no running event loop: the keepers are forked from its child.
+    The calling process has no thread and no running event loop: its child goes on with what it has.
     """
     path = folder.path.absolute()
     with held_interrupts():

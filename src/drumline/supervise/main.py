@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from drumline.run.entry import Entry
 from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
 from drumline.run.resume import may_resume, may_return
 from drumline.run.state import RunState
+from drumline.runtime.child import start_python
 from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import release_lock, take_lock
 from drumline.runtime.private import open_file
@@ -30,6 +30,7 @@ from drumline.store.home import check_run
 from drumline.store.journal import Journal, read_journal
 from drumline.store.migrate import migrate_run
 from drumline.store.reserve import reserve_room
+from drumline.supervise import facts
 from drumline.supervise.control import ControlServer, LookAround
 from drumline.supervise.follower import Asked, Follower, find_remote
 from drumline.supervise.rounds import Rounds
@@ -118,7 +119,7 @@ async def _supervise(
     def settle_down() -> None:
         rounds.settled = True
         if supervisor.is_new:
-            _aside(partial(_note_revision, folder, site.directory))
+            _note_revision_aside(folder, site.directory)
 
     loop.call_later(LISTENING_SECONDS, import_module, "drumline.supervise.hear")
     loop.call_later(SETTLED_SECONDS, settle_down)
@@ -131,7 +132,7 @@ async def _supervise(
     control.close()
     journal.close()
     if supervisor.is_new and not rounds.settled:
-        _note_revision(folder, site.directory)
+        facts.main(str(folder.path), str(site.directory))
     _record(folder)
 
 
@@ -143,7 +144,9 @@ async def _follow(
     acknowledge: Callable[[str], object],
     asked: Asked,
 ) -> None:
-    noting = asyncio.create_task(asyncio.to_thread(_note_revision, folder, directory)) if asked is None else None
+    noting = None
+    if asked is None:
+        noting = asyncio.create_task(asyncio.to_thread(facts.main, str(folder.path), str(directory)))
     await Follower(folder, plan, remote).follow(acknowledge, asked)
     if noting:
         await noting
@@ -169,26 +172,10 @@ def _settle_down(folder: RunFolder) -> None:
     os.chdir("/")
 
 
-def _aside(call: Callable[[], None]) -> None:
-    """Do this in a child, since it may take its time and a supervisor may not; not at all where none can be had."""
-    try:
-        if os.fork():
-            return
-    except OSError:  # somebody has all the processes that this user may have
-        return
-    try:
-        os.closerange(3, 65536)  # a child that holds the supervisor's lock would be taken for it
-        call()
-    finally:
-        os._exit(0)
-
-
-def _note_revision(folder: RunFolder, directory: Path) -> None:
-    """Keep the code's revision with the run."""
-    from drumline.store.launch import add_facts  # noqa: PLC0415
-    from drumline.store.revision import code_facts  # noqa: PLC0415
-
-    add_facts(folder, **code_facts(directory))
+def _note_revision_aside(folder: RunFolder, directory: Path) -> None:
+    """Have a child do it, since git may take its time; not at all where no process can be had."""
+    with suppress(OSError):
+        start_python(facts.__name__, str(folder.path), str(directory)).returncode = 0
 
 
 def _record(folder: RunFolder) -> None:

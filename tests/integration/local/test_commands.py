@@ -105,7 +105,12 @@ def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_th
 @pytest.mark.cold("whoever started a warm replica is not the supervisor")
 def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(workspace: Workspace) -> None:
     # The first replica kills the supervisor; the others become replicas when nobody hears them any more.
-    workspace.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
+    # Between it and its keeper is the fork server.
+    workspace.write(
+        "assassin.sh",
+        "read -r _ _ _ forks _ < /proc/$PPID/stat; read -r _ _ _ parent _ < /proc/$forks/stat\n"
+        "kill -9 $parent; echo $parent > killed",
+    )
     workspace.write_spec("""
         roles: {worker: {replicas: 16, run: echo up, first: {run: sh assassin.sh}}}
     """)

@@ -64,6 +64,7 @@ def launches(tmp_path: Path) -> tuple[Launch, ...]:
 @contextmanager
 def network(tmp_path: Path) -> Iterator[Network]:
     made = Network(tmp_path, launches(tmp_path))
+    asyncio.run(made.connect())
     try:
         yield made
     finally:

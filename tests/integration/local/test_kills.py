@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from drumline.engine.local.proc import read_stats
 from drumline.plan.types import ReplicaId
 from drumline.run.event import StopRequested, SupervisorReturned
 from drumline.run.state import Phase
@@ -208,7 +209,7 @@ def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_l
 def test_a_supervisor_killed_before_everybody_was_started_is_replaced_and_the_line_is_completed(
     workspace: Workspace,
 ) -> None:
-    # The first replica kills the supervisor, its keeper's parent, while that still starts the others.
+    # The first replica kills the supervisor while that still starts the others.
     workspace.write_spec("""
         roles:
           worker:
@@ -216,7 +217,12 @@ def test_a_supervisor_killed_before_everybody_was_started_is_replaced_and_the_li
             run: until [ -e $HERE/go ]; do sleep 0.05; done
             first: {run: sh assassin.sh}
     """)
-    workspace.write("assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed")
+    # Between it and the keeper is the fork server.
+    workspace.write(
+        "assassin.sh",
+        "read -r _ _ _ forks _ < /proc/$PPID/stat; read -r _ _ _ parent _ < /proc/$forks/stat\n"
+        "kill -9 $parent; echo $parent > killed",
+    )
     answer = workspace.run("train", "-d")
     workspace.wait_numbers("killed", 1)
     (run,) = workspace.runs()
@@ -290,8 +296,11 @@ def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_agai
 @pytest.mark.cold("whoever started a warm replica is not the supervisor")
 def test_everybody_may_be_killed_while_the_line_is_starting(workspace: Workspace) -> None:
     # The first replica kills the supervisor and its keeper, while others are not there yet.
+    # Between the two is the fork server.
     workspace.write(
-        "assassin.sh", "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent $PPID; echo $$ > up; sleep 1000"
+        "assassin.sh",
+        "read -r _ _ _ forks _ < /proc/$PPID/stat; read -r _ _ _ parent _ < /proc/$forks/stat\n"
+        "kill -9 $parent $PPID; echo $$ > up; sleep 1000",
     )
     workspace.write_spec("roles: {worker: {replicas: 16, run: exec sleep 1000, first: {run: sh assassin.sh}}}")
     workspace.run("train", "-d")
@@ -347,6 +356,23 @@ def test_a_supervisor_that_comes_back_keeps_to_the_budget_of_restarts(workspace:
     state = run.wait_for(Phase.FAILED)
     assert state.attempt == 1
     assert len(workspace.numbers("up")) == 2
+
+
+@pytest.mark.cold("no fork server starts a warm replica")
+def test_a_fork_server_that_is_killed_is_replaced_for_the_next_attempt(workspace: Workspace) -> None:
+    run = workspace.train("""
+        run: echo $$ >> $HERE/up; exec sleep 1000
+        restart: 1
+    """)
+    workspace.wait_numbers("up", 1)
+    fork_server = read_stats()[run.keeper("worker.0")].parent
+    assert fork_server != run.supervisor()
+    kill_and_wait(fork_server)
+    assert is_alive(run.keeper("worker.0"))
+    kill_and_wait(run.pid("worker.0", 0))
+    workspace.wait_numbers("up", 2)
+    assert read_stats()[run.keeper("worker.0", 1)].parent not in (fork_server, run.supervisor())
+    assert workspace.run("kill", run.id).code == 0
 
 
 def test_many_who_take_a_run_up_at_once_give_it_one_supervisor(workspace: Workspace) -> None:

@@ -71,10 +71,13 @@ def test_a_supervisor_may_come_and_go_and_the_network_stays(anyones: Workspace) 
 
 
 def test_whoever_was_not_started_joins_the_network_of_those_who_were(workspace: Workspace) -> None:
-    # The first replica kills the supervisor, its keeper's parent, while that still starts the others. Until another
-    # one has come these are not there, and who looks for them for three seconds is told so.
+    # The first replica kills the supervisor, while that still starts the others; between the supervisor and the keeper
+    # is the fork server. Until another supervisor has come these are not there, and peers that look for them for three
+    # seconds do not find them.
     workspace.write("peer.py", PEER.replace("except ConnectionRefusedError:", "except OSError:"))
-    assassin = "read -r _ _ _ parent _ < /proc/$PPID/stat; kill -9 $parent; echo $parent > killed"
+    assassin = """
+read -r _ _ _ forks _ < /proc/$PPID/stat; read -r _ _ _ parent _ < /proc/$forks/stat
+kill -9 $parent; echo $parent > killed"""
     workspace.write("assassin.sh", f"{assassin}; exec python peer.py")
     workspace.write_spec(f"""
 framework: tensorflow

@@ -15,7 +15,7 @@ import pytest
 from drumline.engine.local.gpus import Device, Seer, sees_any, share_out, visible_devices
 from drumline.engine.local.nvml import _Reader
 from drumline.engine.local.proc import read_stats
-from drumline.engine.local.surveyor import Read, Surveyor, parse_devices
+from drumline.engine.local.surveyor import Surveyor, parse_devices
 from drumline.record import to_dict
 from drumline.run.usage import GpuUsage
 from scaffold.loops import SteppedLoop
@@ -106,9 +106,31 @@ def test_a_gpu_that_counts_memory_but_no_time_by_process_says_how_busy_it_is_as_
     ]
 
 
-def open_made_up() -> Read:
-    """Devices, of which the first is used by whoever reads them."""
-    return lambda: [device(0, memory={os.getpid(): GIB, 5: None}, shares={os.getpid(): 0.5}), device(1, memory=None)]
+# A module for the child, which reads devices: the first is used by the child itself.
+MADE_UP = """
+import os
+from drumline.engine.local.gpus import Device
+GIB = 1 << 30
+def device(number, memory, shares):
+    return Device(number, f"GPU-{number}aaa", 80 * GIB, 10 * GIB, 0.9, memory=memory, shares=shares)
+def open_reader():
+    return lambda: [device(0, {os.getpid(): GIB, 5: None}, {os.getpid(): 0.5}), device(1, None, {})]
+"""
+NONE = "raise ImportError('no pynvml')"
+HANGING = """
+from pathlib import Path
+from made_up import device
+def open_reader():
+    return lambda: [device(1 if (Path(__file__).parent / "never").read_bytes() else 0, {}, {})]
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have modules in the place of NVML where the child finds them."""
+    for name, text in (("made_up", MADE_UP), ("no_nvml", NONE), ("hanging", HANGING)):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 def ask_until(surveyor: Surveyor, loop: SteppedLoop) -> list[Device]:
@@ -121,10 +143,11 @@ def children(besides: set[int]) -> set[int]:
     return {stat.pid for stat in read_stats().values() if stat.parent == os.getpid()} - besides
 
 
+@pytest.mark.usefixtures("modules")
 def test_a_child_looks_at_the_gpus_and_leaves_when_nobody_asks_any_more() -> None:
     before = children(set())
     loop = SteppedLoop()
-    surveyor = Surveyor(loop, open_made_up)
+    surveyor = Surveyor(loop, "made_up")
     (child,) = children(before)
     assert surveyor.ask() == []  # nothing was seen yet, and nobody waits for it
     first, second = ask_until(surveyor, loop)
@@ -136,14 +159,11 @@ def test_a_child_looks_at_the_gpus_and_leaves_when_nobody_asks_any_more() -> Non
     loop.close()
 
 
+@pytest.mark.usefixtures("modules")
 def test_where_nvml_cannot_be_opened_nothing_is_known_and_nobody_is_left() -> None:
     before = children(set())
     loop = SteppedLoop()
-
-    def open_nothing() -> Read:
-        raise ImportError("no pynvml")
-
-    surveyor = Surveyor(loop, open_nothing)
+    surveyor = Surveyor(loop, "no_nvml")
     (child,) = children(before)
     surveyor.ask()
     os.waitpid(child, 0)
@@ -152,11 +172,12 @@ def test_where_nvml_cannot_be_opened_nothing_is_known_and_nobody_is_left() -> No
     loop.close()
 
 
+@pytest.mark.usefixtures("modules")
 def test_nvml_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
     before = children(set())
     os.mkfifo(tmp_path / "never")
     loop = SteppedLoop()
-    surveyor = Surveyor(loop, lambda: lambda: [device(1 if (tmp_path / "never").read_bytes() else 0)])
+    surveyor = Surveyor(loop, "hanging")
     (child,) = children(before)
     assert [surveyor.ask() for _ in range(100)] == [[]] * 100
     with (tmp_path / "never").open("wb"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -119,7 +120,7 @@ def compare(folder: Path, argv: Sequence[str]) -> bool:
     env = environment(folder)
     found, said = execute(argv, env, folder / "work")
     try:
-        executed = resolve_shell(argv, env, str(folder / "work"))
+        executed = asyncio.run(resolve_shell(argv, env, str(folder / "work")))
     except NotWarm as problem:
         reason = str(problem)
     else:
@@ -181,7 +182,7 @@ def test_nothing_but_python_is_ever_run_to_learn_what_a_line_starts(folder: Path
     def check(line: str, inserted: str, at: int) -> None:
         with suppress(NotWarm):
             argv = [shell, "-c", f"{line[:at]}{inserted}{line[at:]}", "zero", "program"]
-            resolve_shell(argv, env, str(folder / "work"))
+            asyncio.run(resolve_shell(argv, env, str(folder / "work")))
         assert not (folder / "answers/run").exists()
 
     check()
@@ -243,7 +244,7 @@ def test_a_list_of_commands_starts_what_its_shell_starts(folder: Path) -> None:
 )
 def test_a_line_that_does_anything_else_is_never_run(folder: Path, line: str, reason: str) -> None:
     with pytest.raises(NotWarm, match=f"^its line for bash {reason}$"):
-        resolve_shell(["bash", "-c", line], environment(folder), str(folder))
+        asyncio.run(resolve_shell(["bash", "-c", line], environment(folder), str(folder)))
 
 
 @pytest.mark.parametrize(
@@ -283,16 +284,27 @@ def test_a_shell_that_does_more_than_its_line_starts_cold(
         (other / "bash").symlink_to(str(shutil.which("cat")))
     env = {name: value.replace("{folder}", str(folder)) for name, value in env.items()}
     with pytest.raises(NotWarm, match=f"^{reason.replace('{folder}', str(folder))}$"):
-        resolve_shell(argv, {**environment(folder), **env}, str(folder))
+        asyncio.run(resolve_shell(argv, {**environment(folder), **env}, str(folder)))
 
 
 def test_a_bash_that_ssh_did_not_start_reads_no_file(folder: Path) -> None:
     env = {**environment(folder), "SSH_CLIENT": "1", "SHLVL": "1"}
-    assert resolve_shell(["bash", "-c", "python x.py"], env, str(folder)).argv == ("python", "x.py")
+    assert asyncio.run(resolve_shell(["bash", "-c", "python x.py"], env, str(folder))).argv == ("python", "x.py")
+
+
+def test_the_loop_goes_on_while_a_shell_is_asked(folder: Path) -> None:
+    async def ask() -> bool:
+        asked = asyncio.ensure_future(resolve_shell(["sh", "-c", "python x.py"], environment(folder), str(folder)))
+        await asyncio.sleep(0)
+        is_done = asked.done()
+        assert (await asked).argv == ("python", "x.py")
+        return is_done
+
+    assert not asyncio.run(ask())
 
 
 def test_a_command_without_a_shell_is_what_it_executes(tmp_path: Path) -> None:
-    executed = resolve_shell(["python", "x.py"], {"A": "1"}, str(tmp_path))
+    executed = asyncio.run(resolve_shell(["python", "x.py"], {"A": "1"}, str(tmp_path)))
     assert executed == Executed(("python", "x.py"), {"A": "1"}, str(tmp_path))
 
 
@@ -302,7 +314,7 @@ def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> d
     kind = Kind("torch", (), 600.0, frozenset({"RANK"}), secrets)
     (folder / "work/link1").mkdir(exist_ok=True)
     env = {**environment(folder), "LINK": "link", "RANK": "1", "MY_TOKEN": "secret", "OTHER": "secret"}
-    return dict(make_wish(kind, ["sh", "-c", line], env, str(folder / "work")).env)
+    return dict(asyncio.run(make_wish(kind, ["sh", "-c", line], env, str(folder / "work"))).env)
 
 
 def test_a_variable_that_a_line_sets_is_there_when_the_framework_is_imported(folder: Path) -> None:

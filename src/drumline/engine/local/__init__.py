@@ -189,8 +189,9 @@ class LocalEngine:
         server.start(plan, place, cache / "environments", self._environ)
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start whoever has not been started before."""
-        network = None
+        """Start the replicas that have not been started before."""
+        self._running.prepare()
+        network = await self._open_network(launches) if self._private else None
         try:
             for objection in too_long(launches):
                 raise EngineError(objection)
@@ -199,10 +200,9 @@ class LocalEngine:
                 _make_folder(folder, self._site.home)
             own = (*self._room.descriptors, *(self._python.descriptors if self._python else ()))
             held = {launch.replica.id: (*own, *self._ports.descriptors(launch)) for launch in launches}
-            network = self._open_network(launches) if self._private else None
             running, env_of = self._running, partial(complete, environ=self._environ)
             running.start(launches, env_of, held, network, self._open_warm(), self._room)
-            if self._plan and self._plan.replicas_of("ps"):  # such lines may have somebody return to its address
+            if self._plan and self._plan.replicas_of("ps"):  # such gangs may have a replica return to its address
                 self._ports.keep()
         finally:
             if network:
@@ -274,6 +274,8 @@ class LocalEngine:
         self._room.release()
         if self._warm:
             self._warm.close()
+        if self._processes:
+            self._processes.close()
 
     def saboteur(self) -> Saboteur:
         """Who sends signals, and pulls cables."""
@@ -331,10 +333,19 @@ class LocalEngine:
             copy_runtime(folder)
         return folder
 
-    def _open_network(self, launches: Sequence[Launch]) -> Network:
+    async def _open_network(self, launches: Sequence[Launch]) -> Network:
+        """Make the network of these; the claimed ports stay if that is cancelled, since they are started again."""
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
 
-        return Network(self._run_dir, launches)
+        network = Network(self._run_dir, launches)
+        try:
+            await network.connect()
+        except BaseException as error:
+            network.close()
+            if isinstance(error, EngineError):
+                self.close()
+            raise
+        return network
 
     def _open_warm(self) -> WarmProcesses | None:
         """What this line's replicas can be forked from, if they are to be."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpus import Seer, sees_any, share_out
 from drumline.engine.local.life import Life
-from drumline.engine.local.nvml import has_gpus, open_reader
+from drumline.engine.local.nvml import has_gpus
 from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
 from drumline.engine.local.surveyor import Surveyor
 from drumline.record import Record
@@ -96,7 +96,7 @@ class Meter:
         if self._surveyor is None:
             if not any(sees_any(seer.visible) for seer in seers):
                 return {}
-            self._surveyor = Surveyor(self._loop, open_reader)
+            self._surveyor = Surveyor(self._loop)
         usages = share_out(self._surveyor.ask(), seers, everyone=stats.keys(), outermost=self._outermost)
         return dict(zip(below, usages, strict=True))
 

@@ -8,34 +8,28 @@ dies changes nothing, and with the last keeper the network is gone.
 
 from __future__ import annotations
 
-import ctypes
+import asyncio
 import errno
 import os
-import signal
 import socket
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Self
 
 from drumline.engine.local.life import Life
-from drumline.engine.local.netlink import Netlink
+from drumline.engine.local.readable import wait_ended, wait_readable
 from drumline.engine.local.refusal import why_refused
 from drumline.engine.local.trace import read_trace
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.record import Record
 from drumline.run.traces import TRACE
-from drumline.runtime.keeper import close_all_but, enter_namespace
+from drumline.runtime.child import start_python
 from drumline.runtime.lock import is_locked
 
-NETWORK_BITS = 16
-BRIDGE, OWN_END = "hub", "eth0"
-_LOOPBACK = 1  # its index in every network namespace
-
-_NEW_USER, _NEW_NETWORK, _NEW_NAME = 0x1000_0000, 0x4000_0000, 0x0400_0000
+_BUILDER = "drumline.engine.local.namespaces"
 _MOMENT_SECONDS = 0.005
 
 
@@ -68,15 +62,19 @@ class Network:
         self._doors: dict[ReplicaId, Door] = {}
         self._owned: list[int] = []
 
-    def door(self, replica: ReplicaId) -> Door:
-        """A replica's way in. The first to ask has the network made for all who have not begun.
+    async def connect(self) -> None:
+        """Make the network for all replicas that have not begun.
 
-        Who has keeps the network, and the others are joined to it: a supervisor died before everybody was started, or
-        these return to a line that lives on.
+        Those that have begun hold a network, and the others are joined to it: a supervisor died before all were
+        started, or these return to a gang that runs on.
         """
-        if not self._doors:
-            begun = [name for name, life in self._lives.items() if life.has_begun(self._run_dir)]
-            self._connect({each: self._hosts[each] for each in self._hosts if each not in begun}, self._find_hub(begun))
+        begun = [name for name, life in self._lives.items() if life.has_begun(self._run_dir)]
+        hosts = {each: self._hosts[each] for each in self._hosts if each not in begun}
+        if hosts:
+            await self._connect(hosts, await self._find_hub(begun))
+
+    def door(self, replica: ReplicaId) -> Door:
+        """Return the way in of a replica that had not begun."""
         return self._doors[replica]
 
     def close(self) -> None:
@@ -86,8 +84,8 @@ class Network:
         self._owned = []
         self._doors = {}
 
-    def _connect(self, hosts: Mapping[ReplicaId, str], hub: _Hub | None) -> None:
-        made = build({str(replica): host for replica, host in hosts.items()}, hub)
+    async def _connect(self, hosts: Mapping[ReplicaId, str], hub: _Hub | None) -> None:
+        made = await build({str(replica): host for replica, host in hosts.items()}, hub)
         self._owned += made
         if hub is None:
             hub = _Hub(*made[:2])
@@ -95,70 +93,94 @@ class Network:
         for replica, own, name in zip(hosts, made[::2], made[1::2], strict=True):
             self._doors[replica] = Door(enter=(hub.user, own, name), held=hub.descriptors)
 
-    def _find_hub(self, earlier: Sequence[ReplicaId]) -> _Hub | None:
+    async def _find_hub(self, earlier: Sequence[ReplicaId]) -> _Hub | None:
         """The hub that a living keeper of these holds."""
         for replica in earlier:
-            for keeper in _keepers(self._lives[replica].folder(self._run_dir) / TRACE):
-                hub = borrow_hub(keeper)
-                if hub:
-                    self._owned += hub.descriptors
-                    return hub
+            keeper = await _keeper_of(self._lives[replica].folder(self._run_dir) / TRACE)
+            if keeper is not None and (hub := borrow_hub(keeper)):
+                self._owned += hub.descriptors
+                return hub
         return None
 
 
 def objection() -> str | None:
     """Why no private network can be made on this machine, found by making a small one."""
     try:
-        for descriptor in build({"worker.0": "10.77.0.1"}):
-            os.close(descriptor)
+        with _Building({"worker.0": "10.77.0.1"}) as building:
+            while not building.is_whole:
+                building.read()
+            _close(building.made)
     except EngineError as error:
         return error.message
-    except OSError as error:
-        return f"a private network cannot be made here: {error.strerror}"
     return None
 
 
-def build(hosts: Mapping[str, str], hub: _Hub | None = None) -> list[int]:
+async def build(hosts: Mapping[str, str], hub: _Hub | None = None) -> list[int]:
     """Make a namespace for each of these names, with its address, on this hub or on a new one; return descriptors.
 
     They are those of a new hub, if there was none, then two for each name: its network, and its host name. Raise
     EngineError with what to allow where the system refuses.
     """
-    if sys.platform != "linux":
-        raise EngineError("a private network needs Linux: leave out `network: private`")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
-    if pid == 0:
-        _build_and_leave(theirs, hosts, hub)
-    theirs.close()
-    received: list[int] = []
-    try:
-        with ours:
-            while True:
-                word, descriptors, flags, _ = socket.recv_fds(ours, 4096, 2)
-                received += descriptors
-                for descriptor in descriptors:  # Python 3.11 forgets the flag that would do it
-                    os.set_inheritable(descriptor, False)
-                if flags & socket.MSG_CTRUNC:
-                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-                if word == b"unmapped":
-                    _map_owners(pid)
-                    ours.send(b"mapped")
-                elif word == b"whole":
-                    return received
-                elif not word:
-                    raise EngineError("a private network cannot be made here: the process that makes it was killed")
-                elif not descriptors:
-                    step, number = word.decode().split()
-                    raise EngineError(why_refused(step, int(number)))
-    except OSError as error:
-        _close(received)
-        raise EngineError(why_refused("owners", error.errno or 0)) from None
-    except EngineError:
-        _close(received)
-        raise
-    finally:
-        os.waitpid(pid, 0)
+    with _Building(hosts, hub) as building:
+        while not building.is_whole:
+            await wait_readable(building.connection.fileno())
+            building.read()
+        await wait_ended(building.child.pid)
+        return building.made
+
+
+class _Building:
+    """A child that makes a network, and the descriptors of what it has made; closed before it is whole, none stays."""
+
+    def __init__(self, hosts: Mapping[str, str], hub: _Hub | None = None) -> None:
+        if sys.platform != "linux":
+            raise EngineError("a private network needs Linux: leave out `network: private`")
+        self.is_whole = False
+        self.made: list[int] = []
+        held = hub.descriptors if hub else ()
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                words = (
+                    str(theirs.fileno()),
+                    ",".join(map(str, held)),
+                    *(word for each in hosts.items() for word in each),
+                )
+                self.child = start_python(_BUILDER, *words, descriptors=(theirs.fileno(), *held))
+        except OSError as error:
+            self.connection.close()
+            raise EngineError(f"a private network cannot be made here: {error.strerror}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        if not self.is_whole:
+            _close(self.made)
+            self.child.kill()
+        self.child.wait()
+
+    def read(self) -> None:
+        """Take the next word of the child, and what it has made; raise EngineError if that was refused."""
+        try:
+            word, descriptors, flags, _ = socket.recv_fds(self.connection, 4096, 2)
+            self.made += descriptors
+            for descriptor in descriptors:  # Python 3.11 forgets the flag that would do it
+                os.set_inheritable(descriptor, False)
+            if flags & socket.MSG_CTRUNC:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            if word == b"unmapped":
+                _map_owners(self.child.pid)
+                self.connection.send(b"mapped")
+        except OSError as error:
+            raise EngineError(why_refused("owners", error.errno or 0)) from None
+        self.is_whole = word == b"whole"
+        if not word:
+            raise EngineError("a private network cannot be made here: the process that makes it was killed")
+        if word not in (b"unmapped", b"whole") and not descriptors:
+            step, number = word.decode().split()
+            raise EngineError(why_refused(step, int(number)))
 
 
 def borrow_hub(keeper: int) -> _Hub | None:
@@ -175,14 +197,14 @@ def borrow_hub(keeper: int) -> _Hub | None:
     return None
 
 
-def _keepers(trace: Path) -> Iterator[int]:
-    """Who keeps the life of this trace, if anybody does; one that was just forked is waited for."""
+async def _keeper_of(trace: Path) -> int | None:
+    """Return the keeper of the replica with this trace, if there is one; one that was just forked is waited for."""
     while is_locked(trace):
         keeper = read_trace(trace).keeper
         if keeper is not None:
-            yield keeper
-            return
-        time.sleep(_MOMENT_SECONDS)
+            return keeper
+        await asyncio.sleep(_MOMENT_SECONDS)
+    return None
 
 
 def _map_owners(pid: int) -> None:
@@ -198,69 +220,6 @@ def _map_owners(pid: int) -> None:
         known = Path(f"/proc/self/{kind}_map").read_text().splitlines() if is_root else [f"{own} {own} 1"]
         ranges = (line.split() for line in known)
         (folder / f"{kind}_map").write_text("".join(f"{first} {first} {count}\n" for first, _, count in ranges))
-
-
-def _build_and_leave(answer: socket.socket, hosts: Mapping[str, str], hub: _Hub | None) -> NoReturn:
-    """Make everything, in a fork of its own, and send the descriptors."""
-    step = "user"
-    try:
-        signal.set_wakeup_fd(-1)
-        close_all_but(answer.fileno(), *(hub.descriptors if hub else ()))
-        if hub is None:
-            _leave_namespace(_NEW_USER)
-            answer.send(b"unmapped")
-            answer.recv(64)
-            step = "network"
-            _leave_namespace(_NEW_NETWORK)
-            _send(answer, [_own("user"), _own("net")])
-        else:
-            enter_namespace(hub.user)
-            step = "network"
-            enter_namespace(hub.network)
-        with Netlink() as wires:
-            step = "bridge"
-            if hub is None:
-                wires.add_bridge(BRIDGE)
-            bridge = socket.if_nametoindex(BRIDGE)
-            for name, host in hosts.items():
-                if hub:
-                    with suppress(OSError):  # of a namespace that died with its supervisor; the kernel takes its time
-                        wires.delete(name)
-                step = "network"
-                _leave_namespace(_NEW_NETWORK)
-                step = "name"
-                _leave_namespace(_NEW_NAME)
-                # Its host name is its address, so that whoever looks up its own name finds where its peers reach it.
-                socket.sethostname(host)
-                step = "cable"
-                own = _own("net")
-                wires.add_cable(name, bridge, end=OWN_END, namespace=own)
-                with Netlink() as inside:
-                    inside.switch(_LOOPBACK)
-                    end = socket.if_nametoindex(OWN_END)
-                    inside.switch(end)
-                    inside.add_address(end, host, NETWORK_BITS)
-                _send(answer, [own, _own("uts")])
-        answer.send(b"whole")
-    except OSError as error:
-        answer.send(f"{step} {error.errno}".encode())
-    finally:
-        os._exit(0)
-
-
-def _leave_namespace(kind: int) -> None:
-    """Go on in a new namespace of this kind; from 3.12 on Python knows the call itself."""
-    if ctypes.CDLL(None, use_errno=True).unshare(kind):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _own(kind: str) -> int:
-    return os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _send(answer: socket.socket, descriptors: Sequence[int]) -> None:
-    socket.send_fds(answer, [b"descriptors"], descriptors)
-    _close(descriptors)
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,27 +12,30 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.local.forker import Forker, ForkerLost, ForkServer
 from drumline.engine.local.life import MARK, Life
 from drumline.engine.local.limit import Limits
-from drumline.engine.local.start import Follow, Start, Starter
+from drumline.engine.local.start import Chooser, Copies, Start, Starter
 from drumline.engine.local.stray import find_strays
 from drumline.engine.local.trace import Trace, read_trace, starving
+from drumline.engine.local.warm.command import NotWarm
 from drumline.engine.protocol import Tell
+from drumline.engine.tasks import Tasks
+from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
-from drumline.run.event import EngineWarned, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.event import EngineFailed, EngineWarned, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
 from drumline.runtime.order import NextSupervisor
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from drumline.engine.local.network import Network
     from drumline.engine.local.room import Room
     from drumline.engine.local.warm.client import WarmProcesses
 
 _MOMENT_SECONDS = 0.005
+_TRIES = 3  # of a fork server that is killed, before its replica counts as one that cannot be started
 
 
 class _Kept:
@@ -45,7 +50,8 @@ class _Kept:
         self.told_start = False
         self.looked_at = False
         self.stopping = False
-        self.end: Trace | None = None  # until somebody has measured it
+        self.end: Trace | None = None  # until it is measured
+        self.begins: asyncio.Future[bool] | None = None  # whether its keeper began its work
 
 
 class Processes:
@@ -57,7 +63,7 @@ class Processes:
         *,
         boot: str,
         file_limits: tuple[int, int],
-        loop: AbstractEventLoop,
+        loop: asyncio.AbstractEventLoop,
         tell: Tell,
         lease: tuple[str, float] | None = None,
         next_supervisor: NextSupervisor | None = None,
@@ -73,14 +79,16 @@ class Processes:
             run_dir,
             boot=boot,
             file_limits=file_limits,
-            loop=loop,
-            tell=tell,
             memory=self._memory,
             lease=lease,
             next_supervisor=next_supervisor,
         )
+        self._news: tuple[int, int] | None = None  # a pipe: processes say that they are about to become replicas
+        self._fork_server = ForkServer(loop)
         self._warm: WarmProcesses | None = None
-        self._early: dict[Life, Trace] = {}  # starts that were heard of before the warm process spoke of their keepers
+        self._beginning: dict[Life, asyncio.Task[None]] = {}
+        self._early: dict[Life, Trace] = {}  # starts that were told before the answer to their orders was read
+        self._tasks = Tasks(loop)
         keeper.become_subreaper()
 
     def start(
@@ -94,44 +102,130 @@ class Processes:
     ) -> None:
         """Start every life that has not begun before, and watch all; what happens to them is told as events.
 
-        Raise EngineError if one cannot be started; those before it have been. An environment is asked for only
-        where it is needed: a supervisor that came back may lack the secrets of a line that runs. Those that can be
-        forked from a warm process are, where one is ready, or worth waiting for with the CPUs of this `room`.
+        One that cannot be started is told as EngineFailed. An environment is asked for only where it is needed: a
+        supervisor that came back may lack the secrets of replicas that run. Those that can be forked from a warm
+        process are, where one is ready, or worth waiting for with the CPUs of this `room`.
         """
         self._warm = warm
-
-        def starts() -> Iterator[Start]:
+        copies = Copies()  # the caller closes its own
+        starts = []
+        try:
             for launch in launches:
                 life = Life(launch.replica.id, launch.attempt, launch.incarnation)
+                if life in self._beginning:
+                    continue
                 if life.has_begun(self._run_dir):
                     self._adopt(life)
                     continue
                 door = network.door(launch.replica.id) if network else None
                 claims = (*held.get(launch.replica.id, ()), *(door.held if door else ()))
-                yield Start(launch, env_of(launch), claims, door.enter if door else ())
-
-        try:
-            self._starter.start(starts(), Follow(self._began, self._adopt_again, self._heard), warm, room)
+                starts.append(Start(launch, env_of, copies.of(claims), copies.of(door.enter if door else ())))
+        except BaseException:
+            copies.close()
+            raise
         finally:
             self._conclude_adopted()
+        chooser = Chooser(warm, len(starts), room.cpus if room else None) if warm else None
+        tasks = {each.life: self._tasks.begin(self._begin(each, chooser)) for each in starts}
+        self._beginning.update(tasks)
+        self._tasks.begin(_close_after(copies, tasks.values()))
 
-    def _began(self, life: Life, pid: int) -> None:
-        early = self._early.pop(life, None)
-        if life not in self._kept:  # whoever stops it may have found it first
-            self._watch(_Kept(life, life.folder(self._run_dir) / TRACE), pid)
-        if early:
-            self._told_start(self._kept[life], early)
+    def prepare(self) -> None:
+        """Start the fork server, so that the first order need not wait for it."""
+        with suppress(OSError):  # the first order tells
+            self._fork_server.start()
 
-    def _heard(self, life: Life, trace: Trace) -> None:
-        if life in self._kept:
-            self._told_start(self._kept[life], trace)
-        else:
-            self._early[life] = trace
+    async def _begin(self, start: Start, chooser: Chooser | None) -> None:
+        """Begin a replica, from a warm process where one is chosen; tell if it cannot be."""
+        life = start.life
+        try:
+            note = await self._begin_warm(start, chooser) if chooser else ""
+            if note is None:
+                return
+            for _ in range(_TRIES):
+                if await self._begin_from(self._fork_server.fork, start, note):
+                    return
+            why = f"{life.replica} cannot be started: the fork server has ended"
+        except EngineError as error:
+            why = error.message
+        except OSError as error:
+            why = f"{life.replica} cannot be started: {error.strerror or error}"
+        finally:
+            self._beginning.pop(life, None)
+        self._tell(EngineFailed(life.attempt, why))
+
+    async def _begin_warm(self, start: Start, chooser: Chooser) -> str | None:
+        """Begin a replica from a warm process; return None, or a note why it is to be started cold."""
+        try:
+            if await self._begin_from(await chooser.open(start), start, "warm"):
+                return None
+        except NotWarm as reason:
+            return f"cold: {reason}"
+        except OSError as error:
+            return f"cold: {error.strerror}"
+        return "cold: the warm process has ended"
+
+    async def _begin_from(self, forker: Forker, start: Start, note: str) -> bool:
+        """Have a keeper forked there and watch it; return whether it has begun its work, or another one had before."""
+        life = start.life
+        try:
+            pid = await self._starter.order(start, forker, self._open_news(), note)
+        except ForkerLost:
+            if not await self._starter.has_keeper(life):
+                return False
+            pid = None
+        if pid is None:
+            self._adopt_again(life)
+            return True
+        if life not in self._kept:
+            try:
+                self._watch(_Kept(life, life.folder(self._run_dir) / TRACE), pid)
+            except OSError:  # it is gone already, or there is no descriptor for it now
+                if not await self._starter.has_keeper(life):
+                    return False
+                self._adopt_again(life)
+                return True
+        kept = self._kept[life]
+        if kept.told_start or kept.watched is None:
+            return True
+        kept.begins = self._loop.create_future()
+        return await kept.begins
+
+    def _open_news(self) -> int:
+        """Return the end of the pipe that keepers write to."""
+        if self._news is None:
+            self._news = os.pipe()
+            self._loop.add_reader(self._news[0], self._read_news, self._news[0], bytearray())
+        return self._news[1]
+
+    def _read_news(self, started: int, unread: bytearray) -> None:
+        """Tell of processes that are about to become replicas."""
+        *lines, unread[:] = (unread + os.read(started, 65536)).split(b"\n")
+        for line in lines:
+            name, pid, unlimited, note = json.loads(line)
+            replica, attempt, incarnation = name.split(" ")
+            life = Life(ReplicaId.parse(replica), int(attempt), int(incarnation))
+            trace = Trace(pid=pid, unlimited=unlimited, note=note)
+            if life in self._beginning and life not in self._kept:
+                self._early[life] = trace
+            elif kept := self._kept.get(life) or self._adopt(life):  # its keeper may be known from its trace only
+                self._told_start(kept, trace)
+        self._conclude_adopted()
+
+    def close(self) -> None:
+        """End the fork server and read no more news; the next start begins both again."""
+        self._fork_server.close()
+        if self._news:
+            self._loop.remove_reader(self._news[0])
+            for descriptor in self._news:
+                os.close(descriptor)
+            self._news = None
 
     def stop(self, lives: Sequence[Life], *, grace_seconds: float) -> None:
         """Ask these to end, insist after the grace; each end is told when nothing of the replica is left."""
         for life in lives:
-            self._starter.cancel(life)
+            if task := self._beginning.pop(life, None):
+                task.cancel()
             kept = self._kept.get(life) or self._adopt(life)
             if kept is None:
                 self._loop.call_later(_MOMENT_SECONDS, partial(self.stop, (life,), grace_seconds=grace_seconds))
@@ -147,8 +241,13 @@ class Processes:
         self._conclude_adopted()
 
     def has_begun(self, replica: ReplicaId, attempt: int, incarnation: int = 0) -> bool:
-        """Whether this life was begun, by us or by an earlier supervisor; it will not be again."""
-        return Life(replica, attempt, incarnation).has_begun(self._run_dir)
+        """Return whether a start was ordered, now or by an earlier supervisor; there will be no other."""
+        life = Life(replica, attempt, incarnation)
+        return life in self._beginning or life.has_begun(self._run_dir)
+
+    def is_beginning(self, replica: ReplicaId, attempt: int, incarnation: int = 0) -> bool:
+        """Return whether its keeper is still to be forked."""
+        return Life(replica, attempt, incarnation) in self._beginning
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
@@ -185,6 +284,8 @@ class Processes:
         kept.keeper, kept.watched = keeper_pid, watched
         self._kept[kept.life] = kept
         self._loop.add_reader(watched, lambda: self._keeper_gone(kept))
+        if early := self._early.pop(kept.life, None):
+            self._told_start(kept, early)
 
     def _adopt(self, life: Life) -> _Kept | None:
         """Take up a life that an earlier supervisor began. None if it is too young yet."""
@@ -233,6 +334,7 @@ class Processes:
     def _told_start(self, kept: _Kept, trace: Trace) -> None:
         if trace.pid is not None and not kept.told_start:
             kept.told_start = True
+            _settle(kept.begins, is_begun=True)
             self._tell(
                 ReplicaStarted(kept.life.replica, kept.life.attempt, kept.life.incarnation, trace.pid, trace.note)
             )
@@ -246,11 +348,10 @@ class Processes:
             os.close(kept.watched)
             kept.watched = None
         trace = read_trace(kept.path)
-        if trace.keeper is None and not kept.stopping:
-            del self._kept[kept.life]
-            if self._starter.start_cold(kept.life):
-                return
-            self._kept[kept.life] = kept
+        is_begun = trace.keeper is not None or kept.stopping
+        if _settle(kept.begins, is_begun=is_begun) and not is_begun:
+            del self._kept[kept.life]  # it is begun again
+            return
         self._conclude(kept, trace)
 
     def _conclude(self, kept: _Kept, trace: Trace) -> None:
@@ -292,7 +393,7 @@ class Processes:
     def _end_strays(self, kept: _Kept, trace: Trace) -> bool:
         """Kill everybody of a life without keeper; say whether somebody may still be there."""
         keepers = {each.keeper for each in self._kept.values() if each.watched is not None and each.keeper}
-        keepers |= self._warm.pids if self._warm else set()
+        keepers |= self._fork_server.pids | (self._warm.pids if self._warm else set())
         mark = f"{MARK}={kept.life.mark(self._run_dir)}"
         group = self._memory.members(kept.folder)
         strays = find_strays(
@@ -321,6 +422,23 @@ class Processes:
         if trace.pid is None or trace.exit is not None or trace.boot != self._boot:
             return False
         return keeper.start_ticks(trace.pid) == trace.ticks
+
+
+async def _close_after(copies: Copies, tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Close these descriptors when the replicas have begun that they are for."""
+    try:
+        for task in tasks:
+            await asyncio.wait({task})
+    finally:
+        copies.close()
+
+
+def _settle(begins: asyncio.Future[bool] | None, *, is_begun: bool) -> bool:
+    """Tell the task that begins a replica what became of its keeper; return whether there is one that waits."""
+    if begins is None or begins.done():
+        return False
+    begins.set_result(is_begun)
+    return True
 
 
 def _reap() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.drill import Harm
 from drumline.run.traces import TRACE
-from drumline.runtime.keeper import boot_id, close_all_but, enter_namespace, start_ticks
+from drumline.runtime.child import start_python
+from drumline.runtime.keeper import boot_id, enter_namespace, start_ticks
 
 _SIGNALS = {Harm.KILL: signal.SIGKILL, Harm.TERM: signal.SIGTERM, Harm.PAUSE: signal.SIGSTOP}
 
@@ -74,24 +76,25 @@ def _switch(trace: Trace, replica: ReplicaId, *, on: bool) -> None:
     hub = borrow_hub(trace.keeper) if trace.keeper else None
     if hub is None:
         raise EngineError(f"{replica} is in no network of its own")
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            close_all_but(write, *hub.descriptors)
-            enter_namespace(hub.user)
-            enter_namespace(hub.network)
-            with Netlink() as wires:
-                wires.switch(socket.if_nametoindex(str(replica)), on=on)
-        except OSError as error:
-            os.write(write, (error.strerror or str(error)).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    for descriptor in hub.descriptors:
-        os.close(descriptor)
-    with os.fdopen(read, "rb") as answer:
-        refused = answer.read().decode()
-    os.waitpid(pid, 0)
+    words = (*map(str, hub.descriptors), str(replica), "on" if on else "off")
+    try:
+        with start_python(__name__, *words, descriptors=hub.descriptors, stdout=subprocess.PIPE) as child:
+            refused = child.communicate()[0].decode().strip()
+    except OSError as error:
+        refused = error.strerror or str(error)
+    finally:
+        for descriptor in hub.descriptors:
+            os.close(descriptor)
     if refused:
         raise EngineError(f"the network of {replica} cannot be switched: {refused}")
+
+
+def main(user: str, network: str, cable: str, switched: str) -> None:
+    """Switch a cable in the network of these namespaces; print why it cannot be."""
+    try:
+        enter_namespace(int(user))
+        enter_namespace(int(network))
+        with Netlink() as wires:
+            wires.switch(socket.if_nametoindex(cable), on=switched == "on")
+    except OSError as error:
+        print(error.strerror or error)  # noqa: T201

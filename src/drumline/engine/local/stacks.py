@@ -20,9 +20,11 @@ from pathlib import Path
 from drumline.engine.local.life import Life
 from drumline.engine.local.proc import PROC, read_stats
 from drumline.engine.local.pulse import find_trees, is_stopped
+from drumline.engine.local.readable import wait_ended
 from drumline.record import Record
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
+from drumline.runtime.child import start_python
 from drumline.runtime.private import open_regular, write_file
 
 _STACKS_SECONDS = 20.0
@@ -60,40 +62,26 @@ def _is_shell(pid: int) -> bool:
 
 async def save_in_child(targets: Sequence[Target], *, gently: bool) -> None:
     """Have a child save these; return when it is done, its time is over, or no child can be had."""
+    words = [word for each in targets for word in (str(each.folder), ",".join(map(str, each.pids)))]
     try:
-        pid = os.fork()
+        child = start_python(__name__, "gently" if gently else "", *words)
     except OSError:  # this user has all the processes that it may have
         return
-    if pid == 0:
-        try:
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.closerange(3, 65536)  # a child that holds the supervisor's lock would be taken for it
-            save_stacks(targets, find_spy(), gently=gently, seconds=_STACKS_SECONDS)
-        finally:
-            os._exit(0)
     try:
         async with asyncio.timeout(_STACKS_SECONDS + _LONGER_SECONDS):
-            await _ended(pid)
+            await wait_ended(child.pid)
     except TimeoutError:
         with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(child.pid, signal.SIGKILL)
     finally:
-        with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+        child.poll()
 
 
-async def _ended(pid: int) -> None:
-    """Return when this child has ended."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    descriptor = os.pidfd_open(pid)
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
+def main(gently: str, *words: str) -> None:
+    """Save the stacks of these; each has two words, its folder and its processes."""
+    named = zip(words[::2], words[1::2], strict=True)
+    targets = [Target(Path(folder), tuple(map(int, filter(None, pids.split(","))))) for folder, pids in named]
+    save_stacks(targets, find_spy(), gently=bool(gently), seconds=_STACKS_SECONDS)
 
 
 def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, seconds: float) -> None:

@@ -1,17 +1,17 @@
-"""Whoever looks at the GPUs: a child of the supervisor, since NVML weighs more than that, has threads, and may hang."""
+"""A child of the supervisor that looks at the GPUs: NVML takes more memory than that, has threads, and may hang."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from drumline.engine.local.gpus import Device
 from drumline.record import to_dict
+from drumline.runtime.child import start_python
 from drumline.runtime.keeper import end_with_parent, now
 
 if TYPE_CHECKING:
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 OLDEST_SECONDS = 60.0  # an answer that is older says nothing any more
 _LONGEST_ANSWER = 1 << 20
 
-Read = Callable[[], Sequence[Device]]
+NVML = "drumline.engine.local.nvml"
 
 
 class Surveyor:
-    """Asks a child for the state of all devices; owns it and the line to it. Asking never waits."""
+    """Asks a child for the state of all devices; owns it and the line to it. Asking never waits.
 
-    def __init__(self, loop: AbstractEventLoop, open_reader: Callable[[], Read]) -> None:
+    In the child `open_reader` of a module returns what reads the devices.
+    """
+
+    def __init__(self, loop: AbstractEventLoop, module: str = NVML) -> None:
         self._loop = loop
         self._heard = b""
         self._devices: list[Device] = []
@@ -34,9 +37,8 @@ class Surveyor:
         self._waiting = False
         self._line: socket.socket | None
         self._line, other = socket.socketpair()
-        if os.fork() == 0:
-            _survey(other.detach(), open_reader)
-        other.close()
+        with other, suppress(OSError):  # without a child nothing is known
+            start_python(__name__, str(other.fileno()), module, descriptors=[other.fileno()]).returncode = 0
         self._line.setblocking(False)
         loop.add_reader(self._line.fileno(), self._hear)
 
@@ -85,21 +87,17 @@ def _by_process(numbers: dict[str, Any] | None) -> dict[int, Any] | None:
     return None if numbers is None else {int(pid): number for pid, number in numbers.items()}
 
 
-def _survey(line: int, open_reader: Callable[[], Read]) -> NoReturn:
-    """Answer each question until whoever asks is gone. Called in a fresh fork."""
+def main(descriptor: str, module: str) -> None:
+    """Answer each question until the supervisor is gone; end at once if there is nothing to look at."""
+    end_with_parent()  # NVML may never return
+    line = int(descriptor)
     try:
-        end_with_parent()  # NVML may never return
-        # A child that holds the supervisor's lock would be taken for it.
-        os.closerange(3, line)
-        os.closerange(line + 1, 65536)
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        read = open_reader()
+        read = import_module(module).open_reader()
+    except Exception:  # noqa: BLE001 - whatever a driver may raise
+        return
+    with suppress(ConnectionError):  # nothing waits for the answer
         while os.read(line, 64):
             _write(line, json.dumps([to_dict(each) for each in read()]).encode() + b"\n")
-    finally:
-        os._exit(0)  # whatever happens, this fork must not go on as its supervisor
 
 
 def _write(line: int, data: bytes) -> None:

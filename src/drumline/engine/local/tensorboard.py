@@ -78,7 +78,7 @@ class Server:
     def _look(self, port: int, pause: float) -> None:
         if _answers(port):
             self._tell(TensorBoardServed(f"http://{HOST}:{port}/"))
-        elif is_locked(self._folder / TRACE):
+        elif self._running.is_beginning(TENSORBOARD, 0, self._incarnation) or is_locked(self._folder / TRACE):
             later = min(pause * 1.2, _LONGEST_PAUSE_SECONDS)
             self._loop.call_later(pause, partial(self._look, port, later))
 

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
-import json
 import os
-import resource
 import shutil
-import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from drumline.engine.local.forker import Forker, ForkerLost, OrderConnection
 from drumline.engine.local.warm.command import Command, NotWarm, read_command
-from drumline.engine.local.warm.key import is_of_one_replica, limit_names, make_key, shared_environment
+from drumline.engine.local.warm.key import is_of_one_replica, make_key, shared_environment
 from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
 from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, derived, study
 from drumline.record import Record
 from drumline.runtime.lock import is_locked
 from drumline.runtime.order import Descriptors, Order
 from drumline.runtime.private import open_file
-from drumline.runtime.unix import connect, listen, send_request
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+from drumline.runtime.unix import connect, listen
 
 WARM_FILE = str(Path(__file__).parents[3] / "runtime" / "warm.py")
-_LISTENER = 3
 AWAITED, ASIDE = "awaited", "aside"  # whether a start waits for a warm process, or goes on beside it
-_MOST_UNDER_WAY = 32
 
 READY = "ready"  # in the folder of a warm process, which holds a lock on it while it serves
 PREPARING = "the warm process is being made ready"
+_ENDED = "the warm process has ended"
 # Longer than any framework takes to be imported on a busy machine. Whoever waited as long is started by itself.
 PATIENCE_SECONDS = 120.0
 # So long replicas that start cold import with no warm process beside them. At the lowest priority it slowed four
@@ -42,9 +38,7 @@ PATIENCE_SECONDS = 120.0
 COME_UP_SECONDS = 5.0
 # A warm process that is ready answers in milliseconds. One that is stopped does not answer.
 HELLO_SECONDS = 5.0
-# A fork takes milliseconds. A warm process that has not answered by then is ended, so that nothing is started twice.
-FORK_SECONDS = 30.0
-_SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "QUIT", "PIPE", "XFSZ", "CHLD"))
+_MOMENT_SECONDS = 0.005
 
 
 class Wish(Record):
@@ -68,13 +62,13 @@ class Kind(Record):
     secrets: frozenset[str] = frozenset()  # variables that no warm process is given
 
 
-def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Wish:
+async def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Wish:
     """Say what to fork a replica from; raise NotWarm if it has to be started by itself.
 
     The warm process outlives the run, so it gets none of the run's secrets. A module that the spec names might read
     one when it is imported: then the replica imports it.
     """
-    executed = resolve_shell(argv, env, workdir)
+    executed = await resolve_shell(argv, env, workdir)
     command = read_command(executed.argv, executed.env, executed.workdir)
     sets = study(command, kind.framework, executed.workdir)
     check_secrets(kind.secrets, kind.framework)
@@ -94,7 +88,7 @@ def warm_folder(home: Path) -> Path:
 class WarmProcesses:
     """The warm processes that one run uses; owns a connection to each."""
 
-    def __init__(self, home: Path, kind: Kind, loop: AbstractEventLoop) -> None:
+    def __init__(self, home: Path, kind: Kind, loop: asyncio.AbstractEventLoop) -> None:
         self._folder = warm_folder(home)
         self.kind = kind
         self._loop = loop
@@ -103,11 +97,11 @@ class WarmProcesses:
 
     @property
     def pids(self) -> set[int]:
-        """Those that this process has begun."""
+        """Return those that this process has begun."""
         return {each.pid for each in self._known.values() if each.pid is not None}
 
     def is_ready(self, wish: Wish) -> bool:
-        """Return whether an answer to `ask` does not wait for an import."""
+        """Return whether `open` does not wait for an import."""
         process = self._known.get(wish.key)
         if process is None or process.is_gone:
             return serves(self._folder / wish.key)
@@ -117,30 +111,27 @@ class WarmProcesses:
         """Have a warm process made ready at low priority, when the replicas that start now have come up."""
         if wish.key not in self._later:
             self._later[wish.key] = wish
-            self._loop.call_later(COME_UP_SECONDS, partial(self._begin, wish.key))
+            self._loop.call_later(COME_UP_SECONDS, self._begin, wish.key)
 
-    def ask(self, wish: Wish, ready: Callable[[str], None], *, waits: bool) -> None:
-        """Call back when replicas can be forked, with nothing; or with why they cannot.
+    async def open(self, wish: Wish, *, waits: bool) -> Forker:
+        """Return what forks replicas for this wish, when it can; raise NotWarm if it cannot.
 
         Unless it waits, a warm process that turns out not to be ready is a reason.
         """
-        self._open(wish, waits=waits).ask(wish, ready)
+        process = self._find(wish, waits=waits)
+        await process.wait_ready(wish, waits=waits)
+        return partial(process.fork, wish)
 
     def _begin(self, key: str) -> None:
         if wish := self._later.pop(key, None):
-            self._open(wish, waits=False)
+            self._find(wish, waits=False)
 
-    def _open(self, wish: Wish, *, waits: bool) -> _WarmProcess:
+    def _find(self, wish: Wish, *, waits: bool) -> _WarmProcess:
         process = self._known.get(wish.key)
         if process is None or process.is_gone:
             folder = self._folder / wish.key
             process = self._known[wish.key] = _WarmProcess(folder, self.kind, wish, self._loop, waits=waits)
-        process.waits = waits
         return process
-
-    def start(self, wish: Wish, order: Order, descriptors: Descriptors, done: Callable[[int | None], None]) -> None:
-        """Have a replica forked; call back with its keeper's pid, or with None if the warm process went away."""
-        self._known[wish.key].start(wish, order, descriptors, done)
 
     def close(self) -> None:
         """Leave them all to the next run, those too that are still to be made ready."""
@@ -155,117 +146,131 @@ class WarmProcesses:
 class _WarmProcess:
     """One warm process at the other end of a connection."""
 
-    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: AbstractEventLoop, *, waits: bool) -> None:
+    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: asyncio.AbstractEventLoop, *, waits: bool) -> None:
         self._folder = folder
         self._kind = kind
         self._wish = wish
         self._loop = loop
-        self._heard = b""
+        self._waits = waits  # whether a start waits for it while it imports
+        self._refused = ""  # why nothing is ever forked from it
         self._names: frozenset[str] | None = None  # what it has loaded, once it is ready
-        self._refused = ""
-        self._asking: list[tuple[Wish, Callable[[str], None]]] = []
-        self._starting: dict[str, Callable[[int | None], None]] = {}
-        self._connection: socket.socket | None = None
-        self._tries = 0
-        self._process: int | None = None  # a descriptor of the process, once it is ready
-        self.pid: int | None = None  # if we began it
-        self.waits = waits  # whether a start waits for it while it imports
+        self._connection: OrderConnection | None = None  # none while another supervisor begins the process
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._is_closed = False
+        self.pid: int | None = None  # if this process began it
         self._connect()
+        self._greeting = loop.create_task(self._greet(is_first=True))
 
     @property
     def is_gone(self) -> bool:
-        return self._connection is None and not self._refused
+        return not self._refused and self._connection is not None and self._connection.is_lost
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has answered, or is going to at once; what never comes has answered, too."""
+        """Return whether it has answered, or is going to at once; what never comes has answered, too."""
         return self._names is not None or bool(self._refused) or serves(self._folder)
 
-    def ask(self, wish: Wish, ready: Callable[[str], None]) -> None:
-        self._asking.append((wish, ready))
-        if self._names is not None or self._connection is None or not (self.waits or serves(self._folder)):
-            # Later, as it would be for whoever asks first.
-            self._loop.call_later(0.0, self._answer)
-        elif len(self._asking) == 1:
-            self._expect_hello()
+    async def wait_ready(self, wish: Wish, *, waits: bool) -> None:
+        """Return when replicas can be forked for this wish; raise NotWarm if they cannot."""
+        self._waits = waits
+        while self._names is None and not self._refused:
+            greeting, is_ready = self._greeting, serves(self._folder)
+            if not waits and not is_ready:
+                raise NotWarm(PREPARING)
+            try:
+                async with asyncio.timeout(HELLO_SECONDS if is_ready else PATIENCE_SECONDS):
+                    await asyncio.shield(greeting)
+            except TimeoutError:
+                if greeting is self._greeting and not greeting.done():
+                    self._refused = f"the warm process {'does not answer' if is_ready else 'is not ready in time'}"
+                    self.close()
+        if self._refused:
+            raise NotWarm(self._refused)
+        if self.is_gone or self._names is None:
+            raise NotWarm(_ENDED)
+        check_shadows(wish.command, wish.workdir, self._names)
 
-    def start(self, wish: Wish, order: Order, descriptors: Descriptors, done: Callable[[int | None], None]) -> None:
-        request = {
-            "do": "start",
-            "name": order.name,
-            "held": len(descriptors.held),
-            "umask": _umask(),
-            "limits": {name: _soft(name) for name in limit_names() if name != "RLIMIT_NOFILE"},
-            "affinity": sorted(os.sched_getaffinity(0)),
-        }
-        while len(self._starting) >= _MOST_UNDER_WAY and self._connection:
-            self._hear()  # if both only spoke and nobody listened, both would wait for ever
+    async def fork(self, wish: Wish, order: Order, descriptors: Descriptors) -> int:
+        """Have a replica forked that becomes the command of this wish, see Forker."""
         if self._connection is None:
-            self._loop.call_later(0.0, partial(done, None))
-            return
-        self._starting[order.name] = done
-        self._loop.call_later(FORK_SECONDS, partial(self._expect, order.name, done))
-        sealed = seal_order(order, wish)
-        try:
-            self._send(request, [sealed, *descriptors.listed])
-        finally:
-            os.close(sealed)
+            raise ForkerLost
+        executed = wish.executed
+        env = {**executed.env, **{name: order.env[name] for name in GIVEN_LATER if name in order.env}}
+        order = order._replace(argv=executed.argv, env=env, workdir=executed.workdir)
+        script = {"path": wish.command.path, "module": wish.command.module, "shell": executed.parent}
+        return await self._connection.fork(order, descriptors, {"script": script})
 
     def close(self) -> None:
+        """Leave the process to the next run."""
+        self._is_closed = True
         if self._connection:
-            self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
-            self._connection = None
-        if self._process is not None:
-            os.close(self._process)
-            self._process = None
-
-    def _expect(self, name: str, done: Callable[[int | None], None]) -> None:
-        """Lose a warm process that has not answered an order in time."""
-        if self._starting.get(name) is done:
-            self._lose("the warm process does not answer", gone=True)
-
-    def _expect_hello(self) -> None:
-        """Do without a warm process that does not answer in time; nothing is lost while no start waits for it."""
-        is_ready = serves(self._folder)
-
-        def check(tries: int) -> None:
-            if tries == self._tries and self._asking:
-                self._lose(f"the warm process {'does not answer' if is_ready else 'is not ready in time'}")
-
-        self._loop.call_later(HELLO_SECONDS if is_ready else PATIENCE_SECONDS, partial(check, self._tries))
 
     def _connect(self) -> None:
-        self._tries += 1
+        """Find or begin the process, and greet it; does nothing while another supervisor begins it."""
+        self._connection = self._answer = None
         try:
-            self._connection = connect(self._folder / "socket") or self._begin()
+            connection = connect(self._folder / "socket", waits=False) or self._begin()
         except OSError as error:
             self._refused = f"no warm process can be started: {error.strerror}"
             return
-        self._connection.settimeout(FORK_SECONDS)
-        self._heard = b""
-        self._loop.add_reader(self._connection.fileno(), self._hear)
-        self._send({"do": "hello", "keep": self._kind.keep_seconds}, ())
+        if connection:
+            self._connection = OrderConnection(connection, self._loop)
+            # Sent at once: a run that ends now leaves the process to the next one.
+            self._answer = self._connection.ask("", {"do": "hello", "keep": self._kind.keep_seconds})
 
-    def _begin(self) -> socket.socket:
-        """Start a warm process, unless somebody else does so at this moment."""
+    async def _greet(self, *, is_first: bool) -> None:
+        """Note what the process has loaded, or why nothing is forked from it; begin another one if it leaves."""
+        while self._connection is None and not self._refused and not self._is_closed:
+            await asyncio.sleep(_MOMENT_SECONDS)
+            self._connect()
+        connection, answer = self._connection, self._answer
+        if connection is None or answer is None:
+            return
+        try:
+            said = await answer
+            if not said["changed"]:
+                connection.identify(said["pid"])
+                self._refused, self._names = str(said["unfit"]), frozenset(said["names"])
+                return
+        except ForkerLost:
+            if self._refused or self._is_closed:
+                return
+            if self.pid is not None or not is_first:
+                self._refused = f"{_ENDED}{self._last_word()}"
+                return
+        except (OSError, ValueError, TypeError, LookupError, OverflowError):
+            self._refused = "the warm process is broken"
+            connection.lose()
+            return
+        connection.close()
+        self._connect()
+        self._greeting = self._loop.create_task(self._greet(is_first=False))
+
+    def _begin(self) -> socket.socket | None:
+        """Start a warm process; None if another supervisor does so at this moment."""
         lock = self._open_lock()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            connection = connect(self._folder / "socket")
-            if connection is None:
-                with listen(self._folder / "socket") as listener:
-                    # Before it begins: one that has nobody to serve leaves at once.
-                    connection = connect(self._folder / "socket")
-                    if connection is None:
-                        raise ConnectionRefusedError(0, "it does not listen")
-                    self.pid = self._spawn(listener)
-            return connection
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self._begin_locked()
+            return None
         finally:
             os.close(lock)
 
+    def _begin_locked(self) -> socket.socket:
+        connection = connect(self._folder / "socket", waits=False)
+        if connection is None:
+            with listen(self._folder / "socket") as listener:
+                # Before it begins: one that has nothing to serve ends at once.
+                connection = connect(self._folder / "socket", waits=False)
+                if connection is None:
+                    raise ConnectionRefusedError(0, "it does not listen")
+                self.pid = self._spawn(listener)
+        return connection
+
     def _open_lock(self) -> int:
-        """The lock of whoever begins one here; the last one may be about to leave, and take the folder along."""
+        """Return the lock of the process that begins one here; the last one may be about to remove the folder."""
         while True:
             for folder in (self._folder.parent, self._folder):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -274,138 +279,30 @@ class _WarmProcess:
                 return open_file(self._folder / "lock", os.O_RDWR | os.O_CREAT)
 
     def _spawn(self, listener: socket.socket) -> int:
-        """Begin it; by fork, since posix_spawn has the C library ignore its own signals, which a script could see."""
         command = self._wish.command
-        words = [str(self._folder), self._kind.framework, AWAITED if self.waits else ASIDE, *self._wish.modules]
-        argv = [command.interpreter, *command.options, WARM_FILE, *words]
-        if pid := os.fork():
-            return pid
+        log = open_file(self._folder / "log", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         try:
-            os.setsid()
-            listener.listen()  # now it is this process that others find at the other end
-            listening = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1)
-            log = open_file(self._folder / "log", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-            for descriptor, number in (
-                (os.open(os.devnull, os.O_RDONLY), 0),
-                (log, 1),
-                (log, 2),
-                (listening, _LISTENER),
-            ):
-                os.dup2(descriptor, number)
-            for signal_number in _SIGNALS:
-                signal.signal(signal_number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            os.execve(command.interpreter, argv, self._wish.env)
+            words = [str(self._folder), self._kind.framework, AWAITED if self._waits else ASIDE, *self._wish.modules]
+            process = subprocess.Popen(
+                [command.interpreter, *command.options, WARM_FILE, str(listener.fileno()), *words],
+                env=self._wish.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
         finally:
-            os._exit(127)
-
-    def _send(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
-        if self._connection is None:
-            return
-        try:
-            send_request(self._connection, request, descriptors)
-        except OSError:
-            self._loop.call_later(0.0, partial(self._lose, "the warm process has ended", gone=True))
-
-    def _hear(self) -> None:
-        if self._connection is None:
-            return
-        try:
-            data = self._connection.recv(1 << 20)
-        except OSError:
-            data = b""
-        if not data and self._names is None and self.pid is None and self._tries == 1:
-            self._begin_anew()  # it was about to leave when we came
-            return
-        if not data:
-            self._lose(f"the warm process has ended{self._last_word()}", gone=True)
-            return
-        *lines, self._heard = (self._heard + data).split(b"\n")
-        for line in lines:
-            try:
-                said = json.loads(line)
-                if "keeper" in said:
-                    keeper, done = int(said["keeper"]), self._starting.pop(said["name"])
-                elif said["changed"]:
-                    self._begin_anew()
-                    return
-                else:
-                    refused, names = str(said["unfit"]), frozenset(said["names"])
-                    process = os.pidfd_open(said["pid"])
-            except (OSError, ValueError, TypeError, LookupError, OverflowError):
-                self._lose("the warm process is broken", gone=True)
-                return
-            if "keeper" in said:
-                done(keeper)
-                continue
-            self._refused, self._names, self._process = refused, names, process
-            self._answer()
-
-    def _begin_anew(self) -> None:
-        """It leaves; another takes its place."""
-        self.close()
-        self._connect()
-        if self.waits:
-            self._expect_hello()
-        else:
-            self._answer()
-
-    def _answer(self) -> None:
-        asking, self._asking = self._asking, []
-        for wish, ready in asking:
-            ready(self._refused or self._objection(wish))
-
-    def _objection(self, wish: Wish) -> str:
-        if self._connection is None:
-            return "the warm process has ended"
-        if self._names is None:
-            return PREPARING
-        try:
-            check_shadows(wish.command, wish.workdir, self._names)
-        except NotWarm as reason:
-            return str(reason)
-        return ""
-
-    def _lose(self, why: str, *, gone: bool = False) -> None:
-        """Do without it, from now on or, if it never was ready, for whoever waits."""
-        if self._connection is None or (self._names is not None and not gone):
-            return
-        if self._starting and self._process is not None:
-            with suppress(OSError):  # it has ended; if not, it must not fork what is started here
-                signal.pidfd_send_signal(self._process, signal.SIGKILL)
-        self.close()
-        self._refused = why if self._names is None else ""
-        starting, self._starting = self._starting, {}
-        for done in starting.values():
-            done(None)
-        self._answer()
+            os.close(log)
+        process.returncode = 0  # it outlives this process, which never waits for it
+        return process.pid
 
     def _last_word(self) -> str:
-        """The last line that a warm process wrote."""
+        """Return the last line that a warm process wrote."""
         with suppress(OSError):
             lines = (self._folder / "log").read_text(errors="replace").strip().splitlines()
             return f": {lines[-1][:150]}" if lines else ""
         return ""
-
-
-def seal_order(order: Order, wish: Wish) -> int:
-    """Write an order into a file in memory, and return its descriptor: the fork of the warm process reads it.
-
-    The warm process itself never does: what a process has read, secrets among it, may be in its memory for ever.
-    """
-    executed = wish.executed
-    env = {**executed.env, **{name: order.env[name] for name in GIVEN_LATER if name in order.env}}
-    of_command = order._replace(argv=executed.argv, env=env, workdir=executed.workdir)
-    script = {"path": wish.command.path, "module": wish.command.module, "shell": executed.parent}
-    data = json.dumps({"order": of_command._asdict(), "script": script}).encode()
-    sealed = os.memfd_create("drumline-order", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(os.dup(sealed), "wb") as file:
-            file.write(data)
-    except OSError:
-        os.close(sealed)
-        raise
-    return sealed
 
 
 def serves(folder: Path) -> bool:
@@ -418,18 +315,9 @@ def serves(folder: Path) -> bool:
 def _clear(folder: Path, but: Path) -> None:
     """Remove what warm processes left that have ended."""
     for each in folder.iterdir():
-        connection = None if each == but else connect(each / "socket")
-        if connection:
-            connection.close()
-        elif each != but and not is_locked(each / "lock"):
-            shutil.rmtree(each, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _soft(name: str) -> int:
-    return resource.getrlimit(getattr(resource, name))[0]
+        with suppress(BlockingIOError):  # a process listens there
+            connection = None if each == but else connect(each / "socket", waits=False)
+            if connection:
+                connection.close()
+            elif each != but and not is_locked(each / "lock"):
+                shutil.rmtree(each, ignore_errors=True)

@@ -9,6 +9,7 @@ import resource
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from drumline.engine.local.forker import limit_names
 from drumline.engine.local.warm.command import Command, NotWarm
 
 # What a warm process is made of: another version of drumline begins another.
@@ -86,11 +87,6 @@ def _corner() -> list[object]:
         [_link(f"/proc/self/ns/{name}") for name in _NAMESPACES],
         [_read(f"/proc/self/{name}") for name in _OF_A_PROCESS],
     ]
-
-
-def limit_names() -> list[str]:
-    """Every limit that the system knows."""
-    return sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
 def _stamp(path: str) -> object:

@@ -6,16 +6,16 @@ asked: it runs the line with another program in front of Python, and that progra
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-import select
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from drumline.engine.local.life import MARK
+from drumline.engine.local.readable import wait_ended, wait_readable
 from drumline.engine.local.warm.command import NotWarm, find_program
 from drumline.plan.command import IN_ORDER
 from drumline.record import Record
@@ -84,7 +84,7 @@ class _Line(Record):
     assigned: tuple[tuple[str, frozenset[str]], ...]
 
 
-def resolve_shell(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Executed:
+async def resolve_shell(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Executed:
     """Return what a command executes in the end; raise NotWarm for a shell that does more than start Python."""
     name = os.path.basename(argv[0])  # noqa: PTH119
     if name not in _SHELLS:
@@ -101,7 +101,7 @@ def resolve_shell(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> 
     prepared = [each for line in before for each in _read_preparation(_split(line, name), name)]
     line = _read_line(argv[at], name)
     asked = f"{argv[at][: line.command_at]}{' '.join(_PROGRAM_WORDS)} {argv[at][line.command_at :]}"
-    executed, stays_parent = _ask(file, [*argv[:at], asked, *argv[at + 1 :]], env, workdir)
+    executed, stays_parent = await _ask(file, [*argv[:at], asked, *argv[at + 1 :]], env, workdir)
     if stays_parent and kind != _STAYS_PARENT:
         raise NotWarm(f"{name} stays its parent")
     _check_path(executed.env.get("PATH", ""), kind)
@@ -203,7 +203,7 @@ def _sources(assignment: str) -> tuple[str, frozenset[str]]:
     return name, frozenset(_USED.findall(value))
 
 
-def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> tuple[Executed, bool]:
+async def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> tuple[Executed, bool]:
     """Run a line with our program in front of Python; return what that was started with.
 
     And whether the shell stays its parent; else it has become that program.
@@ -224,32 +224,32 @@ def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: str) -
         raise NotWarm(f"{argv[0]} cannot be asked: {error}") from None
     with process:
         try:
-            said = _first_line(process)
-            if not said.strip().isdigit():
-                first = said.decode(errors="replace").partition("\n")[0]
-                raise NotWarm(f"{argv[0]} says {first!r}" if first else f"{argv[0]} starts nothing")
-            executed = _look_at(int(said))
-            process.communicate(timeout=_ANSWER_SECONDS)  # without input its program ends
-        except (OSError, subprocess.TimeoutExpired):
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                said = await _first_line(process)
+                if not said.strip().isdigit():
+                    first = said.decode(errors="replace").partition("\n")[0]
+                    raise NotWarm(f"{argv[0]} says {first!r}" if first else f"{argv[0]} starts nothing")
+                executed = _look_at(int(said))
+                assert process.stdin
+                process.stdin.close()  # without input its program ends
+                await wait_ended(process.pid)
+        except (OSError, TimeoutError):
             raise NotWarm(f"{argv[0]} does not answer") from None
         finally:
-            if process.returncode is None:
+            if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         return executed, int(said) != process.pid
 
 
-def _first_line(process: subprocess.Popen[bytes]) -> bytes:
+async def _first_line(process: subprocess.Popen[bytes]) -> bytes:
     """Return what a shell says before our program tells its pid, or else that."""
     assert process.stdin
     assert process.stdout
     with suppress(BrokenPipeError):
         process.stdin.write(_TELL_PID)
-    said, deadline = b"", time.monotonic() + _ANSWER_SECONDS
-    poll = select.poll()  # a supervisor may have more descriptors than `select` can wait for
-    poll.register(process.stdout, select.POLLIN)
+    said = b""
     while not said.endswith(b"\n"):
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise TimeoutError
+        await wait_readable(process.stdout.fileno())
         data = process.stdout.read(65536)
         if not data:
             break

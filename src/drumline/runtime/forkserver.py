@@ -1,0 +1,57 @@
+"""The fork server: forks a keeper for each order of one supervisor.
+
+A supervisor has an event loop, and nothing is forked from such a process. The fork server is a fresh interpreter with
+one thread and one end of a socket pair, and holds nothing between two orders. It ends when the other end is closed;
+keepers outlive it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from drumline.runtime import keeper, order, unix
+
+# What the kernel and `ps -o comm` call them; their command lines are the same.
+NAME, KEEPER_NAME = "drumline-forks", "drumline-keeper"
+
+
+def serve(connection: socket.socket) -> None:
+    """Carry out orders until the supervisor closes its end of the connection."""
+    while True:
+        try:
+            request, descriptors = unix.receive_request(connection, order.MOST_DESCRIPTORS)
+            try:
+                answer = order.fork_keeper(request, descriptors, release=connection.close, keep=_keep)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            connection.sendall(json.dumps(answer).encode() + b"\n")
+        except (OSError, *order.MALFORMED):
+            return
+
+
+def _keep(given: order.Order, descriptors: order.Descriptors, _: Mapping[str, Any]) -> None:
+    _rename(KEEPER_NAME)
+    keeper.keep(given, descriptors)
+
+
+def _rename(name: str) -> None:
+    with suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as comm:  # noqa: PTH123
+        comm.write(name)
+
+
+def main(descriptor: str) -> None:
+    """Serve on a descriptor."""
+    os.chdir("/")
+    _rename(NAME)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisor watches keepers; none is waited for here
+    gc.disable()
+    gc.freeze()  # a collection in a keeper would copy all that it shares with this process
+    serve(socket.socket(fileno=int(descriptor)))
