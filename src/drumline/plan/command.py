@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from drumline.plan import parameters
-from drumline.spec.types import Run
+
+if TYPE_CHECKING:  # this file travels to other machines, and the spec does not
+    from drumline.spec.types import Run
 
 # Each command is read by itself, so that a quote or backslash left open in one cannot swallow the next, but
 # all run in one shell: `cd`, `export` and `set -e` last. Not `eval … || exit`: there `set -e` would count for nothing.
