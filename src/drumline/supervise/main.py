@@ -109,7 +109,8 @@ async def _supervise(
         acknowledge("refused")
         return
     control = ControlServer(folder.socket_file, loop, supervisor.take)
-    rounds = Rounds(folder, engine, supervisor, control, loop)
+    returned = not (supervisor.is_new or isinstance(asked, ResumeRequested))
+    rounds = Rounds(folder, engine, supervisor, control, loop, returned=returned)
     _handle_signals(loop, supervisor)
     engine.watch(folder.path, loop, supervisor.take)
     supervisor.begin(asked)

@@ -28,10 +28,20 @@ TICK_SECONDS = 0.25
 
 
 class Rounds:
-    """Marks logs, measures replicas and notices their steps; until it is `settled` only what cannot wait."""
+    """Marks logs, measures replicas and notices their steps; until it is `settled` only what cannot wait.
+
+    The supervisor has `returned` if replicas that an earlier one started may be running.
+    """
 
     def __init__(
-        self, folder: RunFolder, engine: Engine, supervisor: Supervisor, control: ControlServer, loop: AbstractEventLoop
+        self,
+        folder: RunFolder,
+        engine: Engine,
+        supervisor: Supervisor,
+        control: ControlServer,
+        loop: AbstractEventLoop,
+        *,
+        returned: bool,
     ) -> None:
         self.settled = False
         self._folder = folder
@@ -40,7 +50,7 @@ class Rounds:
         self._control = control
         self._loop = loop
         self._tasks = Tasks(loop)
-        self._marker = Marker(returned=supervisor.has_returned, writes=not engine.capabilities.dates_logs)
+        self._marker = Marker(returned=returned, writes=not engine.capabilities.dates_logs)
         self._sampler: Sampler | None = None
         self._progress: ProgressWatch | None = None
         self._hangs: HangWatch | None = None

@@ -87,11 +87,9 @@ class Supervisor:
             self.state = fold(self.state, record.event, *record.decisions)
         self._began = loop.time() - _seconds_lived(_last_life(history), journal.boot, loop.time())
         self.is_new = not self._addresses and self.state == new_run(plan)
-        self.has_returned = not self.is_new  # to lives that it has not begun
 
     def begin(self, asked: StopRequested | ResumeRequested | SupervisorReturned | None = None) -> None:
         """Start the run, go on where an earlier supervisor left it, or with the next attempt of one that was over."""
-        self.has_returned &= not isinstance(asked, ResumeRequested)
         if isinstance(asked, StopRequested | ResumeRequested):
             self.take(asked)
         if not isinstance(asked, ResumeRequested):
