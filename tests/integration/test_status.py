@@ -13,12 +13,7 @@ from typing import Any
 
 import pytest
 
-from drumline.engine.local.trace import read_trace
-from drumline.plan.types import ReplicaId
-from drumline.run.traces import TRACE, trace_dir
-from drumline.runtime.keeper import MOST_RETURNS, SUPERVISOR_RETURNS
 from drumline.runtime.lock import is_locked
-from drumline.store.folder import RunFolder
 from drumline.store.index import Index, use_index
 from drumline.store.summary import summarise
 from scaffold.terminal import Terminal
@@ -138,8 +133,7 @@ def test_a_run_can_be_removed_the_moment_it_is_over(workspace: Workspace) -> Non
 def test_a_killed_supervisor_is_missed_and_a_new_one_is_seen(workspace: Workspace) -> None:
     assert train(workspace, f'run: "{ENDLESS}"', "-d").code == 0
     wait_until(lambda: is_running(workspace))
-    (Run(workspace, "1").folder.path / SUPERVISOR_RETURNS).write_text(str(MOST_RETURNS))  # none is left
-    os.kill(supervisor_of(Run(workspace, "1").folder), signal.SIGKILL)
+    Run(workspace, "1").kill_supervisor()
     wait_until(lambda: not is_locked(Run(workspace, "1").folder.lock_file))
     for words in ((), ("1",)):
         assert "supervisor gone; drumline supervise 1" in workspace.run("status", *words).out
@@ -149,12 +143,6 @@ def test_a_killed_supervisor_is_missed_and_a_new_one_is_seen(workspace: Workspac
     assert "1 has a supervisor again\n" in workspace.run("events", "1").out
     assert workspace.run("kill", "1").code == 0
     assert read(workspace)[0]["state"] == "KILLED"
-
-
-def supervisor_of(folder: RunFolder) -> int:
-    """The process that forked the keeper of worker 0."""
-    keeper = read_trace(folder.path / trace_dir(ReplicaId("worker", 0), 0) / TRACE).keeper
-    return int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_two_projects_see_their_own_runs_through_links_too(workspace: Workspace, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import resource
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -172,12 +173,13 @@ class LocalTestBed:
 
     def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
         trace = run_dir / trace_dir(replica, attempt) / TRACE
-        return is_locked(trace) or read_trace(trace).keeper is not None
+        return read_trace(trace).keeper is not None and not _is_open_here(trace)
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
         trace = run_dir / trace_dir(replica, 0) / TRACE
-        while not read_trace(trace).over or is_locked(trace):  # and its keeper has left, too
+        while _is_open_here(trace):
             self._loop.turn()  # its keeper is ordered by a task, which holds the trace until it has the answer
+        wait_until(lambda: read_trace(trace).over and not is_locked(trace))  # and its keeper has left, too
 
     def left(self) -> list[str]:
         return [_command_line(pid) for pid in self._left() if not _is_fork_server(pid)]
@@ -390,6 +392,15 @@ def read_json(text: str) -> dict[ReplicaId, Rendered]:
     return {
         ReplicaId.parse(each["id"]): Rendered(tuple(each["argv"]), each["env"]) for each in json.loads(text)["replicas"]
     }
+
+
+def _is_open_here(file: Path) -> bool:
+    """Return whether this process has a file open."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the listing itself
+            if descriptor.readlink() == file:
+                return True
+    return False
 
 
 def _is_fork_server(pid: int) -> bool:

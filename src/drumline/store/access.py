@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,6 @@ def open_home(environ: Mapping[str, str]) -> Path:
             hint=f"install drumline {writer} or newer, or set DRUMLINE_HOME to another folder;"
             " `drumline rm ID` removes a run all the same",
         )
-    if version < STORE_VERSION and (home / RUNS).is_dir():
+    if version < STORE_VERSION and os.path.isdir(home / RUNS):  # noqa: PTH112 - false where it may not be looked at
         migrate_home(home)
     return home

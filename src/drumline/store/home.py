@@ -48,15 +48,17 @@ def write_version(home: Path) -> None:
 def read_version(home: Path) -> tuple[int, str]:
     """Return the version of a store and of the drumline that wrote it first; 1 if there is no version file.
 
-    Raise EngineError if the file cannot be read, or holds no version.
+    Raise EngineError if the file cannot be read, or holds no version. A home that cannot be entered has none.
     """
     file = home / VERSION_FILE
     try:
         version, _, writer = read_regular(file, _VERSION_BYTES).decode().partition(" ")
         return int(version), writer.strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return 1, ""
     except (OSError, ValueError) as error:
+        if not os.access(home, os.X_OK):
+            return 1, ""
         why = error.strerror if isinstance(error, OSError) else "it holds no version"
         raise EngineError(
             f"the version of the store cannot be read from {file}: {why}",
