@@ -43,7 +43,7 @@ test: check ## All checks, and all tests that need no cluster
 
 test-cluster: $(READY) ## Tests on a real Kubernetes: the one that KUBECONFIG names, else one that is brought up for them
 	scripts/environment tensorflow
-	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m pytest -n 5 tests/cluster
+	$(if $(KUBECONFIG),,scripts/cluster/run) $(BIN)/python -m pytest -n 3 --maxschedchunk 1 tests/cluster
 
 test-hosts: $(READY) ## Tests on several hosts, with real sshd's, that are brought up for them
 	scripts/hosts/run --parts

@@ -9,12 +9,12 @@ import pytest
 
 from cluster import test_contract
 from cluster.testbed import KubernetesTestBed, SharedNamespace
-from contract.suite import contract_tests, excuse, occupy, tests_of
+from contract.suite import contract_tests, excuse, module_tests, occupy
 from drumline.run.event import Exit
 from scaffold.supervised import watch, worker
 from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
-_OTHERS = {**contract_tests("test_runs"), **tests_of(test_contract)}
+_OTHERS = {**contract_tests("test_runs"), **module_tests(test_contract)}
 _STOPS = {name: each for name, each in _OTHERS.items() if "killed" in name or "stopped_before_it_runs" in name}
 globals().update({**contract_tests("test_stop"), **_STOPS})
 

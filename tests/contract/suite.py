@@ -36,7 +36,7 @@ def contract_tests(pattern: str = "test_*") -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for path in sorted(Path(__file__).parent.glob(f"{pattern}.py")):
         module = import_module(f"contract.{path.stem}")
-        own = tests_of(module)
+        own = module_tests(module)
         assert not own.keys() & found.keys(), "two tests of the contract have one name, and one of them would not run"
         found |= own
     return found
@@ -61,7 +61,7 @@ def occupy(testbed: EngineTestBed, describe_left: Callable[[], str] | None = Non
         testbed.close()
 
 
-def tests_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
+def module_tests(module: ModuleType) -> dict[str, Callable[..., Any]]:
     """Return the tests that a module defines, by their names."""
     own = {name: each for name, each in vars(module).items() if name.startswith("test_") and callable(each)}
     return {name: each for name, each in own.items() if each.__module__ == module.__name__}
