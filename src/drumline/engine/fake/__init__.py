@@ -157,8 +157,8 @@ class FakeEngine:
             if life.told_start and not life.measured:
                 life.measured = life.told_end
                 at = life.end().at_seconds if life.told_end else self._stage.loop.time()
-                who = life.replica, life.attempt, life.incarnation
-                found.append(Usage(*who, at, life.started, cpu_seconds=0.0, memory_bytes=0))
+                identity = life.replica, life.attempt, life.incarnation
+                found.append(Usage(*identity, at, life.started, cpu_seconds=0.0, memory_bytes=0))
         return found
 
     async def pulses(self) -> Sequence[Pulse]:

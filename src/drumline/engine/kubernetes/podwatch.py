@@ -37,7 +37,7 @@ Pod = dict[str, Any]
 _USUAL_SECONDS = 10.0
 _MOST_WAITS = 200  # that are told of a life: every user of the namespace can write events
 _SECOND = 0.999  # times of a cluster are cut to whole seconds
-_APART = 1e-6  # two ends that nobody can tell apart by their times
+_APART = 1e-6  # seconds; two ends that are closer cannot be ordered by their times
 
 
 class TrackedPod(Tracked):
@@ -139,7 +139,7 @@ class PodWatch:
             self._tracker.end(found, End(exit_, self._loop.time(), has_started=False))
 
     def _concerned(self, trouble: Trouble) -> list[TrackedPod]:
-        """Whose pod an event is about; or who has none yet, since whatever should make it cannot."""
+        """Return the replicas that an event is about; those without a pod if it is about what makes pods."""
         if trouble.kind == "Pod":
             return [self._by_pod[trouble.name]] if trouble.name in self._by_pod else []
         return [each for each in self._tracker if each.pod is None and trouble.name in each.makers]
@@ -159,7 +159,7 @@ class PodWatch:
         return kept
 
     def _look_at_all(self, lives: Iterable[TrackedPod]) -> None:
-        """Look at these; those who have ended in the order in which they did."""
+        """Look at these, those that have ended in the order of their ends."""
         for each in sorted(lives, key=_order):
             self._look(each)
 

@@ -54,7 +54,7 @@ def main(descriptor: str, hub: str, *names: str) -> None:
                 _leave_namespace(_NEW_NETWORK)
                 step = "name"
                 _leave_namespace(_NEW_NAME)
-                # Its host name is its address, so that whoever looks up its own name finds where its peers reach it.
+                # Its host name is its address, so that looking up its own name gives where its peers reach it.
                 socket.sethostname(host)
                 step = "cable"
                 own = _own("net")

@@ -39,14 +39,14 @@ class Lookout:
         run_dir: Path,
         hosts: Hosts,
         links: Mapping[str, Link],
-        everybody: tuple[HostReplicas, Helpers],
+        tracked: tuple[HostReplicas, Helpers],
         loop: AbstractEventLoop,
         warn: Callable[[str], None],
     ) -> None:
         self._file = run_dir / UNREACHED
         self._hosts = hosts
         self._links = links
-        self._lives, self._helpers = everybody
+        self._lives, self._helpers = tracked
         self._loop = loop
         self._warn = warn
         self._worried: set[str] = set()
