@@ -145,12 +145,9 @@ async def _follow(
     acknowledge: Callable[[str], object],
     asked: Asked,
 ) -> None:
-    noting = None
     if asked is None:
-        noting = asyncio.create_task(asyncio.to_thread(facts.main, str(folder.path), str(directory)))
+        _note_revision_aside(folder, directory)
     await Follower(folder, plan, remote).follow(acknowledge, asked)
-    if noting:
-        await noting
     _record(folder)
 
 
