@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from cluster.testbed import KubernetesTestBed, SharedNamespace
 from contract.suite import Exceptions, contract_tests, excuse, occupy
 from contract.test_runs import open_supervised, return_to, until_running
+from drumline.engine.kubernetes.place import place
 from drumline.plan.types import Plan
 from drumline.run.state import Phase
 from scaffold.supervised import cast, watch, worker, workers
@@ -43,7 +43,7 @@ def testbed(
 
 def domains(testbed: KubernetesTestBed, plan: Plan, attempt: int) -> set[str]:
     """What the names end with that replicas are told to reach each other by."""
-    placement = asyncio.run(testbed.make_engine().place(plan, attempt=attempt))
+    placement = place(plan, attempt=attempt)
     return {place.host.partition(".")[2] for place in placement.values()}
 
 

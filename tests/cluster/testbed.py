@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from drumline.engine import protocol
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import KubernetesEngine, names
 from drumline.engine.kubernetes.planned import Cluster, Image, Volume, with_cluster
+from drumline.engine.kubernetes.session import ClusterSession
+from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
 from scaffold.loops import SteppedLoop
-from scaffold.testbeds import Behavior, Rendered, player
+from scaffold.testbeds import Behavior, OpenSessions, Rendered, player
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
 IMAGE = "python:local"
@@ -91,22 +94,36 @@ class SharedNamespace:
         self._proxy.close()
 
 
-class _Engine(KubernetesEngine):
-    """The engine as it is; a process that a signal ended and one that exits with 128 and its number look the same
-    to a cluster, so here, where it is known, the signal is told."""
+class _Session(ClusterSession):
+    """The session as it is; a process that a signal ended and one that exits with 128 and its number look the same
+    to a cluster, so here, where it is known, the signal is reported."""
 
-    def watch(self, run_dir: Path, loop: asyncio.AbstractEventLoop, tell: protocol.Tell) -> None:
-        def spell(event: Event) -> None:
+    async def events(self) -> AsyncIterator[Event]:
+        async for event in super().events():
             if isinstance(event, ReplicaExited) and (code := event.exit.code) and code > 128:
-                event = event.replace(exit=Exit(signal=code - 128))
-            tell(event)
+                yield event.replace(exit=Exit(signal=code - 128))
+            else:
+                yield event
 
-        super().watch(run_dir, loop, spell)
-        self.loop = loop
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> protocol.Placed:
+        placed = await super().place(plan, attempt=attempt, keep=keep)
+        return placed.replace(warnings=())  # no volume is wanted here
 
-    def remarks(self) -> tuple[str, ...]:
-        """Nobody wants a volume here."""
-        return ()
+
+class _Engine(KubernetesEngine):
+    """The engine with such sessions."""
+
+    @asynccontextmanager
+    async def open(self, run_dir: Path) -> AsyncIterator[protocol.Session]:
+        session = _Session(plan_from_json((run_dir / "plan.json").read_text("utf-8")), run_dir, self._site)
+        try:
+            yield session
+        finally:
+            await session.hang_up()
+
+    def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[protocol.Problem]:
+        """Yield all but warnings: no volume is wanted here."""
+        return (each for each in super().problems(plan, launches) if not each.is_warning)
 
 
 class KubernetesTestBed:
@@ -124,14 +141,16 @@ class KubernetesTestBed:
         project = folder / "project"
         project.mkdir()
         self._site = protocol.Site(project, folder / "home", cores=2)
-        self._engines: list[_Engine] = []
+        self._sessions = OpenSessions()
         self._plan: Plan | None = None
         self._seen: list[dict[str, Any]] = []  # the pods as they were a moment ago
         self._look_at = 0.0
 
     def make_engine(self) -> protocol.Engine:
-        self._engines.append(_Engine(self._site))
-        return self._engines[-1]
+        return _Engine(self._site)
+
+    def open_session(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
+        return self._sessions.open(engine, run_dir, loop)
 
     def make_loop(self) -> SteppedLoop:
         return SteppedLoop()
@@ -171,8 +190,8 @@ class KubernetesTestBed:
                 found[life.replica] = Rendered(tuple(container["args"]), _expanded(container["env"], shared))
         return found
 
-    def rest(self, engine: protocol.Engine) -> None:
-        self._release(engine)
+    def rest(self, session: protocol.Session) -> None:
+        self._sessions.release(session)
 
     def have_environment(self, environment: Environment) -> None:
         """Whoever is in an image has it."""
@@ -199,13 +218,7 @@ class KubernetesTestBed:
         return "\n".join(["not all pods have ended", *said])
 
     def close(self) -> None:
-        for engine in reversed(self._engines):
-            self._release(engine)
-
-    def _release(self, engine: protocol.Engine) -> None:
-        assert isinstance(engine, _Engine)
-        if engine._watched and not engine.loop.is_closed():
-            engine.loop.run_until_complete(engine.release())
+        self._sessions.release_all()
 
     def _pods(self, replica: ReplicaId, attempt: int) -> list[dict[str, Any]]:
         assert self._plan

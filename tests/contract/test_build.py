@@ -24,7 +24,7 @@ def equipped(testbed: EngineTestBed, text: str = "build worker", **behaviors: Be
 
 def test_of_an_environment_that_is_there_only_the_end_is_told(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
-    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     recorder.until(recorder.ends)
     assert recorder.starts() == []
     (end,) = recorder.ends()
@@ -34,9 +34,9 @@ def test_of_an_environment_that_is_there_only_the_end_is_told(testbed: EngineTes
 
 def test_it_is_told_again_to_a_supervisor_that_comes_back(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
-    first.loop.wait(able(first.engine, Preparing).prepare(first.plan, HELPER))
+    first.loop.wait(able(first.session, Preparing).prepare(first.plan, HELPER))
     second = first.again(testbed)
-    second.loop.wait(able(second.engine, Preparing).prepare(second.plan, HELPER))
+    second.loop.wait(able(second.session, Preparing).prepare(second.plan, HELPER))
     second.until(second.ends)
     assert second.exits()[HELPER].ok
 

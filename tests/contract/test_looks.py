@@ -12,44 +12,44 @@ from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 def take_stacks(recorder: SessionRecorder, *, gently: bool) -> None:
     names = tuple(replica.id for replica in recorder.plan.replicas)
-    recorder.loop.wait(able(recorder.engine, Dumpable).stacks(names, 0, gently=gently))
+    recorder.loop.wait(able(recorder.session, Dumpable).stacks(names, 0, gently=gently))
 
 
 def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1), LASTING)
-    assert list(recorder.loop.wait(able(recorder.engine, Observable).pulses())) == []
+    assert list(recorder.loop.wait(able(recorder.session, Observable).pulses())) == []
     recorder.start()
     recorder.until_started()
-    first = {pulse.replica: pulse for pulse in recorder.loop.wait(able(recorder.engine, Observable).pulses())}
+    first = {pulse.replica: pulse for pulse in recorder.loop.wait(able(recorder.session, Observable).pulses())}
     assert sorted(first) == [worker(0), worker(1)]
     assert not any(pulse.is_stopped or pulse.attempt or pulse.incarnation for pulse in first.values())
     testbed.open(1)
     recorder.until(recorder.ends)
-    (last,) = recorder.loop.wait(able(recorder.engine, Observable).pulses())
+    (last,) = recorder.loop.wait(able(recorder.session, Observable).pulses())
     assert last.replica == worker(1)
     assert last.cpu_seconds >= first[worker(1)].cpu_seconds >= 0
     recorder.stop()
     recorder.until_ended()
-    assert list(recorder.loop.wait(able(recorder.engine, Observable).pulses())) == []
+    assert list(recorder.loop.wait(able(recorder.session, Observable).pulses())) == []
 
 
 def test_everybody_who_goes_on_can_be_asked_for_its_sockets(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
-    able(recorder.engine, Connected)
+    able(recorder.session, Connected)
     recorder.start()
     recorder.until_started()
-    assert sorted(each.replica for each in recorder.loop.wait(able(recorder.engine, Connected).sockets())) == [
+    assert sorted(each.replica for each in recorder.loop.wait(able(recorder.session, Connected).sockets())) == [
         worker(0),
         worker(1),
     ]
     recorder.stop()
     recorder.until_ended()
-    assert list(recorder.loop.wait(able(recorder.engine, Connected).sockets())) == []
+    assert list(recorder.loop.wait(able(recorder.session, Connected).sockets())) == []
 
 
 def test_a_gentle_look_at_stacks_harms_nobody(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1, code=3), LASTING)
-    able(recorder.engine, Dumpable)
+    able(recorder.session, Dumpable)
     recorder.start()
     recorder.until_started()
     take_stacks(recorder, gently=True)
@@ -65,7 +65,7 @@ def test_a_gentle_look_at_stacks_harms_nobody(testbed: EngineTestBed, tmp_path: 
 
 def test_stacks_are_taken_before_an_end_and_each_end_is_told_once(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
-    able(recorder.engine, Dumpable)
+    able(recorder.session, Dumpable)
     recorder.start()
     recorder.until_started()
     take_stacks(recorder, gently=False)

@@ -1,4 +1,4 @@
-"""What every engine promises before anything starts: place, render, objections, close."""
+"""What every engine promises before anything starts: place, render, problems."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from drumline.errors import EngineError
-from drumline.plan.bind import bind
-from scaffold.supervised import watch, worker, workers
+from scaffold.supervised import SessionRecorder, watch, workers
 from scaffold.testbeds import Behavior, EngineTestBed
 
 
@@ -18,19 +17,19 @@ def test_every_replica_has_an_address_of_its_own(testbed: EngineTestBed, tmp_pat
     plan = workers(testbed, *(Behavior() for _ in range(5)))
     engine = testbed.make_engine()
     placement = asyncio.run(engine.place(plan))
-    engine.close()
     assert list(placement) == [replica.id for replica in plan.replicas]
     assert len({place.address for place in placement.values()}) == 5
 
 
 def test_an_attempt_under_way_is_placed_where_it_is(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = workers(testbed, *(Behavior() for _ in range(5)))
-    first, second = testbed.make_engine(), testbed.make_engine()
-    addresses = [place.address for place in asyncio.run(first.place(plan)).values()]
-    first.close()
-    kept = asyncio.run(second.place(plan, keep=addresses))
+    first = SessionRecorder(testbed, tmp_path / "run", plan)
+    addresses = [launch.place.address for launch in first.launches()]
+    first.loop.wait(first.session.start([]))
+    second = first.again(testbed)
+    kept = second.loop.wait(second.session.place(plan, keep=addresses)).places
     assert [place.address for place in kept.values()] == addresses
-    assert asyncio.run(second.place(plan, keep=addresses)) == kept
+    assert second.loop.wait(second.session.place(plan, keep=addresses)).places == kept
 
 
 def test_what_is_rendered_is_what_starts(testbed: EngineTestBed, tmp_path: Path) -> None:
@@ -39,7 +38,7 @@ def test_what_is_rendered_is_what_starts(testbed: EngineTestBed, tmp_path: Path)
     )
     launches = recorder.launches()
     rendered = testbed.rendered(recorder.engine, recorder.plan, launches)
-    recorder.loop.wait(recorder.engine.start(launches))
+    recorder.loop.wait(recorder.session.start(launches))
     recorder.until_ended()
     for replica in recorder.plan.replicas:
         argv, env = rendered[replica.id]
@@ -56,25 +55,24 @@ def test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice(
         text = recorder.engine.render(recorder.plan, launches, form)
         assert text.endswith("\n")
         assert recorder.engine.render(recorder.plan, launches, form) == text
-    recorder.engine.close()
 
 
 def test_what_an_engine_objects_to_it_does_not_start(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(), Behavior())
     before = _descriptors()
     launches = recorder.launches()
-    assert list(recorder.engine.objections(launches)) == []
+    assert all(each.is_warning for each in recorder.engine.problems(recorder.plan, launches))
     first, second = launches
     launches = (first, second.replace(replica=second.replica.replace(argv=testbed.refused)))
-    (objection,) = recorder.engine.objections(launches)
-    assert "worker.1" in objection
+    (problem,) = [each for each in recorder.engine.problems(recorder.plan, launches) if not each.is_warning]
+    assert "worker.1" in problem.message
     with pytest.raises(EngineError, match=r"worker\.1"):
-        recorder.loop.wait(recorder.engine.start(launches))
+        recorder.loop.wait(recorder.session.start(launches))
     recorder.stop()
     recorder.until_ended()
     assert not recorder.starts()
     assert not any(end.exit.seen for end in recorder.ends())
-    testbed.rest(recorder.engine)
+    testbed.rest(recorder.session)
     recorder.until(lambda: _descriptors() <= before)
 
 
@@ -82,8 +80,8 @@ def test_a_line_that_was_only_looked_at_holds_nothing(testbed: EngineTestBed, tm
     recorder = watch(testbed, tmp_path, *[Behavior()] * 5)
     before = _descriptors()
     recorder.launches()
-    recorder.engine.close()
-    recorder.engine.close()
+    recorder.loop.wait(recorder.session.start([]))
+    recorder.loop.wait(recorder.session.start([]))
     assert _descriptors() <= before
 
 
@@ -92,19 +90,8 @@ def test_a_line_that_has_ended_holds_nothing(testbed: EngineTestBed, tmp_path: P
     before = _descriptors()
     recorder.start()
     recorder.until_ended()
-    testbed.rest(recorder.engine)
+    testbed.rest(recorder.session)
     recorder.until(lambda: _descriptors() <= before)
-
-
-def test_nothing_is_started_or_stopped_before_somebody_watches(testbed: EngineTestBed, tmp_path: Path) -> None:
-    plan = workers(testbed, Behavior())
-    engine = testbed.make_engine()
-    launches = bind(plan, asyncio.run(engine.place(plan)))
-    with pytest.raises(AssertionError, match="watched before"):
-        asyncio.run(engine.start(launches))
-    with pytest.raises(AssertionError, match="watched before"):
-        asyncio.run(engine.stop([worker(0)], 0, grace_seconds=1))
-    engine.close()
 
 
 def _descriptors() -> set[tuple[str, str]]:

@@ -25,9 +25,9 @@ def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(
     testbed: EngineTestBed, tmp_path: Path, code: int
 ) -> None:
     recorder = SessionRecorder(testbed, tmp_path / "run", helped(testbed, Behavior(("making",), until=1, code=code)))
-    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     recorder.until_said("making", replica=HELPER)
-    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     testbed.open(1)
     recorder.until(recorder.ends)
     recorder.let_somebody_pass()
@@ -38,7 +38,7 @@ def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(
 
 def test_a_helper_is_stopped_like_anybody_else(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = SessionRecorder(testbed, tmp_path / "run", helped(testbed, LASTING._replace(says=("making",))))
-    recorder.loop.wait(able(recorder.engine, Preparing).prepare(recorder.plan, HELPER))
+    recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     recorder.until_said("making", replica=HELPER)
     recorder.stop(HELPER)
     recorder.until(recorder.ends)
@@ -48,10 +48,10 @@ def test_a_helper_is_stopped_like_anybody_else(testbed: EngineTestBed, tmp_path:
 
 def test_a_helper_is_taken_up_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = SessionRecorder(testbed, tmp_path / "run", helped(testbed, Behavior(("making",), until=1)))
-    first.loop.wait(able(first.engine, Preparing).prepare(first.plan, HELPER))
+    first.loop.wait(able(first.session, Preparing).prepare(first.plan, HELPER))
     first.until_said("making", replica=HELPER)
     second = first.again(testbed)
-    second.loop.wait(able(second.engine, Preparing).prepare(second.plan, HELPER))
+    second.loop.wait(able(second.session, Preparing).prepare(second.plan, HELPER))
     second.until(second.starts)
     testbed.open(1)
     second.until(second.ends)

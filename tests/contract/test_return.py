@@ -61,7 +61,7 @@ def test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back(testbed: En
 def test_whoever_comes_back_completes_a_line_that_was_not_all_started(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = watch(testbed, tmp_path, *[Behavior(("here",), until=1)] * 3)
     launches = first.launches()
-    first.loop.wait(first.engine.start(launches[:1]))
+    first.loop.wait(first.session.start(launches[:1]))
     first.until_said("here")
     second = first.again(testbed)
     second.start()

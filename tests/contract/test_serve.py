@@ -29,10 +29,10 @@ def test_it_is_started_once_and_taken_up_at_the_same_address(
 ) -> None:
     install(monkeypatch, tmp_path)
     first = watch(testbed, tmp_path, LASTING)
-    first.loop.wait(able(first.engine, Serving).serve(first.plan))
+    first.loop.wait(able(first.session, Serving).serve(first.plan))
     first.until(lambda: served(first) and first.starts())
     second = first.again(testbed)
-    second.loop.wait(able(second.engine, Serving).serve(second.plan))
+    second.loop.wait(able(second.session, Serving).serve(second.plan))
     second.until(lambda: served(second) and second.starts())
     assert served(second) == served(first)[:1]
     assert first.starts() == second.starts() == [TENSORBOARD]

@@ -106,12 +106,12 @@ def test_lines_arrive_in_the_folder_of_the_life(testbed: EngineTestBed, tmp_path
     folder = recorder.run_dir / trace_dir(worker(0), 0)
     recorder.start()
     recorder.until_said("second")
-    assert list(recorder.engine.traces()) == [folder]
-    assert list(recorder.engine.traces()) == [folder]
+    assert list(recorder.session.traces()) == [folder]
+    assert list(recorder.session.traces()) == [folder]
     testbed.open(1)
     recorder.until(recorder.ends)
-    assert list(recorder.engine.traces()) == [folder], "what came last has to be looked at, once"
-    assert list(recorder.engine.traces()) == []
+    assert list(recorder.session.traces()) == [folder], "what came last has to be looked at, once"
+    assert list(recorder.session.traces()) == []
     blocks = LogReader(folder).read(until=0.0, ended=True)  # two where a moment ends between the lines
     assert b"".join(block.data for block in blocks) == b"first\nsecond\n"
 

@@ -28,7 +28,7 @@ def begin(testbed: EngineTestBed, folder: Path) -> SessionRecorder:
     plan = cast(testbed, "worker*2", {"worker.0": LASTING, "worker.1": (Behavior(("first",), code=3), SECOND)})
     recorder = SessionRecorder(testbed, folder / "run", plan)
     first = recorder.launches()
-    recorder.loop.wait(recorder.engine.start(first))
+    recorder.loop.wait(recorder.session.start(first))
     recorder.until(lambda: recorder.ends() and worker(0) in recorder.starts())  # each on a host of its own, perhaps
     for _ in range(2):  # an order may be given twice
         recorder.start_again(first, AGAIN)
@@ -42,7 +42,7 @@ def test_who_returns_begins_a_life_of_its_own_and_the_others_live_on(testbed: En
     started = [(each.replica, each.incarnation) for each in recorder.told if isinstance(each, ReplicaStarted)]
     assert sorted(started[:3]) == [(worker(0), 0), (worker(1), 0), (worker(1), 1)]
     assert (recorder.log(worker(1)), recorder.log(worker(1), incarnation=1)) == ("first\n", "life 1 of attempt 0\n")
-    recorder.loop.wait(recorder.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
+    recorder.loop.wait(recorder.session.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
     recorder.until(lambda: len(recorder.ends()) == 3)
     ends = [(end.replica, end.incarnation, end.exit) for end in recorder.ends()]
     assert sorted(ends) == [
@@ -59,7 +59,7 @@ def test_who_has_returned_is_taken_up_by_the_next_supervisor(testbed: EngineTest
     if verb == "start":
         second.start_again(second.launches(), AGAIN)
         second.until(lambda: len(second.starts()) == 2)
-    second.loop.wait(second.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
+    second.loop.wait(second.session.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
     second.until(lambda: len(second.ends()) == 2)
     assert {(end.replica, end.incarnation, end.exit) for end in second.ends()} == {
         (worker(0), 0, Exit(signal=15)),
@@ -71,7 +71,7 @@ def test_who_was_to_return_and_never_did_ends_unseen(testbed: EngineTestBed, tmp
     recorder = watch(testbed, tmp_path, LASTING, Behavior(code=3))
     recorder.start()
     recorder.until(recorder.ends)
-    recorder.loop.wait(recorder.engine.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
+    recorder.loop.wait(recorder.session.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
     recorder.until(lambda: len(recorder.ends()) == 3)
     assert (worker(1), 1, Exit(message="it was never started")) in [
         (end.replica, end.incarnation, end.exit) for end in recorder.ends()

@@ -12,12 +12,12 @@ from scaffold.testbeds import Behavior, EngineTestBed
 
 def usage(recorder: SessionRecorder, *, watched: bool) -> list[Usage]:
     """What the engine measures."""
-    return [*recorder.loop.wait(able(recorder.engine, Measurable).usage(watched=watched))]
+    return [*recorder.loop.wait(able(recorder.session, Measurable).usage(watched=watched))]
 
 
 def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=2))
-    able(recorder.engine, Measurable)
+    able(recorder.session, Measurable)
     recorder.start()
     recorder.until_started()
     running = [each for each in usage(recorder, watched=True) if each.memory_bytes is not None]
@@ -35,7 +35,7 @@ def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(testbed: Eng
 
 def test_what_is_measured_grows_and_fits_into_the_life(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1))
-    able(recorder.engine, Measurable)
+    able(recorder.session, Measurable)
     recorder.start()
     recorder.until_started()
     (first,) = usage(recorder, watched=False)
@@ -51,7 +51,7 @@ def test_what_is_measured_grows_and_fits_into_the_life(testbed: EngineTestBed, t
 
 def test_a_life_that_was_taken_up_is_measured_from_its_start(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1))
-    able(recorder.engine, Measurable)
+    able(recorder.session, Measurable)
     recorder.start()
     recorder.until_started()
     (before,) = usage(recorder, watched=False)

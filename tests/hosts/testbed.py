@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import shlex
 from pathlib import Path
@@ -11,23 +10,15 @@ from drumline.engine import protocol
 from drumline.engine.local.trace import read_trace
 from drumline.engine.ssh import SshEngine
 from drumline.engine.ssh.planned import Host, Hosts, with_hosts
+from drumline.engine.ssh.session import SshSession
 from drumline.engine.strings import LONGEST_STRING_BYTES
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.lock import is_locked
 from hosts.host_cluster import HOME, SHARED, HostCluster
 from scaffold.loops import SteppedLoop
-from scaffold.testbeds import Behavior, LocalTestBed, Rendered, read_json
+from scaffold.testbeds import Behavior, LocalTestBed, OpenSessions, Rendered, read_json
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
-
-
-class _PatientEngine(SshEngine):
-    """One that waits for hosts which are only slow: it is of what they answer that the contract speaks."""
-
-    def watch(self, run_dir: Path, loop: asyncio.AbstractEventLoop, tell: protocol.Tell) -> None:
-        super().watch(run_dir, loop, tell)
-        self.loop = loop
-        self._run.survey.patience_seconds = self._run.places.patience_seconds = PATIENCE_SECONDS
 
 
 class SshTestBed:
@@ -42,13 +33,18 @@ class SshTestBed:
         project = folder / "project"
         project.mkdir()
         self._site = protocol.Site(project, folder / "home", cores=2)
-        self._engines: list[_PatientEngine] = []
+        self._sessions = OpenSessions()
 
     def make_engine(self) -> protocol.Engine:
-        for engine in self._engines:
-            self._end(engine)  # that of a supervisor that is gone does nothing any more
-        self._engines.append(_PatientEngine(self._site))
-        return self._engines[-1]
+        return SshEngine(self._site)
+
+    def open_session(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
+        """Open a session that waits for hosts which are only slow: what they answer is tested."""
+        self._sessions.leave()  # that of a supervisor that is gone does nothing any more
+        session = self._sessions.open(engine, run_dir, loop)
+        assert isinstance(session, SshSession)
+        session.survey.patience_seconds = session.places.patience_seconds = PATIENCE_SECONDS
+        return session
 
     def make_loop(self) -> SteppedLoop:
         return SteppedLoop()
@@ -73,8 +69,8 @@ class SshTestBed:
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         return read_json(engine.render(plan, launches, "json"))
 
-    def rest(self, engine: protocol.Engine) -> None:
-        self._release(engine)
+    def rest(self, session: protocol.Session) -> None:
+        self._sessions.release(session)
 
     def have_environment(self, environment: Environment) -> None:
         raise AssertionError("nobody asks for it here")
@@ -105,14 +101,4 @@ class SshTestBed:
         return found
 
     def close(self) -> None:
-        for engine in self._engines:
-            self._release(engine)
-
-    def _release(self, engine: protocol.Engine) -> None:
-        assert isinstance(engine, _PatientEngine)
-        if engine._watched and not engine.loop.is_closed():
-            engine.loop.run_until_complete(engine.release())
-
-    def _end(self, engine: _PatientEngine) -> None:
-        if engine._watched and not engine.loop.is_closed():
-            engine.loop.run_until_complete(engine._watched.hang_up())
+        self._sessions.release_all()

@@ -95,7 +95,12 @@ class SessionRecorder:
         self._bystanders = 0
         run_dir.mkdir(exist_ok=True)
         (run_dir / "plan.json").write_text(plan_to_json(plan), "utf-8")
-        self.engine.watch(run_dir, self.loop, self.told.append)
+        self.session = testbed.open_session(self.engine, run_dir, self.loop)
+        self._reading = self.loop.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for event in self.session.events():
+            self.told.append(event)
 
     def again(self, testbed: EngineTestBed) -> SessionRecorder:
         """A supervisor that came back: another engine over the same folder. The loop of the first turns no more."""
@@ -103,23 +108,23 @@ class SessionRecorder:
 
     def launches(self, attempt: int = 0) -> tuple[Launch, ...]:
         """The line as an attempt."""
-        return bind(self.plan, self.loop.wait(self.engine.place(self.plan)), attempt=attempt)
+        return bind(self.plan, self.loop.wait(self.session.place(self.plan)).places, attempt=attempt)
 
     def start_again(self, first: Sequence[Launch], incarnations: Mapping[ReplicaId, int]) -> None:
         """Order a line to start that was started before, some of it in other lives, where it was."""
         addresses = [launch.place.address for launch in first]
-        placement = self.loop.wait(self.engine.place(self.plan, keep=addresses))
-        self.loop.wait(self.engine.start(bind(self.plan, placement, incarnations=incarnations)))
+        placed = self.loop.wait(self.session.place(self.plan, keep=addresses))
+        self.loop.wait(self.session.start(bind(self.plan, placed.places, incarnations=incarnations)))
 
     def start(self, attempt: int = 0) -> None:
         """Start the line, and return when everybody has begun; nobody needs to run yet."""
-        self.loop.wait(self.engine.start(self.launches(attempt)))
+        self.loop.wait(self.session.start(self.launches(attempt)))
         self.until(lambda: all(self._testbed.has_begun(self.run_dir, each.id, attempt) for each in self.plan.replicas))
 
     def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
         """Stop these, or the whole line; unless said, nobody is killed who obeys."""
         names = replicas or tuple(replica.id for replica in self.plan.replicas)
-        self.loop.wait(self.engine.stop(names, attempt, grace_seconds=grace_seconds))
+        self.loop.wait(self.session.stop(names, attempt, grace_seconds=grace_seconds))
 
     def starts(self, attempt: int = 0) -> list[ReplicaId]:
         """Whose starts were told, in the order of telling."""
@@ -157,8 +162,8 @@ class SessionRecorder:
         """Let a bystander come and go, so that everything that was under way has happened."""
         attempt = _BYSTANDER + self._bystanders
         self._bystanders += 1
-        placement = self.loop.wait(self.engine.place(self._bystander))
-        self.loop.wait(self.engine.start(bind(self._bystander, placement, attempt=attempt)))
+        placed = self.loop.wait(self.session.place(self._bystander))
+        self.loop.wait(self.session.start(bind(self._bystander, placed.places, attempt=attempt)))
         self.until(lambda: self.ends(attempt))
 
     def log(self, replica: ReplicaId = FIRST, attempt: int = 0, incarnation: int = 0) -> str:
@@ -188,8 +193,8 @@ class SupervisedRun:
         self.engine = self._testbed.make_engine()
         self._journal = Journal(self.folder.journal_file, boot=boot_id(), wall=time.time, since_boot=self.loop.time)
         history = read_journal(self.folder.journal_file, self.plan)
-        self.supervisor = Supervisor(self.plan, self.engine, self._journal, history, self.loop)
-        self.engine.watch(self.folder.path, self.loop, self.supervisor.take)
+        self.session = self._testbed.open_session(self.engine, self.folder.path, self.loop)
+        self.supervisor = Supervisor(self.plan, self.session, self._journal, history, self.loop)
         self._marker = Marker(returned=not self.supervisor.is_new)
         self._running: asyncio.Task[None] | None = None
 
@@ -229,6 +234,6 @@ class SupervisedRun:
             self.loop.turn_once()
 
     def _look_on(self) -> None:
-        self._marker.mark(self.engine.traces())
+        self._marker.mark(self.session.traces())
         if self._running and self._running.done():
             self._running.result()

@@ -10,7 +10,7 @@ import resource
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -85,8 +85,12 @@ class EngineTestBed(Protocol):
         """What `render` says, read back."""
         ...
 
-    def rest(self, engine: protocol.Engine) -> None:
-        """Have an engine let go of what it keeps for its next line."""
+    def open_session(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
+        """The session of a run, as its supervisor has it."""
+        ...
+
+    def rest(self, session: protocol.Session) -> None:
+        """Have a session let go of what it keeps for the next attempt."""
         ...
 
     def have_environment(self, environment: Environment) -> None:
@@ -114,6 +118,45 @@ class EngineTestBed(Protocol):
         ...
 
 
+class OpenSessions:
+    """The sessions that a test has opened, each with its loop; a loop that is closed belongs to a killed supervisor.
+
+    What a killed one has claimed is released too if it `outlives` its supervisor here: it is held by this very process.
+    """
+
+    def __init__(self, *, outlives: bool = False) -> None:
+        self._outlives = outlives
+        self._open: list[tuple[AbstractAsyncContextManager[protocol.Session], protocol.Session, SteppedLoop]] = []
+
+    def open(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
+        """Open the session of a run."""
+        entered = engine.open(run_dir)
+        session = loop.wait(entered.__aenter__())
+        self._open.append((entered, session, loop))
+        return session
+
+    def release(self, session: protocol.Session) -> None:
+        """Release what a session has claimed, on its loop if that is there."""
+        loop = next(loop for _, each, loop in self._open if each is session)
+        if not loop.is_closed():
+            loop.wait(session.release())
+        elif self._outlives:
+            asyncio.run(session.release())
+
+    def leave(self) -> None:
+        """Leave all sessions, as supervisors do that are gone; their replicas go on."""
+        for entered, _, loop in self._open:
+            if not loop.is_closed():
+                loop.wait(entered.__aexit__(None, None, None))
+        self._open.clear()
+
+    def release_all(self) -> None:
+        """Release what all sessions have claimed, those that were opened last first, and leave them."""
+        for _, session, _ in reversed(self._open):
+            self.release(session)
+        self.leave()
+
+
 class LocalTestBed:
     """Processes of this machine, kept by this very process."""
 
@@ -124,11 +167,13 @@ class LocalTestBed:
         self._site = protocol.Site(folder, folder / "home", cores=2)
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._before = descendants([os.getpid()])
-        self._engines: list[protocol.Engine] = []  # of supervisors that are gone, too
+        self._sessions = OpenSessions(outlives=True)
 
     def make_engine(self) -> protocol.Engine:
-        self._engines.append(LocalEngine(self._site, os.environ))
-        return self._engines[-1]
+        return LocalEngine(self._site, os.environ)
+
+    def open_session(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
+        return self._sessions.open(engine, run_dir, loop)
 
     def make_loop(self) -> SteppedLoop:
         self._loop = SteppedLoop()
@@ -159,8 +204,8 @@ class LocalTestBed:
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         return read_json(engine.render(plan, launches, "json"))
 
-    def rest(self, engine: protocol.Engine) -> None:
-        asyncio.run(engine.release())
+    def rest(self, session: protocol.Session) -> None:
+        self._sessions.release(session)
 
     def have_environment(self, environment: Environment) -> None:
         folder = Path(want(environment, self._site, os.environ).folder)
@@ -188,8 +233,7 @@ class LocalTestBed:
         return descendants([os.getpid()]) - self._before
 
     def close(self) -> None:
-        for engine in self._engines:
-            asyncio.run(engine.release())
+        self._sessions.release_all()
         while left := self._left():  # of a test that failed
             for pid in left:
                 signal_process(pid, 9)
@@ -259,8 +303,7 @@ class WarmTestBed(LocalTestBed):
         return super().left()
 
     def close(self) -> None:
-        for engine in self._engines:
-            asyncio.run(engine.release())
+        self._sessions.release_all()
         stop_warm_processes(self._folder / "home")
         super().close()
 
@@ -269,11 +312,10 @@ class ToyTestBed(LocalTestBed):
     """Processes that the agent of an engine of another package starts."""
 
     def make_engine(self) -> protocol.Engine:
-        self._engines.append(ToyEngine(self._site))
-        return self._engines[-1]
+        return ToyEngine(self._site)
 
-    def rest(self, engine: protocol.Engine) -> None:
-        asyncio.run(engine.release())
+    def rest(self, session: protocol.Session) -> None:
+        self._sessions.release(session)
 
     def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
         return bool(self._recorded(run_dir, replica, attempt))
@@ -303,6 +345,7 @@ class FakeTestBed:
 
     def __init__(self, folder: Path) -> None:
         self._site = protocol.Site(folder, folder / "home", cores=2)
+        self._sessions = OpenSessions()
         self._passed = 0.0
 
     def make_engine(self) -> protocol.Engine:
@@ -330,7 +373,10 @@ class FakeTestBed:
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
         return read_json(engine.render(plan, launches, "json"))
 
-    def rest(self, engine: protocol.Engine) -> None:
+    def open_session(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
+        return self._sessions.open(engine, run_dir, loop)
+
+    def rest(self, session: protocol.Session) -> None:
         """There is nothing that it keeps."""
 
     def have_environment(self, environment: Environment) -> None:

@@ -292,7 +292,7 @@ def _seat(
 
         recorder.launches = each_at_home  # type: ignore[method-assign]
         yield recorder
-        recorder.loop.wait(recorder.engine.release())
+        recorder.loop.wait(recorder.session.release())
     finally:
         testbed.close()
 

@@ -92,10 +92,11 @@ def _ask_engine(loaded: Loaded) -> _Opinion:
         warn(error.message)
         return _Opinion()
     launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
-    engine.close()
     shortages = find_shortages(engine, loaded.plan)
     python = site.python if not (loaded.plan.is_elsewhere or loaded.plan.environment) else None
-    return _Opinion(tuple(engine.objections(launches)), tuple(shortages), tuple(engine.remarks()), python)
+    problems = [*engine.problems(loaded.plan, launches)]
+    objections = tuple(each.message for each in problems if not each.is_warning)
+    return _Opinion(objections, tuple(shortages), tuple(each.message for each in problems if each.is_warning), python)
 
 
 def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:

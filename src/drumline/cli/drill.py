@@ -152,7 +152,7 @@ def _start(loaded: Loaded, replica_name: str | None, harm: Harm) -> tuple[RunFol
     victim, saboteur = _prepare(loaded.plan, replica_name, harm, engine)
     warn(*loaded.warnings)
     require_launchable(engine, loaded.plan)
-    reached = asyncio.run(engine.reach(loaded.plan)) if isinstance(engine, Reachable) else loaded.plan
+    reached, _ = asyncio.run(engine.reach(loaded.plan)) if isinstance(engine, Reachable) else (loaded.plan, ())
     with held_interrupts():
         folder, plan = make_run(
             lambda run: _restarting(loaded.plan_as(run).replace(options=reached.options)),

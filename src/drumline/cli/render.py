@@ -63,14 +63,10 @@ def command(
             hint=f"use {' or '.join(engine.capabilities.forms)}",
         )
     launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
-    engine.close()
     warn(*loaded.warnings)
     for shortage in find_shortages(engine, loaded.plan):
         warn(f"{shortage}; `train` refuses that here")
-    for remark in engine.remarks():
-        warn(remark)
-    for objection in engine.objections(launches):
-        warn(objection)
+    warn(*(problem.message for problem in engine.problems(loaded.plan, launches)))
     print_document(engine.render(loaded.plan, launches, form))
 
 

@@ -10,15 +10,12 @@ import click
 from drumline.cli.find import find_target
 from drumline.cli.terminal import print_json, print_lines
 from drumline.cli.text import FORM_OPTION, utc
-from drumline.engine.abilities import Dumpable, require
-from drumline.engine.registry import open_engine
-from drumline.errors import NotFoundError
+from drumline.errors import EngineError, NotFoundError
 from drumline.run.traces import STACKS, trace_dir
 from drumline.runtime.private import open_regular
 from drumline.runtime.unix import connect
 from drumline.supervise.control import request_stacks
 from drumline.supervise.reach import read_state
-from drumline.supervise.site import site_of_run
 
 _MOST_BYTES = 1 << 22  # of one replica's stacks
 
@@ -35,12 +32,10 @@ def command(target: str, form: str) -> None:
     folder, meant = find_target(target)
     replicas = meant.replicas(folder.plan())
     goes_on = not read_state(folder).phase.is_final
-    if goes_on:
-        engine = folder.plan().engine
-        require(open_engine(engine, site_of_run(folder)), Dumpable, "taking stacks", engine)
     if goes_on and (connection := connect(folder.socket_file)):
         with connection:
-            request_stacks(connection)
+            if not request_stacks(connection):
+                raise EngineError(f"taking stacks is not supported on {folder.plan().engine}")
     state, found = read_state(folder), []
     for name, standing in state.replicas.items():
         path = folder.path / trace_dir(name, state.attempt, standing.incarnation) / STACKS

@@ -88,8 +88,8 @@ def command(
     site = site_of(loaded.directory)
     engine = open_engine(loaded.plan.engine, site)
     wanted = loaded.plan.replace(oversubscribe=oversubscribe, warm=None if no_warm else loaded.plan.warm)
-    require_launchable(engine, wanted)
-    wanted = _reach(engine, wanted)
+    warnings = require_launchable(engine, wanted)
+    wanted, found = _reach(engine, wanted)
     folder: RunFolder | None = None
     try:
         with held_interrupts():  # until the run can be named
@@ -97,7 +97,7 @@ def command(
             start_supervisor(folder)
             _say_who(plan)
             if in_background:
-                warn(*engine.remarks())  # a command that shows the run reads them from its journal
+                warn(*warnings, *found)  # a command that shows the run reads them from its journal
                 print_line(folder.id)
                 return
         ctx.exit(watch(folder))
@@ -114,10 +114,10 @@ def _numbered(loaded: Loaded, wanted: Plan, run: str) -> Plan:
     return plan.replace(oversubscribe=wanted.oversubscribe, warm=wanted.warm, options=wanted.options)
 
 
-def _reach(engine: Engine, plan: Plan) -> Plan:
+def _reach(engine: Engine, plan: Plan) -> tuple[Plan, Sequence[str]]:
     """Ask whoever is to run it elsewhere; the first contact may take a while, and says so."""
     if not isinstance(engine, Reachable):
-        return plan
+        return plan, ()
     with told_after_a_moment(f"drumline: reaching {plan.where}..."):
         return asyncio.run(engine.reach(plan))
 
@@ -158,10 +158,12 @@ def _wait_until_removed(folder: RunFolder, plan: Plan) -> None:
         wait_until_left(folder, engine.removal_seconds())
 
 
-def require_launchable(engine: Engine, plan: Plan) -> None:
-    """Refuse what cannot be placed or started here before there is a run, and say what is short all the same."""
-    if shortages := check_launchable(engine, plan):
+def require_launchable(engine: Engine, plan: Plan) -> Sequence[str]:
+    """Refuse what cannot be placed or started here before there is a run, and warn of shortages; return warnings."""
+    shortages, warnings = check_launchable(engine, plan)
+    if shortages:
         warn(shortages)
+    return warnings
 
 
 def _show_card(folder: RunFolder, shown: Sequence[Card]) -> Sequence[Card]:

@@ -1,7 +1,8 @@
-"""What an engine may be able to do beside running replicas: one protocol of one method for each ability.
+"""What an engine or a session may be able to do beside running replicas: one protocol of one method for each ability.
 
-An engine has an ability if it has the method; there are no methods that do nothing. Callers ask with `isinstance`, or
-with `require` where the user asked for it.
+An engine or a session has an ability if it has the method; there are no methods that do nothing. Callers ask with
+`isinstance`, or with `require` where the user asked for it. What concerns replicas that run is asked of the session:
+Preparing, Serving, Measurable, Observable, Connected and Dumpable; all else is asked of the engine.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def require(engine: object, ability: type[Ability], what: str, name: str) -> Abi
 class Reachable(Protocol):
     """Runs replicas in a place that has to be reached first."""
 
-    async def reach(self, plan: Plan) -> Plan:
-        """Check that the place answers and allows the run; raise EngineError if not.
+    async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
+        """Check that the place answers and allows the run; raise EngineError if not. Return the plan and warnings.
 
         The plan that is returned names the place, so that a later supervisor uses the same one.
         """
@@ -151,7 +152,7 @@ class Sabotable(Protocol):
     """Can harm replicas for a drill."""
 
     def saboteur(self) -> Saboteur:
-        """Return what harms replicas; needs no `watch`."""
+        """Return what harms replicas; needs no session."""
         ...
 
 

@@ -1,18 +1,16 @@
-"""What every engine can do, and what it needs to know of the world."""
+"""What every engine can do, and every session of a run on one; and what they need to know of the world."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from drumline.plan.types import Launch, Placement, Plan, ReplicaId
 from drumline.record import Record
 from drumline.run.event import Event
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
 
 
 class Capacity(Record):
@@ -66,47 +64,72 @@ class Capabilities(Record):
 Tell = Callable[[Event], None]
 
 
+class Problem(Record):
+    """What stops a plan from being started on an engine; a warning stops nothing."""
+
+    message: str
+    is_warning: bool = False
+
+
+class Placed(Record):
+    """Where each replica of an attempt can be reached, and warnings about that."""
+
+    places: Placement
+    warnings: tuple[str, ...] = ()
+
+
 class Engine(Protocol):
-    """A place that can run a line.
+    """Where replicas can run; has no state, and blocks for no longer than a moment."""
+
+    capabilities: Capabilities
+
+    async def place(self, plan: Plan) -> Placement:
+        """Return where each replica could be reached, and claim nothing; raise InputError if the plan cannot fit."""
+        ...
+
+    def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
+        """Yield why these could not be started, and warnings about how they would be."""
+        ...
+
+    def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
+        """Return what would be started, exactly; the first half of starting it."""
+        ...
+
+    def open(self, run_dir: Path) -> AbstractAsyncContextManager[Session]:
+        """Return the session of the run in this folder, for its supervisor.
+
+        Leaving it closes connections, and stops nothing: the next supervisor opens the next session.
+        """
+        ...
+
+
+class Session(Protocol):
+    """One run on an engine, inside its supervisor.
 
     Nothing here blocks the loop: what takes longer than a moment is awaited. Orders may be given twice; a start that
     waits may be cancelled, and given again.
     """
 
-    capabilities: Capabilities
+    def events(self) -> AsyncIterator[Event]:
+        """Return everything that happens to the run's replicas, in its order, for one reader.
 
-    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
-        """Say where each replica will be reached and write; raise InputError if the plan cannot fit there.
-
-        `keep` are the addresses of an attempt that is already under way. For a supervisor, what the plan asks for is
-        claimed; raise MustWait while others have it, and tell RoomFound when it is to be had.
+        Each start and each end comes once. Of incarnations that an earlier session began, those that `start` and `stop`
+        name are reported, the ends that came in between in the order in which they came.
         """
         ...
 
-    def remarks(self) -> Sequence[str]:
-        """Say what the last placement does otherwise than one would think."""
-        ...
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
+        """Claim what the plan asks for, and return where each replica is reached; raise InputError if it cannot fit.
 
-    def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Write what would be started, exactly; the first half of starting it."""
-        ...
-
-    def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
-        """Say what this engine would refuse to start."""
-        ...
-
-    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
-        """Tell of everything that happens to this run's replicas from now on; comes before `start` and `stop`.
-
-        Each start and each end is told once. Of lives that an earlier engine began, those that `start` and `stop`
-        name are told of, the ends that came in between in the order in which they came.
+        `keep` are the addresses of an attempt that is already under way. Raise MustWait while other runs have what is
+        asked for; RoomFound follows when it can be had.
         """
         ...
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start whoever has not been started before, and return; that they run, and how they end, is told.
+        """Start those that have not been started before, and return; that they run, and how they end, is reported.
 
-        Raise EngineError if that cannot be; what was claimed for those who were not started is given back.
+        What a placement claimed and no start took over is given back. Raise EngineError if one cannot be started.
         """
         ...
 
@@ -118,16 +141,15 @@ class Engine(Protocol):
         grace_seconds: float,
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
-        """Begin to stop these, gently for so long; each end is told, also of who never started or is not known.
+        """Begin to stop these, with this grace; each end is reported, also of those that never started.
 
-        It is the first life in this attempt of everybody whose incarnation is not given.
-
-        Whoever had ended before is told as it ended. Asked again without grace, it is meant.
+        It is the first incarnation in this attempt where none is given. Those that had ended before are reported as
+        they ended. A second stop without grace shortens the first.
         """
         ...
 
-    def close(self) -> None:
-        """Give back what a placement claimed and no start took over."""
+    def traces(self) -> Iterator[Path]:
+        """Yield the folders on this machine into which replicas write."""
         ...
 
     async def release(self, *, forced: bool = False) -> None:
@@ -135,8 +157,4 @@ class Engine(Protocol):
 
         Where the user has `forced` the end, do not wait long for what other machines send.
         """
-        ...
-
-    def traces(self) -> Iterator[Path]:
-        """The folders on this machine into which somebody alive writes."""
         ...

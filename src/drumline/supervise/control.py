@@ -59,7 +59,7 @@ class ControlServer:
         self._passing: set[Task[None]] = set()
         self._connections: dict[socket.socket, bytes] = {}
         self._watchers: set[socket.socket] = set()
-        self.look_at_stacks: Callable[[Callable[[], object]], object] = lambda then: then()
+        self.look_at_stacks: Callable[[Callable[[], object]], object] | None = None  # where that is supported
         self.look_around: Callable[[Callable[[], object]], object] = lambda then: then()
         self._socket = listen(path)
         self._socket.setblocking(False)
@@ -134,13 +134,14 @@ class ControlServer:
                 self._answer(connection, _answer(_not_known(line)))
             elif isinstance(asked, StopRequested):
                 self._take_stop(connection, asked)
-            else:
+            elif isinstance(asked, Watch):
                 self._answer(connection, _answer())
-                if isinstance(asked, Watch):
-                    self._watchers.add(connection)
-                    continue
+                self._watchers.add(connection)
+            else:
                 look = self.look_around if isinstance(asked, LookAround) else self.look_at_stacks
-                look(partial(self._answer, connection, LOOKED))
+                self._answer(connection, _answer() if look else REFUSED)
+                if look:
+                    look(partial(self._answer, connection, LOOKED))
 
     def _take_stop(self, connection: socket.socket, asked: StopRequested) -> None:
         passing = self._accept(asked)
@@ -163,6 +164,9 @@ class ControlServer:
 def _answer(problem: str = "") -> bytes:
     told: dict[str, object] = {"ok": False, "message": problem} if problem else {"ok": True}
     return json.dumps(told).encode() + b"\n"
+
+
+REFUSED = _answer("its engine does not support that")
 
 
 def _not_known(line: bytes) -> str:
@@ -197,9 +201,12 @@ def request_watch(connection: socket.socket) -> None:
     connection.sendall(json.dumps({"do": "watch"}).encode() + b"\n")
 
 
-def request_stacks(connection: socket.socket) -> None:
-    """Ask the supervisor at the other end to have everybody's stacks saved; return when they are, or it has left."""
-    _request_look(connection, "stacks")
+def request_stacks(connection: socket.socket) -> bool:
+    """Ask the supervisor at the other end to save the stacks of all replicas; return when that is done, or it has left.
+
+    Return False if its engine does not support that.
+    """
+    return _request_look(connection, "stacks")
 
 
 def request_look(connection: socket.socket, seconds: float) -> None:
@@ -208,12 +215,13 @@ def request_look(connection: socket.socket, seconds: float) -> None:
     _request_look(connection, "look")
 
 
-def _request_look(connection: socket.socket, what: str) -> None:
+def _request_look(connection: socket.socket, what: str) -> bool:
     heard = b""
     with suppress(ConnectionError, TimeoutError):
         connection.sendall(json.dumps({"do": what}).encode() + b"\n")
-        while LOOKED not in heard and (data := connection.recv(4096)):
+        while LOOKED not in heard and REFUSED not in heard and (data := connection.recv(4096)):
             heard += data
+    return REFUSED not in heard
 
 
 def read_answer(connection: socket.socket) -> bool:

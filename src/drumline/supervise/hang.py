@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.abilities import Connected, Dumpable, Observable
-from drumline.engine.protocol import Engine, Tell
+from drumline.engine.protocol import Session, Tell
 from drumline.engine.tasks import Work
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import TakeStacks
@@ -33,7 +33,7 @@ class HangWatch:
         self,
         run_dir: Path,
         plan: Plan,
-        engine: Engine,
+        session: Session,
         tell: Tell,
         addresses: Callable[[int], Mapping[ReplicaId, str]],
         clock: Callable[[], float],
@@ -41,7 +41,7 @@ class HangWatch:
     ) -> None:
         self._run_dir = run_dir
         self._plan = plan
-        self._engine = engine
+        self._session = session
         self._tell = tell
         self._addresses = addresses
         self._clock = clock
@@ -91,7 +91,7 @@ class HangWatch:
             self._is_looking = False
 
     async def _look_at_all(self, state: RunState) -> None:
-        progress, found = self._plan.timeouts.progress_seconds, await pulses_of(self._engine)
+        progress, found = self._plan.timeouts.progress_seconds, await pulses_of(self._session)
         if state.attempt != self._attempt:
             return  # it has ended meanwhile
         now, found = self._clock(), [pulse for pulse in found if pulse.attempt == state.attempt]
@@ -118,7 +118,7 @@ class HangWatch:
     async def _look_closely(self, look: TakeStacks, quiet: Quiet) -> None:
         """Count the looks at which all waited for the others; one that computes is somewhere else at one of them."""
         try:
-            await save_stacks(self._engine, look, gently=True)
+            await save_stacks(self._session, look, gently=True)
         finally:
             self._looks_closely = False
         if look.attempt != self._attempt:
@@ -129,7 +129,7 @@ class HangWatch:
             self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
 
     async def _look_for_missing(self, attempt: int, now: float, quiet: Quiet) -> None:
-        found = await self._engine.sockets() if isinstance(self._engine, Connected) else ()
+        found = await self._session.sockets() if isinstance(self._session, Connected) else ()
         if attempt != self._attempt:
             return
         sockets = {each.replica: each for each in found}
@@ -160,15 +160,15 @@ class HangWatch:
 
 async def take_stacks(
     run_dir: Path,
-    engine: Engine,
+    session: Session,
     tell: Tell,
     action: TakeStacks,
     has_ended: Callable[[ReplicaId], bool] = lambda _: False,
 ) -> None:
     """Have everybody's stacks saved, whatever that does to them, and tell whom they blame."""
-    pulses = await pulses_of(engine)
+    pulses = await pulses_of(session)
     stopped = {pulse.replica for pulse in pulses if pulse.is_stopped and pulse.attempt == action.attempt}
-    await save_stacks(engine, action, gently=False)
+    await save_stacks(session, action, gently=False)
     found = read_activities(run_dir, action, stopped)
     # One that has given up on the others before it could be looked at shows no stack either, and is not to blame.
     seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
@@ -176,15 +176,15 @@ async def take_stacks(
     tell(StacksTaken(action.attempt, blame.replica, blame.message))
 
 
-async def pulses_of(engine: Engine) -> Sequence[Pulse]:
+async def pulses_of(session: Session) -> Sequence[Pulse]:
     """Return what replicas have done so far, where the engine can tell."""
-    return await engine.pulses() if isinstance(engine, Observable) else ()
+    return await session.pulses() if isinstance(session, Observable) else ()
 
 
-async def save_stacks(engine: Engine, look: TakeStacks, *, gently: bool) -> None:
+async def save_stacks(session: Session, look: TakeStacks, *, gently: bool) -> None:
     """Save stacks, where the engine can."""
-    if isinstance(engine, Dumpable):
-        await engine.stacks(look.replicas, look.attempt, gently=gently, incarnations=look.incarnations)
+    if isinstance(session, Dumpable):
+        await session.stacks(look.replicas, look.attempt, gently=gently, incarnations=look.incarnations)
 
 
 def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from drumline.engine.abilities import Limited
 from drumline.engine.protocol import Engine, Site
@@ -16,17 +16,18 @@ from drumline.store.folder import RunFolder, create_folder
 from drumline.store.launch import write_launch
 
 
-def check_launchable(engine: Engine, plan: Plan) -> str:
-    """Refuse what cannot be placed or started here before there is a run; return what is short all the same."""
+def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
+    """Refuse what cannot be placed or started here before there is a run; return shortages and warnings."""
     _require_secrets(plan)
     launches = bind(plan, asyncio.run(engine.place(plan)))
-    engine.close()
     shortages = "; ".join(find_shortages(engine, plan))  # each has commas of its own
     if shortages and not plan.oversubscribe:
         raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
-    for objection in engine.objections(launches):
-        raise EngineError(objection)
-    return shortages
+    problems = [*engine.problems(plan, launches)]
+    for problem in problems:
+        if not problem.is_warning:
+            raise EngineError(problem.message)
+    return shortages, [problem.message for problem in problems]
 
 
 def find_shortages(engine: Engine, plan: Plan) -> Iterator[str]:

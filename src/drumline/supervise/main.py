@@ -19,8 +19,8 @@ from drumline.engine.registry import get_ready, open_engine
 from drumline.plan.types import Plan
 from drumline.run.entry import Entry
 from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
+from drumline.run.fold import fold, new_run
 from drumline.run.resume import may_resume, may_return
-from drumline.run.state import RunState
 from drumline.runtime.child import start_python
 from drumline.runtime.keeper import boot_id, now
 from drumline.runtime.lock import release_lock, take_lock
@@ -104,31 +104,32 @@ async def _supervise(
         reserve_bytes=RESERVE_BYTES + RESERVE_BYTES_PER_REPLICA * len(plan.replicas),
     )
     history = list(read_journal(folder.journal_file, plan))
-    supervisor = Supervisor(plan, engine, journal, history, loop, folder.path)
-    if _is_refused(asked, supervisor.state, history):
+    if _is_refused(asked, plan, history):
         acknowledge("refused")
         return
-    control = ControlServer(folder.socket_file, loop, supervisor.take)
-    returned = not (supervisor.is_new or isinstance(asked, ResumeRequested))
-    rounds = Rounds(folder, engine, supervisor, control, loop, returned=returned)
-    _handle_signals(loop, supervisor)
-    engine.watch(folder.path, loop, supervisor.take)
-    supervisor.begin(asked)
-    acknowledge("ok")
-    gc.freeze()  # all that was loaded stays; looking for garbage among it would copy every page that keepers share
+    async with engine.open(folder.path) as session:
+        supervisor = Supervisor(plan, session, journal, history, loop, folder.path)
+        control = ControlServer(folder.socket_file, loop, supervisor.take)
+        returned = not (supervisor.is_new or isinstance(asked, ResumeRequested))
+        dates_logs = engine.capabilities.dates_logs
+        rounds = Rounds(folder, session, supervisor, control, loop, returned=returned, dates_logs=dates_logs)
+        _handle_signals(loop, supervisor)
+        supervisor.begin(asked)
+        acknowledge("ok")
+        gc.freeze()  # all that was loaded stays; looking for garbage among it would copy every page that keepers share
 
-    def settle_down() -> None:
-        rounds.settled = True
-        if supervisor.is_new:
-            _note_revision_aside(folder, site.directory)
+        def settle_down() -> None:
+            rounds.settled = True
+            if supervisor.is_new:
+                _note_revision_aside(folder, site.directory)
 
-    loop.call_later(LISTENING_SECONDS, import_module, "drumline.supervise.hear")
-    loop.call_later(SETTLED_SECONDS, settle_down)
-    rounds.make()
-    await supervisor.run()
-    await rounds.close()
-    await engine.release(forced=supervisor.state.forced)  # first: another run may wait for it
-    await rounds.finish()
+        loop.call_later(LISTENING_SECONDS, import_module, "drumline.supervise.hear")
+        loop.call_later(SETTLED_SECONDS, settle_down)
+        rounds.make()
+        await supervisor.run()
+        await rounds.close()
+        await session.release(forced=supervisor.state.forced)  # first: another run may wait for it
+        await rounds.finish()
     supervisor.leave()
     control.close()
     journal.close()
@@ -152,12 +153,17 @@ async def _follow(
 
 
 def _is_refused(
-    asked: StopRequested | ResumeRequested | SupervisorReturned | None, state: RunState, history: Sequence[Entry]
+    asked: StopRequested | ResumeRequested | SupervisorReturned | None, plan: Plan, history: Sequence[Entry]
 ) -> bool:
     """Whether what is asked cannot be: another process resumed the run, or it has finished or was asked to stop."""
+    if not isinstance(asked, ResumeRequested | SupervisorReturned):
+        return False
+    state = new_run(plan)
+    for entry in history:
+        state = fold(state, entry.event, *entry.decisions)
     if isinstance(asked, ResumeRequested):
         return not may_resume(state)
-    return isinstance(asked, SupervisorReturned) and not may_return((each.event for each in history), state)
+    return not may_return((each.event for each in history), state)
 
 
 def _settle_down(folder: RunFolder) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Engine
+from drumline.engine.abilities import Dumpable
+from drumline.engine.protocol import Session
 from drumline.engine.tasks import Tasks
 from drumline.plan.types import ReplicaId
 from drumline.run.action import TakeStacks
@@ -36,34 +37,36 @@ class Rounds:
     def __init__(
         self,
         folder: RunFolder,
-        engine: Engine,
+        session: Session,
         supervisor: Supervisor,
         control: ControlServer,
         loop: AbstractEventLoop,
         *,
         returned: bool,
+        dates_logs: bool,
     ) -> None:
         self.settled = False
         self._folder = folder
-        self._engine = engine
+        self._session = session
         self._supervisor = supervisor
         self._control = control
         self._loop = loop
         self._tasks = Tasks(loop)
-        self._marker = Marker(returned=returned, writes=not engine.capabilities.dates_logs)
+        self._marker = Marker(returned=returned, writes=not dates_logs)
         self._sampler: Sampler | None = None
         self._progress: ProgressWatch | None = None
         self._hangs: HangWatch | None = None
         self._stalls: StallWatch | None = None
         supervisor.last_look = self._last_look
         supervisor.take_stacks = self._take_stacks
-        control.look_at_stacks = self._look_at_stacks
+        if isinstance(session, Dumpable):
+            control.look_at_stacks = self._look_at_stacks
 
     def make(self) -> None:
         """Look at everything that is due, and again after a while."""
         if not self._tasks.is_open:
             return
-        grown = self._marker.mark(self._engine.traces())
+        grown = self._marker.mark(self._session.traces())
         is_up = self.settled and not self._supervisor.state.waiting
         if is_up:
             self._open_hangs().look(self._supervisor.state, grown)
@@ -82,7 +85,7 @@ class Rounds:
 
     async def finish(self) -> None:
         """Look at everything for the last time."""
-        self._marker.mark(self._engine.traces())
+        self._marker.mark(self._session.traces())
         await self._open_sampler().write()
 
     async def _sample(self, *, watched: bool) -> None:
@@ -98,7 +101,7 @@ class Rounds:
         def has_ended(name: ReplicaId) -> bool:
             return self._supervisor.state.replicas[name].phase.is_final
 
-        await take_stacks(self._folder.path, self._engine, self._supervisor.take, action, has_ended)
+        await take_stacks(self._folder.path, self._session, self._supervisor.take, action, has_ended)
 
     def _look_at_stacks(self, then: Callable[[], object]) -> None:
         self._tasks.begin(self._save_stacks(then))
@@ -108,7 +111,7 @@ class Rounds:
         left = tuple(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
         from drumline.supervise.hang import save_stacks  # noqa: PLC0415 - only where it is asked for
 
-        await save_stacks(self._engine, TakeStacks(left, state.attempt, state.incarnations), gently=True)
+        await save_stacks(self._session, TakeStacks(left, state.attempt, state.incarnations), gently=True)
         then()
 
     def _open_hangs(self) -> HangWatch:
@@ -119,7 +122,7 @@ class Rounds:
             self._hangs = HangWatch(
                 self._folder.path,
                 supervisor.plan,
-                self._engine,
+                self._session,
                 supervisor.take,
                 supervisor.addresses,
                 self._loop.time,
@@ -135,7 +138,7 @@ class Rounds:
             self._stalls = StallWatch(
                 self._folder.path,
                 supervisor.plan,
-                self._engine,
+                self._session,
                 supervisor.take,
                 lambda: supervisor.output_dir,
                 self._loop.time,
@@ -148,7 +151,7 @@ class Rounds:
             from drumline.supervise.sample import Sampler  # noqa: PLC0415 - before there was nobody to measure
 
             path, plan = self._folder.path, self._supervisor.plan
-            self._sampler = Sampler(path, plan, self._engine, tick_seconds=TICK_SECONDS, clock=self._loop.time)
+            self._sampler = Sampler(path, plan, self._session, tick_seconds=TICK_SECONDS, clock=self._loop.time)
         return self._sampler
 
     def _open_progress(self) -> ProgressWatch:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.abilities import Measurable
-from drumline.engine.protocol import Engine
+from drumline.engine.protocol import Session
 from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.run.traces import METRICS, trace_dir
@@ -36,10 +36,10 @@ class Sampler:
     """Writes down what the engine measures; remembers of each life up to where that is on disk."""
 
     def __init__(
-        self, run_dir: Path, plan: Plan, engine: Engine, *, tick_seconds: float, clock: Callable[[], float]
+        self, run_dir: Path, plan: Plan, session: Session, *, tick_seconds: float, clock: Callable[[], float]
     ) -> None:
         self._run_dir = run_dir
-        self._engine = engine if isinstance(engine, Measurable) else None
+        self._session = session if isinstance(session, Measurable) else None
         self._limits = {replica.id: replica.resources.memory_bytes for replica in plan.replicas}
         self._tick = tick_seconds
         self._written: dict[str, _Written] = {}
@@ -57,7 +57,7 @@ class Sampler:
         """Write a sample of every replica, and the last one of those that have ended."""
         self._looked, self._is_writing = self._clock(), True
         try:
-            for usage in await self._engine.usage(watched=watched) if self._engine else ():
+            for usage in await self._session.usage(watched=watched) if self._session else ():
                 with suppress(OSError):  # a full disk costs this sample; the next one covers its time too
                     self._write(usage)
         except OSError:

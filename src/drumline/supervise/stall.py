@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.protocol import Engine, Tell
+from drumline.engine.protocol import Session, Tell
 from drumline.engine.tasks import Work
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import TakeStacks
@@ -49,7 +49,7 @@ class StallWatch:
         self,
         run_dir: Path,
         plan: Plan,
-        engine: Engine,
+        session: Session,
         tell: Tell,
         output_dir: Callable[[], str],
         clock: Callable[[], float],
@@ -59,7 +59,7 @@ class StallWatch:
         self._output_dir = output_dir
         self._chief = plan.chief
         self._leaders = leaders(plan)
-        self._engine = engine
+        self._session = session
         self._tell = tell
         self._clock = clock
         self._begin = begin  # has something done that takes a while
@@ -114,8 +114,8 @@ class StallWatch:
             self._begin(self._tell_stalled(stacks, gaps))
 
     async def _tell_stalled(self, stacks: TakeStacks, gaps: Gaps) -> None:
-        await save_stacks(self._engine, stacks, gently=True)
-        stopped = {pulse.replica for pulse in await pulses_of(self._engine) if pulse.is_stopped}
+        await save_stacks(self._session, stacks, gently=True)
+        stopped = {pulse.replica for pulse in await pulses_of(self._session) if pulse.is_stopped}
         if stacks.attempt != self._attempt or not self._told:
             return  # it has ended, or taken a step since
         found = read_activities(self._run_dir, stacks, stopped)

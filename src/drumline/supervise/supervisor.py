@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from drumline.engine.abilities import Preparing, Serving, require
 from drumline.engine.log import log
-from drumline.engine.protocol import Engine, MustWait
+from drumline.engine.protocol import MustWait, Session
 from drumline.engine.tasks import Tasks, Work
 from drumline.errors import DrumlineError
 from drumline.plan.bind import bind
@@ -57,7 +57,7 @@ class Supervisor:
     def __init__(
         self,
         plan: Plan,
-        engine: Engine,
+        session: Session,
         journal: Journal,
         history: Iterable[Entry],
         loop: asyncio.AbstractEventLoop,
@@ -68,7 +68,7 @@ class Supervisor:
         self._listener: Listener | None = None
         self.state = new_run(plan)
         self.ending: Ending | None = None
-        self._engine = engine
+        self._session = session
         self._journal = journal
         self._loop = loop
         self._news: deque[Event] = deque()
@@ -96,7 +96,7 @@ class Supervisor:
             returned = asked if isinstance(asked, SupervisorReturned) else SupervisorReturned()
             self.take(RunAccepted() if self.is_new else returned)
         self.settle()
-        if self.plan.tensorboard is None and isinstance(self._engine, Serving):
+        if self.plan.tensorboard is None and isinstance(self._session, Serving):
             self._loop.call_later(_SETTLED_SECONDS, self._send_scout)
 
     def take(self, event: Event) -> None:
@@ -108,14 +108,19 @@ class Supervisor:
         """Deal with events as they come, until the run is over."""
         handle_unexpected(self._loop, self._fail)
         async with asyncio.TaskGroup() as group:
-            performing = group.create_task(self._performer.run())
+            tasks = [group.create_task(self._performer.run()), group.create_task(self._read_events())]
             while self.ending is None:
                 await self._woken.wait()
                 self._woken.clear()
                 self.settle()
-            performing.cancel()
+            for task in tasks:
+                task.cancel()
         await self._performer.finish()
         await self._tasks.close()
+
+    async def _read_events(self) -> None:
+        async for event in self._session.events():
+            self.take(event)
 
     def settle(self) -> None:
         """Write down and act upon everything that has happened, and upon what follows from that."""
@@ -199,7 +204,7 @@ class Supervisor:
         """Have the engine do this; that it cannot is something that happens to the run."""
         if isinstance(action, Stop):
             grace, incarnations = action.grace_seconds, action.incarnations
-            await self._engine.stop(action.replicas, action.attempt, grace_seconds=grace, incarnations=incarnations)
+            await self._session.stop(action.replicas, action.attempt, grace_seconds=grace, incarnations=incarnations)
             return
         attempt = action.attempt if isinstance(action, Start) else self.state.attempt
         try:
@@ -226,7 +231,7 @@ class Supervisor:
 
     async def _prepare(self, action: Prepare) -> None:
         if not self._performer.is_stopped(action.helper, 0, action.incarnation):
-            preparing = require(self._engine, Preparing, f"the helper {action.helper}", self.plan.engine)
+            preparing = require(self._session, Preparing, f"the helper {action.helper}", self.plan.engine)
             await preparing.prepare(self.plan, action.helper, incarnation=action.incarnation)
 
     async def _start(self, action: Start) -> None:
@@ -234,10 +239,7 @@ class Supervisor:
             return
         placement = await self._placement(action.attempt)
         launches = bind(self.plan, placement, attempt=action.attempt, incarnations=action.incarnations)
-        if wanted := [each for each in launches if not self._is_stopped(each.replica.id, action)]:
-            await self._engine.start(wanted)
-        else:
-            self._engine.close()
+        await self._session.start([each for each in launches if not self._is_stopped(each.replica.id, action)])
 
     def _is_stopped(self, replica: ReplicaId, start: Start) -> bool:
         return self._performer.is_stopped(replica, start.attempt, start.incarnations.get(replica, 0))
@@ -245,7 +247,7 @@ class Supervisor:
     async def _serve(self, incarnation: int) -> None:
         """Have the engine show the run; that it cannot is the end of TensorBoard and of nothing else."""
         try:
-            serving = require(self._engine, Serving, "TensorBoard beside a run", self.plan.engine)
+            serving = require(self._session, Serving, "TensorBoard beside a run", self.plan.engine)
             await serving.serve(self.plan, incarnation=incarnation)
         except (DrumlineError, OSError) as error:
             message = error.strerror if isinstance(error, OSError) else str(error)
@@ -266,16 +268,16 @@ class Supervisor:
     async def _placement(self, attempt: int) -> Placement:
         """Return where this attempt is: as it was written down, or placed now and written down before it starts."""
         if attempt in self._addresses:
-            placement = await self._engine.place(self.plan, attempt=attempt, keep=self._addresses[attempt])
+            placed = await self._session.place(self.plan, attempt=attempt, keep=self._addresses[attempt])
         else:
-            placement = await self._engine.place(self.plan, attempt=attempt)
-            addresses = tuple(placement[replica.id].address for replica in self.plan.replicas)
+            placed = await self._session.place(self.plan, attempt=attempt)
+            addresses = tuple(placed.places[replica.id].address for replica in self.plan.replicas)
             self.take(AttemptPlaced(attempt, addresses))
-            for remark in self._engine.remarks():
-                self.take(EngineWarned(attempt, remark))
+            for warning in placed.warnings:
+                self.take(EngineWarned(attempt, warning))
             self.settle()
-        self.output_dir = placement[self.plan.replicas[0].id].output_dir
-        return placement
+        self.output_dir = placed.places[self.plan.replicas[0].id].output_dir
+        return placed.places
 
 
 def _about(seconds: float) -> float:

@@ -7,25 +7,24 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from drumline.engine.events import EventQueue
 from drumline.engine.health import FINE, MISSING, Health, Patient
 from drumline.engine.output import Written
-from drumline.engine.protocol import Capabilities, Engine, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Placed, Problem, Session, Site
 from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import BUILD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
+from drumline.run.event import Event
 from drumline.runtime import prepare
 from drumline_toy.remote import ToyRemote
 from drumline_toy.run import Life, ToyRun
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
 
 _HOST = "127.0.0.1"
 
@@ -37,21 +36,23 @@ class ToyEngine:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._watched: ToyRun | None = None
 
-    async def reach(self, plan: Plan) -> Plan:
+    async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
         """Ask the server that is to start the supervisor, if there is to be one."""
         if folder := plan.options.get("supervisor"):
             await ToyRemote(Path(str(folder)), "0").exchange(b"")
-        return plan
+        return plan, ()
 
-    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan) -> Placement:
         """Give every replica a port that is free now."""
-        del attempt
-        ports = [int(address.rpartition(":")[2]) for address in keep] or _free_ports(plan)
-        return {replica.id: self._place(plan, port) for replica, port in zip(plan.replicas, ports, strict=True)}
+        return self.place_at(plan, _free_ports(plan))
 
-    def _place(self, plan: Plan, port: int) -> Place:
+    def place_at(self, plan: Plan, ports: Sequence[int]) -> Placement:
+        """Return the places with these ports."""
+        return {replica.id: self.place_one(plan, port) for replica, port in zip(plan.replicas, ports, strict=True)}
+
+    def place_one(self, plan: Plan, port: int) -> Place:
+        """Return the place of one replica."""
         output = self._folder(plan.output or str(self._site.home / "runs" / plan.run / "output"))
         return Place(
             host=_HOST,
@@ -65,10 +66,6 @@ class ToyEngine:
 
     def _folder(self, path: str) -> str:
         return os.path.normpath(self._site.directory / path)
-
-    def remarks(self) -> Sequence[str]:
-        """Return nothing: all is as one would think."""
-        return ()
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write the orders that the agent would get."""
@@ -84,63 +81,15 @@ class ToyEngine:
         ]
         return json.dumps({"run": plan.run, "name": plan.name, "replicas": replicas}, indent=2) + "\n"
 
-    def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
+    def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
         """Refuse what no process can be given."""
-        return too_long(launches)
+        del plan
+        return map(Problem, too_long(launches))
 
-    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
-        """Report everything that happens to this run's replicas from now on."""
-        plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
-        nice = plan.options.get("nice", 0)
-        assert isinstance(nice, int)
-        self._watched = ToyRun(run_dir, loop, tell, nice)
-
-    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Start the helper that makes data."""
-        if helper == BUILD:
-            raise EngineError("the toy builds no environments")
-        place = self._place(plan, 0)
-        item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
-        argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
-        replica = Replica(helper, str(helper), argv, {}, Resources())
-        self._start([Launch(replica, 0, place, item.env, incarnation)])
-
-    async def start(self, launches: Sequence[Launch]) -> None:
-        """Have all started that were not before."""
-        self._start(launches)
-
-    def _start(self, launches: Sequence[Launch]) -> None:
-        run = self._run
-        for objection in self.objections(launches):
-            raise EngineError(objection)
-        for launch in launches:
-            for folder in (launch.place.output_dir, launch.place.checkpoint_dir):
-                Path(folder).mkdir(parents=True, exist_ok=True)
-            run.start(launch)
-        run.report()
-
-    async def stop(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        grace_seconds: float,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
-        """Have these stopped."""
-        run = self._run
-        for replica in replicas:
-            run.stop(Life(replica, attempt, incarnations.get(replica, 0)), grace_seconds)
-        run.report()
-
-    def close(self) -> None:
-        """Do nothing: a placement claims nothing."""
-
-    async def release(self, *, forced: bool = False) -> None:
-        """Look no more; the agent leaves by itself."""
-        del forced
-        if self._watched:
-            self._watched.release()
+    @asynccontextmanager
+    async def open(self, run_dir: Path) -> AsyncIterator[Session]:
+        """Return the session of a run; its agent leaves by itself."""
+        yield ToySession(self, run_dir)
 
     def examine(self, patient: Patient) -> Iterator[Health]:
         """Yield whether the agent could run here."""
@@ -162,15 +111,72 @@ class ToyEngine:
         home = written.plan.options.get("supervisor")
         return f"{home}/runs/{written.plan.run}/output" if home and not written.plan.output else str(written.folder)
 
+
+class ToySession:
+    """One run on the toy."""
+
+    def __init__(self, engine: ToyEngine, run_dir: Path) -> None:
+        self._engine = engine
+        plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
+        nice = plan.options.get("nice", 0)
+        assert isinstance(nice, int)
+        self._events = EventQueue()
+        self._run = ToyRun(run_dir, asyncio.get_running_loop(), self._events.put, nice)
+
+    def events(self) -> AsyncIterator[Event]:
+        """Return everything that happens to this run's replicas."""
+        return self._events
+
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
+        """Give every replica a port that is free now, or the one that it has."""
+        del attempt
+        ports = [int(address.rpartition(":")[2]) for address in keep]
+        return Placed(self._engine.place_at(plan, ports or _free_ports(plan)))
+
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+        """Start the helper that makes data."""
+        if helper == BUILD:
+            raise EngineError("the toy builds no environments")
+        place = self._engine.place_one(plan, 0)
+        item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
+        argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
+        replica = Replica(helper, str(helper), argv, {}, Resources())
+        self._start([Launch(replica, 0, place, item.env, incarnation)])
+
+    async def start(self, launches: Sequence[Launch]) -> None:
+        """Have all started that were not before."""
+        self._start(launches)
+
+    def _start(self, launches: Sequence[Launch]) -> None:
+        for problem in too_long(launches):
+            raise EngineError(problem)
+        for launch in launches:
+            for folder in (launch.place.output_dir, launch.place.checkpoint_dir):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            self._run.start(launch)
+        self._run.report()
+
+    async def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Have these stopped."""
+        for replica in replicas:
+            self._run.stop(Life(replica, attempt, incarnations.get(replica, 0)), grace_seconds)
+        self._run.report()
+
+    async def release(self, *, forced: bool = False) -> None:
+        """Look no more; the agent leaves by itself."""
+        del forced
+        self._run.release()
+
     def traces(self) -> Iterator[Path]:
         """Yield the folders into which replicas write."""
         return self._run.traces()
-
-    @property
-    def _run(self) -> ToyRun:
-        if self._watched is None:
-            raise AssertionError("an engine is watched before anything is started")
-        return self._watched
 
 
 def make_engine(site: Site) -> Engine:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.fake import FakeEngine
+from drumline.engine.fake import FakeEngine, FakeSession
 from drumline.engine.fake.behavior import FakeBehavior, Line, behaviors_of, command_of
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.engine.protocol import Site
@@ -17,12 +17,13 @@ from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
 from drumline.plan.bind import bind
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
-from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted, SummariesFound, TensorBoardServed
+from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, SummariesFound, TensorBoardServed
 from drumline.run.state import Phase
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.keeper import boot_id
 from drumline.store.journal import Journal, read_journal
 from drumline.supervise.supervisor import Supervisor
+from scaffold.fake_sessions import open_fake, read_events
 from scaffold.gangs import gang
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.summaries import write_scalars
@@ -44,15 +45,16 @@ class Stage:
     def __init__(self, folder: Path, clock: SimulatedTimeLoop | None = None) -> None:
         self.clock = clock or SimulatedTimeLoop()
         self.engine = FakeEngine(Site(folder, folder / "home", 1))
-        self.told: list[Event] = []
         self.folder = folder / trace_dir(FIRST, 0)
-        self.engine.watch(folder, self.clock, self.told.append)
+        self.session = open_fake(folder, self.clock, FakeSession)
+        self.told = read_events(self.session, self.clock)
 
     def start(self, plan: Plan, attempt: int = 0) -> None:
-        self.clock.wait(self.engine.start(bind(plan, self.clock.wait(self.engine.place(plan)), attempt=attempt)))
+        placed = self.clock.wait(self.session.place(plan))
+        self.clock.wait(self.session.start(bind(plan, placed.places, attempt=attempt)))
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        self.clock.wait(self.engine.stop([FIRST], 0, grace_seconds=grace_seconds))
+        self.clock.wait(self.session.stop([FIRST], 0, grace_seconds=grace_seconds))
 
     def log(self) -> str:
         return (self.folder / LOG).read_text()
@@ -251,14 +253,13 @@ def test_it_renders_what_each_plays(tmp_path: Path) -> None:
 # --- a whole supervisor, by the same clock ----------------------------------------------------------------------------
 
 
-def see_through(plan: Plan, folder: Path, kind: type[FakeEngine] = FakeEngine) -> Supervisor:
+def see_through(plan: Plan, folder: Path, kind: type[FakeSession] = FakeSession) -> Supervisor:
     """Supervise a run to its end, in no time."""
     stage = SimulatedTimeLoop()
-    engine = kind(Site(folder, folder / "home", 1))
+    session = open_fake(folder, stage, kind)
     path = folder / "events.jsonl"
     journal = Journal(path, boot="b", wall=time.time, since_boot=stage.time)
-    supervisor = Supervisor(plan, engine, journal, read_journal(path, plan), stage)
-    engine.watch(folder, stage, supervisor.take)
+    supervisor = Supervisor(plan, session, journal, read_journal(path, plan), stage)
     supervisor.begin()
     stage.wait(supervisor.run())
     journal.close()
@@ -293,19 +294,19 @@ def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
 def test_tensorboard_is_played_beside_a_line_and_taken_up(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     plan = play(ENDLESS)
-    stage.clock.wait(stage.engine.serve(plan))
-    stage.clock.wait(stage.engine.serve(plan))
+    stage.clock.wait(stage.session.serve(plan))
+    stage.clock.wait(stage.session.serve(plan))
     told = [ReplicaStarted(TENSORBOARD, 0), TensorBoardServed("http://tensorboard.fake/")]
     assert stage.told == [*told, told[1]]
     again = Stage(tmp_path, stage.clock)
-    again.clock.wait(again.engine.serve(plan))
+    again.clock.wait(again.session.serve(plan))
     assert again.told == told
-    again.clock.wait(again.engine.stop([TENSORBOARD], 0, grace_seconds=10.0))
+    again.clock.wait(again.session.stop([TENSORBOARD], 0, grace_seconds=10.0))
     assert again.told[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), stage.clock.time())]
 
 
-class BlindEngine(FakeEngine):
-    """An engine that can show nothing."""
+class BlindSession(FakeSession):
+    """A session that can show nothing."""
 
     serve = None  # type: ignore[assignment]  # it does not have this ability
 
@@ -313,12 +314,12 @@ class BlindEngine(FakeEngine):
 def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_path: Path) -> None:
     plan = play(FakeBehavior(after_seconds=HOUR))
     write_scalars(tmp_path / "home" / "runs" / "4" / "output", "loss", [1.0])
-    asked = see_through(plan.replace(tensorboard=True), tmp_path, BlindEngine)
+    asked = see_through(plan.replace(tensorboard=True), tmp_path, BlindSession)
     assert asked.state.phase is Phase.FINISHED
     (warning,) = asked.state.warnings
     assert "TensorBoard beside a run is not supported on local" in warning
     (tmp_path / "other").mkdir()
-    unasked = see_through(plan.replace(tensorboard=None), tmp_path / "other", BlindEngine)
+    unasked = see_through(plan.replace(tensorboard=None), tmp_path / "other", BlindSession)
     assert (unasked.state.tensorboard, unasked.state.warnings) == (None, ())
 
 

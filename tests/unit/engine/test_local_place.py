@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.local.place import place
-from drumline.engine.protocol import Engine, Site
+from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, Placement
@@ -21,12 +21,9 @@ from scaffold.plans import plan_of
 
 @contextmanager
 def placed(text: str, directory: Path, *, cores: int = 8, keep: Sequence[str] = ()) -> Iterator[Placement]:
-    """The placement of a spec; its ports are given back at the end."""
-    engine: Engine = open_engine("local", Site(directory, Path("/home/me/.drumline"), cores, "/venv/bin"))
-    try:
-        yield asyncio.run(engine.place(plan_of(text), keep=keep))
-    finally:
-        engine.close()
+    """The placement of a spec, or of an attempt at these addresses."""
+    site, plan = Site(directory, Path("/home/me/.drumline"), cores, "/venv/bin"), plan_of(text)
+    yield place(plan, site, keep)[0] if keep else asyncio.run(open_engine("local", site).place(plan))
 
 
 def ports(text: str, directory: Path) -> dict[str, int]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -36,16 +36,12 @@ PATH = "/usr/bin:/bin"
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_engine("local", Site(tmp_path, tmp_path / "home", 8, "/venv/bin"))
-    yield engine
-    engine.close()
+def engine(tmp_path: Path) -> Engine:
+    return open_engine("local", Site(tmp_path, tmp_path / "home", 8, "/venv/bin"))
 
 
 def launch_all(engine: Engine, plan: Plan) -> tuple[Launch, ...]:
-    launches = bind(plan, asyncio.run(engine.place(plan)))
-    engine.close()
-    return launches
+    return bind(plan, asyncio.run(engine.place(plan)))
 
 
 def dumping(plan: Plan) -> Plan:
@@ -367,20 +363,20 @@ def test_a_preparation_is_told_as_data(engine: Engine, tmp_path: Path) -> None:
 )
 def test_what_linux_would_not_pass_on_is_named_once(engine: Engine, text: str, what: str) -> None:
     plan = plan_of(text % ("x" * 131_072))
-    (objection,) = engine.objections(launch_all(engine, plan))
-    assert what in objection
+    (problem,) = engine.problems(plan, launch_all(engine, plan))
+    assert what in problem.message
 
 
 def test_the_longest_that_linux_passes_on_is_no_objection_and_starts(engine: Engine) -> None:
     plan = dumping(plan_of(f"env: {{LONG: {'x' * (131_071 - len('LONG='))}}}"))
     launches = launch_all(engine, plan)
-    assert list(engine.objections(launches)) == []
+    assert list(engine.problems(plan, launches)) == []
     done = run_script(engine.render(plan, launches, "shell"), "worker.0", {"PATH": PATH})
     assert len(variables_of(done)["LONG"]) == 131_066
 
 
 def test_a_line_too_long_for_one_tf_config_is_objected_to(engine: Engine) -> None:
     plan = plan_of("port: 2222\nroles: {worker: 8000}")
-    (objection,) = engine.objections(launch_all(engine, plan))
-    assert objection.startswith("TF_CONFIG of worker.0 has 144,297 bytes, more than the 131,071 ")
-    assert objection.endswith("that Linux passes to a process: this line of 8,000 cannot start here")
+    (problem,) = engine.problems(plan, launch_all(engine, plan))
+    assert problem.message.startswith("TF_CONFIG of worker.0 has 144,297 bytes, more than the 131,071 ")
+    assert problem.message.endswith("that Linux passes to a process: this line of 8,000 cannot start here")

@@ -85,7 +85,6 @@ def envs(text: str, machine: str, tmp_path: Path) -> dict[str, dict[str, LaunchV
     plan = plan_of(text)
     engine = open_engine("local", Site(tmp_path, tmp_path / "home", 8, capacity=Capacity(8, 1 << 40, tuple(machine))))
     placement = asyncio.run(engine.place(plan))
-    engine.close()
     return {str(launch.replica.id): dict(launch.env) for launch in bind(plan, placement)}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import connect
-from drumline.supervise.control import ControlServer, LookAround, LookAtStacks, Watch, parse_request
+from drumline.supervise.control import LOOKED, REFUSED, ControlServer, LookAround, LookAtStacks, Watch, parse_request
 from scaffold.loops import SteppedLoop
 
 YES = b'{"ok": true}\n'
@@ -85,3 +85,12 @@ def test_a_request_without_an_end_is_cut_off_and_others_are_heard(asked: Asked) 
         other.sendall(b'{"do": "stop"}\n')
         assert asked.hear(other) == YES
     assert len(asked.stops) == 1
+
+
+def test_stacks_are_refused_where_the_engine_does_not_support_them(asked: Asked) -> None:
+    with asked.connect() as connection:
+        connection.send(b'{"do": "stacks"}\n')
+        assert asked.hear(connection) == REFUSED
+        asked.control.look_at_stacks = lambda then: then()
+        connection.send(b'{"do": "stacks"}\n')
+        assert asked.hear(connection) == YES + LOOKED

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.fake import FakeEngine
+from drumline.engine.fake import FakeSession
 from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
-from drumline.engine.protocol import Site
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.action import TakeStacks
@@ -28,6 +27,7 @@ from drumline.runtime.progress import write_report
 from drumline.supervise.hang import HangWatch, take_stacks
 from drumline.supervise.marks import Marker
 from scaffold.decisions import fold, step
+from scaffold.fake_sessions import open_fake, read_events
 from scaffold.gangs import gang
 from scaffold.loops import SimulatedTimeLoop
 
@@ -43,26 +43,31 @@ class WatchedRun:
 
     def __init__(self, folder: Path, text: str, *acts: FakeBehavior, progress: float | None = 1800.0) -> None:
         self.loop = SimulatedTimeLoop()
-        self.told: list[Event] = []
         plan = gang(text)
         replicas = [replica.replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
         timeouts = plan.timeouts.replace(progress_seconds=progress)
         self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
         folder.mkdir(exist_ok=True)
-        self.engine = FakeEngine(Site(folder, folder / "home", cores=2))
-        self.engine.watch(folder, self.loop, self.told.append)
-        placement = self.loop.wait(self.engine.place(self.plan))
-        self.loop.wait(self.engine.start(bind(self.plan, placement)))
+        self.session = open_fake(folder, self.loop, FakeSession)
+        self.told = read_events(self.session, self.loop)
+        placement = self.loop.wait(self.session.place(self.plan)).places
+        self.loop.wait(self.session.start(bind(self.plan, placement)))
         self.state = fold(self.plan, [RunAccepted(), AttemptPlaced(0, ()), *self.told])
         addresses = {name: place.address for name, place in placement.items()}
         self._watch = HangWatch(
-            folder, self.plan, self.engine, self.told.append, lambda _: addresses, self.loop.time, self.loop.create_task
+            folder,
+            self.plan,
+            self.session,
+            self.told.append,
+            lambda _: addresses,
+            self.loop.time,
+            self.loop.create_task,
         )
         self._marker = Marker()
         self._tick()
 
     def _tick(self) -> None:
-        self._watch.look(self.state, self._marker.mark(self.engine.traces()))
+        self._watch.look(self.state, self._marker.mark(self.session.traces()))
         self.loop.call_later(10.0, self._tick)
 
     def passes(self, seconds: float) -> list[Event]:
@@ -160,7 +165,7 @@ def test_a_line_that_has_taken_a_step_has_formed(tmp_path: Path) -> None:
 def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE.replace(stacks=SLEEPS))
     watched.told.clear()
-    watched.loop.wait(take_stacks(tmp_path, watched.engine, watched.told.append, TakeStacks((FIRST, SECOND), 0)))
+    watched.loop.wait(take_stacks(tmp_path, watched.session, watched.told.append, TakeStacks((FIRST, SECOND), 0)))
     watched.loop.pass_time(0)
     message = "worker.1 is in sleep (train.py:31), worker.0 waits in all_reduce"
     assert watched.told == [StacksTaken(0, SECOND, message)]
@@ -171,7 +176,7 @@ def test_who_has_left_before_anybody_could_look_at_it_is_not_to_blame(tmp_path: 
     watched.told.clear()
     for has_ended in ((lambda _: False), (lambda _: True)):
         watched.loop.wait(
-            take_stacks(tmp_path, watched.engine, watched.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
+            take_stacks(tmp_path, watched.session, watched.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
         )
         watched.loop.pass_time(0)
     first, second = watched.told

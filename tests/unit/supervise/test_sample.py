@@ -15,7 +15,7 @@ from drumline.engine.local.life import Life
 from drumline.engine.local.meter import Meter
 from drumline.engine.local.proc import proportional_bytes
 from drumline.engine.local.trace import Trace
-from drumline.engine.protocol import Engine
+from drumline.engine.protocol import Session
 from drumline.plan.types import ReplicaId
 from drumline.run.traces import METRICS, trace_dir
 from drumline.run.usage import GpuUsage, Usage
@@ -57,7 +57,7 @@ class Desk:
 
     def take_office(self) -> None:
         """Another supervisor begins."""
-        plan, engine = plan_of(self.spec), cast("Engine", self.engine)
+        plan, engine = plan_of(self.spec), cast("Session", self.engine)
         self.sampler = Sampler(self.folder, plan, engine, tick_seconds=0.25, clock=lambda: self.engine.now)
 
     def pass_seconds(self, seconds: float, *, watched: bool) -> int:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.fake import FakeEngine
+from drumline.engine.fake import FakeSession
 from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
-from drumline.engine.protocol import Site
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, FirstStepTaken, LineHung, RunAccepted, StepsResumed, StepsStalled
@@ -20,6 +19,7 @@ from drumline.runtime.progress import write_report
 from drumline.supervise.marks import Marker
 from drumline.supervise.stall import STEP, StallWatch
 from scaffold.decisions import fold, step
+from scaffold.fake_sessions import open_fake, read_events
 from scaffold.gangs import gang
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.summaries import write_scalars
@@ -40,21 +40,20 @@ class WatchedRun:
 
     def __init__(self, folder: Path, *acts: FakeBehavior, steps_seconds: float | None = None) -> None:
         self.loop = SimulatedTimeLoop()
-        self.told: list[Event] = []
         plan = gang(f"worker*{len(acts)} framework=torch")
         replicas = [replica.replace(argv=command_of(act)) for replica, act in zip(plan.replicas, acts, strict=True)]
         timeouts = plan.timeouts.replace(steps_seconds=steps_seconds)
         self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
-        self.engine = FakeEngine(Site(folder, folder / "home", cores=2))
-        self.engine.watch(folder, self.loop, self.told.append)
-        placement = self.loop.wait(self.engine.place(self.plan))
-        self.loop.wait(self.engine.start(bind(self.plan, placement)))
+        self.session = open_fake(folder, self.loop, FakeSession)
+        self.told = read_events(self.session, self.loop)
+        placement = self.loop.wait(self.session.place(self.plan)).places
+        self.loop.wait(self.session.start(bind(self.plan, placement)))
         addresses = tuple(place.address for place in placement.values())
         events = [RunAccepted(), AttemptPlaced(0, addresses), *self.told, FirstStepTaken(0, FIRST, 1, 0.0)]
         self.state = fold(self.plan, events)
         output = str(folder / "output")
         self._watch = StallWatch(
-            folder, self.plan, self.engine, self._tell, lambda: output, self.loop.time, self.loop.create_task
+            folder, self.plan, self.session, self._tell, lambda: output, self.loop.time, self.loop.create_task
         )
         self._marker = Marker()
         self.told.clear()
@@ -65,7 +64,7 @@ class WatchedRun:
         self.state, _ = step(self.plan, self.state, event)
 
     def _tick(self) -> None:
-        self._watch.look(self.state, self._marker.mark(self.engine.traces()))
+        self._watch.look(self.state, self._marker.mark(self.session.traces()))
         self.loop.call_later(0.25, self._tick)
 
     def passes(self, seconds: float) -> list[Event]:

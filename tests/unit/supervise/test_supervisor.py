@@ -7,26 +7,27 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from drumline.engine.fake import FakeEngine
+from drumline.engine.fake import FakeSession
 from drumline.engine.fake.behavior import FakeBehavior, command_of
-from drumline.engine.protocol import Site
-from drumline.plan.types import Launch, Placement, Plan
+from drumline.engine.protocol import Placed
+from drumline.plan.types import Launch, Plan
 from drumline.run.event import AttemptPlaced, EngineWarned, Event, ReplicaStarted, StopRequested
 from drumline.run.state import Phase
 from drumline.store.journal import Journal, read_journal
 from drumline.supervise.supervisor import Supervisor
+from scaffold.fake_sessions import open_fake
 from scaffold.gangs import gang
 from scaffold.loops import SimulatedTimeLoop
 
 SLOW_SECONDS = 30.0
 
 
-class SlowEngine(FakeEngine):
+class SlowSession(FakeSession):
     """Hosts that take half a minute to answer."""
 
     started = 0
 
-    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
         """Answer late."""
         await asyncio.sleep(SLOW_SECONDS)
         return await super().place(plan, attempt=attempt, keep=keep)
@@ -45,12 +46,11 @@ class Trial:
         plan = gang("worker*2")
         endless = tuple(each.replace(argv=command_of(FakeBehavior(exit=None))) for each in plan.replicas)
         self.loop = SimulatedTimeLoop()
-        self.engine = SlowEngine(Site(folder, folder / "home", 1))
+        self.session = open_fake(folder, self.loop, SlowSession)
         self.path = folder / "events.jsonl"
         journal = Journal(self.path, boot="b", wall=time.time, since_boot=self.loop.time)
         plan = plan.replace(replicas=endless)
-        self.supervisor = Supervisor(plan, self.engine, journal, (), self.loop)
-        self.engine.watch(folder, self.loop, self.supervisor.take)
+        self.supervisor = Supervisor(plan, self.session, journal, (), self.loop)
         self.began = self.loop.time()
         self.supervisor.begin()
         self.running = self.loop.create_task(self.supervisor.run())
@@ -86,7 +86,7 @@ def test_a_run_ends_at_once_whose_hosts_take_half_a_minute_to_place_it(tmp_path:
     trial.loop.pass_time(1)
     assert trial.stop() < 1
     assert trial.supervisor.state.phase is Phase.KILLED
-    assert trial.engine.started == 0
+    assert trial.session.started == 0
 
 
 def test_a_run_ends_at_once_whose_hosts_take_half_a_minute_to_start_it(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_a_run_ends_at_once_whose_hosts_take_half_a_minute_to_start_it(tmp_path:
     assert any(isinstance(event, AttemptPlaced) for event in trial.events)
     assert trial.stop() < 1
     assert trial.supervisor.state.phase is Phase.KILLED
-    assert trial.engine.started == 0
+    assert trial.session.started == 0

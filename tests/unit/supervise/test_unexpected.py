@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.fake import FakeEngine
+from drumline.engine.fake import FakeSession
 from drumline.engine.fake.behavior import FakeBehavior, command_of
-from drumline.engine.protocol import Site
 from drumline.engine.tasks import Tasks
 from drumline.plan.types import Launch
 from drumline.run.event import EngineFailed, ReplicaExited
 from drumline.run.state import Phase
 from drumline.store.journal import Journal, read_journal
 from drumline.supervise.supervisor import Supervisor
+from scaffold.fake_sessions import open_fake
 from scaffold.gangs import gang
 from scaffold.loops import SimulatedTimeLoop
 
@@ -24,7 +24,7 @@ FULL = (28, "No space left on device", "/home/log")
 WORDS = "unexpected error in the supervisor: /home/log: No space left on device"
 
 
-class BrokenEngine(FakeEngine):
+class BrokenEngine(FakeSession):
     """An engine that cannot start anything, and does not know why."""
 
     async def start(self, launches: Sequence[Launch]) -> None:
@@ -35,17 +35,16 @@ class BrokenEngine(FakeEngine):
 class Trial:
     """A run of two replicas that never end by themselves."""
 
-    def __init__(self, folder: Path, engine: type[FakeEngine] = FakeEngine) -> None:
+    def __init__(self, folder: Path, kind: type[FakeSession] = FakeSession) -> None:
         plan = gang("worker*2")
         plan = plan.replace(
             replicas=tuple(each.replace(argv=command_of(FakeBehavior(exit=None))) for each in plan.replicas)
         )
         self.loop = SimulatedTimeLoop()
         self.path = folder / "events.jsonl"
-        fake = engine(Site(folder, folder / "home", 1))
+        session = open_fake(folder, self.loop, kind)
         journal = Journal(self.path, boot="b", wall=time.time, since_boot=self.loop.time)
-        self.supervisor = Supervisor(plan, fake, journal, (), self.loop)
-        fake.watch(folder, self.loop, self.supervisor.take)
+        self.supervisor = Supervisor(plan, session, journal, (), self.loop)
         self.supervisor.begin()
         self.running = self.loop.create_task(self.supervisor.run())
         self.loop.pass_time(1)

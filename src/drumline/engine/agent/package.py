@@ -33,6 +33,7 @@ PARTS = (
     "run",
     "runtime",
     "engine/__init__.py",
+    "engine/events.py",
     "engine/extra.py",
     "engine/incarnation.py",
     "engine/interpreter.py",

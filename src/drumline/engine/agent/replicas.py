@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -49,7 +49,7 @@ _CLEANUP_SECONDS = 1.0  # replicas that start have the host for themselves befor
 
 
 class Replicas:
-    """The replicas of one run on this host; owns the local engine, and the lock that keeps a second agent away."""
+    """The replicas of one run on this host; owns the local session, and the lock that keeps a second agent away."""
 
     def __init__(self, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
         self._loop = loop
@@ -59,6 +59,7 @@ class Replicas:
         self.lease: Path | None = None  # a file whose time is the last sign of life
         self.silence_seconds: float | None = None  # after which the agent ends
         self._ended: set[Incarnation] = set()
+        self._sessions = AsyncExitStack()  # has the session of the run, to the end of this process
 
     async def open(self, message: dict[str, Any]) -> dict[str, Any]:
         """Open this host's folder of the run; an agent that was there before has lost its connection, and is ended."""
@@ -87,13 +88,18 @@ class Replicas:
         cores = len(os.sched_getaffinity(0))
         capacity = _allowed(find_capacity(cores, environ), message["allowed"])
         self._site = Site(directory, base, cores, _python_dir(own), capacity, cache=base / "cache", warm=own)
-        self._engine = LocalEngine(self._site, environ, lease)
         self._follower = LogFollower(self._run_dir, self._loop, self._write, self._is_busy)
         self._follower.usage_of = self._usage_of
-        self._engine.watch(self._run_dir, self._loop, self._follower.tell)
+        engine = LocalEngine(self._site, environ, lease)
+        self._session = await self._sessions.enter_async_context(engine.open(self._run_dir))
+        self._tasks.begin(self._read_events())
         self._loop.call_later(_CLEANUP_SECONDS, lambda: remove_unused_packages(Path(runtime).parents[1]))
         self._use(Path(runtime).parent)
         return facts(message)
+
+    async def _read_events(self) -> None:
+        async for event in self._session.events():
+            self._follower.tell(event)
 
     def _use(self, package: Path) -> None:
         """Note now and then that this package is used: agents of other hosts may see it, and not our lock on it."""
@@ -105,53 +111,56 @@ class Replicas:
         """Claim what these replicas need, and return where each is."""
         plan = _fit_session(plan_from_json(message["plan"]))
         (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
-        placement = await self._engine.place(plan, attempt=message["attempt"])
+        placed = await self._session.place(plan, attempt=message["attempt"])
         require_free(plan, str(self._run_dir))
         return {
-            "places": {str(replica): to_data(place) for replica, place in placement.items()},
-            "remarks": list(self._engine.remarks()),
+            "places": {str(replica): to_data(place) for replica, place in placed.places.items()},
+            "remarks": list(placed.warnings),
         }
 
     async def start(self, message: dict[str, Any]) -> dict[str, Any]:
         """Start replicas that were not started, and send their logs from these offsets on."""
         self._follow(message["offsets"])
-        await self._engine.start([launch_from_data(each) for each in message["launches"]])
+        await self._session.start([launch_from_data(each) for each in message["launches"]])
+        await self._session.reported()
         return {}
 
     async def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """Stop replicas; each end is sent as an event."""
         self._follow(message["offsets"])
         lives = _lives(message)
-        await self._engine.stop(
+        await self._session.stop(
             [life.replica for life in lives],
             message["attempt"],
             grace_seconds=message["grace"],
             incarnations={life.replica: life.incarnation for life in lives},
         )
+        await self._session.reported()
         return {}
 
     async def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
         """Start a helper that builds an environment or fetches data."""
         self._follow(message["offsets"])
         plan = plan_from_json(message["plan"])
-        await self._engine.prepare(plan, ReplicaId.parse(message["helper"]), incarnation=message["incarnation"])
+        await self._session.prepare(plan, ReplicaId.parse(message["helper"]), incarnation=message["incarnation"])
+        await self._session.reported()
         return {}
 
     async def usage(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each living replica uses."""
-        found = await self._engine.usage(watched=message["watched"])
+        found = await self._session.usage(watched=message["watched"])
         living = [each for each in found if Incarnation.of(each) not in self._ended]
         return {"usage": [to_data(each) for each in living]}
 
     async def pulses(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each replica has done so far."""
         del message
-        return {"pulses": [to_data(each) for each in await self._engine.pulses()]}
+        return {"pulses": [to_data(each) for each in await self._session.pulses()]}
 
     async def sockets(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return on which ports each replica listens, and where it is connected."""
         del message
-        found = await self._engine.sockets()
+        found = await self._session.sockets()
         return {
             "sockets": [
                 {"replica": str(each.replica), "listening": [*each.listening], "connected": [*each.connected]}
@@ -164,7 +173,7 @@ class Replicas:
         self._tasks.begin(self._save_stacks(_lives(message), message))
 
     async def _save_stacks(self, lives: Sequence[Incarnation], message: dict[str, Any]) -> None:
-        await self._engine.stacks(
+        await self._session.stacks(
             [life.replica for life in lives],
             message["attempt"],
             gently=message["gently"],
@@ -179,14 +188,14 @@ class Replicas:
     async def close(self, message: dict[str, Any]) -> None:
         """Release what was claimed and not started."""
         del message
-        self._engine.close()
+        await self._session.start([])
 
     async def clear(self, message: dict[str, Any]) -> None:
         """Kill all replicas of the run, of any attempt, except these to `keep`; answer when they have ended."""
         keep = {life_from_data(each) for each in message["keep"]}
         left = [life for life in self._left() if life not in keep]
         for life in left:
-            await self._engine.stop(
+            await self._session.stop(
                 [life.replica], life.attempt, grace_seconds=0, incarnations={life.replica: life.incarnation}
             )
         self._tasks.begin(self._when_gone(left, message))
@@ -200,7 +209,7 @@ class Replicas:
         while any(is_locked(life.folder(self._run_dir) / TRACE) for life in lives):
             await asyncio.sleep(_MOMENT_SECONDS)
         if message["do"] == "release":
-            await self._engine.release()
+            await self._session.release()
         self._write({"do": "answer", "id": message["id"]}, b"")
 
     def _left(self) -> Iterator[Incarnation]:

@@ -7,57 +7,54 @@ works out what has become of it meanwhile. Time is the loop's, and passes as fas
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from drumline.engine.events import EventQueue
 from drumline.engine.fake.behavior import FakeBehavior, behaviors_of, command_of
 from drumline.engine.fake.stage import Stage
-from drumline.engine.protocol import Capabilities, Engine, Site, Tell
+from drumline.engine.protocol import Capabilities, Engine, Placed, Problem, Session, Site
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
-from drumline.run.event import Exit, ReplicaExited, TensorBoardServed
+from drumline.run.event import Event, Exit, ReplicaExited, TensorBoardServed
 from drumline.run.quiet import Pulse
 from drumline.run.rendezvous import Sockets
 from drumline.run.traces import STACKS
 from drumline.run.usage import Usage
 
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
 PORT = 2222
 
 
 class FakeEngine:
-    """Plays a line."""
+    """Plays replicas."""
 
     capabilities = Capabilities(forms=("json",))
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._watched: Stage | None = None
-        self._addresses: dict[ReplicaId, str] = {}
 
-    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placement:
+    async def place(self, plan: Plan) -> Placement:
         """Give every replica a host of its own, which does not exist, and has whatever is asked of it."""
-        del attempt
-        addresses = keep or [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
-        self._addresses = {replica.id: address for replica, address in zip(plan.replicas, addresses, strict=True)}
+        return self.place_at(
+            plan, [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
+        )
+
+    def place_at(self, plan: Plan, addresses: Sequence[str]) -> Placement:
+        """Return the places with these addresses."""
         return {
-            replica.id: self._place(plan, *address.rsplit(":", 1))
+            replica.id: self.place_one(plan, *address.rsplit(":", 1))
             for replica, address in zip(plan.replicas, addresses, strict=True)
         }
 
-    def remarks(self) -> Sequence[str]:
-        """All is as one would think."""
-        return ()
-
-    def _place(self, plan: Plan, host: str, port: str) -> Place:
+    def place_one(self, plan: Plan, host: str, port: str) -> Place:
+        """Return the place of one replica."""
         output_dir = self._folder(plan.output or str(self._site.home / "runs" / plan.run / "output"))
         return Place(
             host=host.strip("[]"),
@@ -84,17 +81,36 @@ class FakeEngine:
         ]
         return json.dumps({"v": 1, "run": plan.run, "name": plan.name, "replicas": replicas}, indent=2) + "\n"
 
-    def objections(self, launches: Sequence[Launch]) -> Iterator[str]:
-        """Refuse acts that nobody can read."""
-        for launch in launches:
-            try:
-                behaviors_of(launch.replica.argv)
-            except ValueError as error:
-                yield f"the act of {launch.replica.id} cannot be read: {error}"
+    def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
+        """Refuse acts that cannot be read."""
+        del plan
+        return _find_problems(launches)
 
-    def watch(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell) -> None:
-        """Tell of everything that happens to this run's replicas from now on."""
-        self._watched = Stage(run_dir, loop, tell)
+    @asynccontextmanager
+    async def open(self, run_dir: Path) -> AsyncIterator[Session]:
+        """Return the session of a run."""
+        yield FakeSession(self, run_dir)
+
+
+class FakeSession:
+    """Plays the replicas of one run."""
+
+    def __init__(self, engine: FakeEngine, run_dir: Path) -> None:
+        self._engine = engine
+        self._events = EventQueue()
+        self._stage = Stage(run_dir, asyncio.get_running_loop(), self._events.put)
+        self._addresses: dict[ReplicaId, str] = {}
+
+    def events(self) -> AsyncIterator[Event]:
+        """Return everything that happens to the replicas."""
+        return self._events
+
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
+        """Give every replica a host of its own."""
+        del attempt
+        placement = self._engine.place_at(plan, keep) if keep else await self._engine.place(plan)
+        self._addresses = {name: place.address for name, place in placement.items()}
+        return Placed(placement)
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Let the helper begin that would make this data; every environment that one could want is there."""
@@ -102,7 +118,7 @@ class FakeEngine:
             found = Exit(0, message="nothing has to be built for whoever only plays")
             self._stage.tell(ReplicaExited(helper, 0, incarnation, found, self._stage.loop.time()))
             return
-        place = self._place(plan, "helper.fake", "0")
+        place = self._engine.place_one(plan, "helper.fake", "0")
         item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
         replica = Replica(helper, str(helper), item.preparation.argv, {}, Resources())
         await self.start([Launch(replica, 0, place, item.env, incarnation)])
@@ -111,14 +127,14 @@ class FakeEngine:
         """Let TensorBoard begin, which shows nothing, and say where it would be."""
         act = FakeBehavior(exit=None, exit_on_term=Exit(code=0))
         replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
-        await self.start([Launch(replica, 0, self._place(plan, "tensorboard.fake", "0"), {}, incarnation)])
+        await self.start([Launch(replica, 0, self._engine.place_one(plan, "tensorboard.fake", "0"), {}, incarnation)])
         if not self._stage.lives[TENSORBOARD, 0, incarnation].told_end:
             self._stage.tell(TensorBoardServed("http://tensorboard.fake/"))
 
     async def start(self, launches: Sequence[Launch]) -> None:
         """Let everybody begin who has not begun before; who has plays on."""
-        for objection in self.objections(launches):
-            raise EngineError(objection)
+        for problem in _find_problems(launches):
+            raise EngineError(problem.message)
         wanted = {(each.replica.id, each.attempt, each.incarnation): each for each in launches}
         stage = self._stage
         stage.play_all([stage.take_up(*key) or stage.begin(launch) for key, launch in wanted.items()])
@@ -143,11 +159,8 @@ class FakeEngine:
                 stage.loop.call_later(grace_seconds, partial(stage.kill, life))
                 stage.term(life)
 
-    def close(self) -> None:
-        """Nothing was claimed."""
-
     async def release(self, *, forced: bool = False) -> None:
-        """Nothing was claimed."""
+        """Do nothing: nothing was claimed."""
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Say for how long everybody has played; that computes nothing, and takes no memory."""
@@ -202,13 +215,15 @@ class FakeEngine:
                 life.looked_at = life.told_end
                 yield life.folder
 
-    @property
-    def _stage(self) -> Stage:
-        if self._watched is None:
-            raise AssertionError("an engine is watched before anything is started")
-        return self._watched
-
 
 def make_engine(site: Site) -> Engine:
     """Return the engine that plays."""
     return FakeEngine(site)
+
+
+def _find_problems(launches: Sequence[Launch]) -> Iterator[Problem]:
+    for launch in launches:
+        try:
+            behaviors_of(launch.replica.argv)
+        except ValueError as error:
+            yield Problem(f"the act of {launch.replica.id} cannot be read: {error}")

@@ -6,10 +6,14 @@ from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 
+from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.project.archive import compressed, make_archive, project_members, runtime_members
+from drumline.engine.project.own import own_folders
 from drumline.engine.project.size import count_files, list_largest, size_bytes
 from drumline.engine.project.tree import OWN, Tree, walk
+from drumline.engine.protocol import Site
 from drumline.errors import InputError
+from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.words import bulk, count
 
@@ -75,3 +79,8 @@ def _refuse_large(tree: Tree, packed_bytes: int | None) -> None:
         hint=f"name what the training does not read in {OWN}, with lines as in .gitignore; mount data as a volume; or"
         " build the project into the image and say `code: false`",
     )
+
+
+def pack_project(plan: Plan, site: Site) -> Code:
+    """Return the project of a plan, packed; nothing of it where the image has the code."""
+    return pack(site.directory if cluster_of(plan).code else None, without=own_folders(plan, site))

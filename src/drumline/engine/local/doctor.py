@@ -98,8 +98,6 @@ def _room(plan: Plan, engine: LimitedEngine) -> Health:
         asyncio.run(engine.place(plan))
     except DrumlineError as error:
         return Health("room", MISSING, error.message, error.hint)
-    finally:
-        engine.close()
     if short:
         return Health("room", MISSING, short, "ask for less, or insist with `--oversubscribe`")
     return Health("room", FINE, f"enough for {count(len(plan.replicas), 'replica')}")

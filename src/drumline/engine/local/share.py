@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
-from drumline.plan.types import COMPUTING, Plan, ReplicaId
+from drumline.plan.types import COMPUTING, Placement, Plan, ReplicaId
 from drumline.record import Record
 from drumline.words import count, listed
 
@@ -17,6 +17,13 @@ class Division(Record):
     gpus: Mapping[ReplicaId, tuple[str, ...]] = {}
     shared: frozenset[ReplicaId] = frozenset()
     remarks: tuple[str, ...] = ()
+
+    def apply(self, placement: Placement) -> Placement:
+        """Return the placement with the GPUs that each replica sees."""
+        return {
+            name: place.replace(gpus=self.gpus.get(name), gpus_shared=name in self.shared)
+            for name, place in placement.items()
+        }
 
 
 def divide(plan: Plan, machine: Sequence[str], own: Sequence[str], taken: Collection[str]) -> Division:

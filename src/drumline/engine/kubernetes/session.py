@@ -1,23 +1,26 @@
-"""One run in a cluster, as its supervisor sees it: orders go out, and what becomes of everybody comes back."""
+"""One run in a cluster, inside its supervisor."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
+from drumline.engine.events import EventQueue
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, Change
-from drumline.engine.kubernetes.code import Code
+from drumline.engine.kubernetes.code import Code, pack_project
 from drumline.engine.kubernetes.door import open_door
+from drumline.engine.kubernetes.image.helper import BuildHelper
 from drumline.engine.kubernetes.makers import OPERATED, Makers
-from drumline.engine.kubernetes.place import awaits_names
+from drumline.engine.kubernetes.opinion import objections, remarks
+from drumline.engine.kubernetes.place import awaits_names, place
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
 from drumline.engine.kubernetes.podwatch import PodWatch, TrackedPod
@@ -25,38 +28,39 @@ from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
 from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.log import log
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import Placed, Site
 from drumline.engine.tasks import Tasks, Work
 from drumline.engine.tracker import NEVER_STARTED, ReplicaTracker
 from drumline.errors import DrumlineError, EngineError
-from drumline.plan.types import Launch, Plan, ReplicaId
-from drumline.run.event import EngineFailed, EngineWarned, Exit, ProjectCarried
+from drumline.plan.types import BUILD, Launch, Plan, ReplicaId
+from drumline.run.event import EngineFailed, EngineWarned, Event, Exit, ProjectCarried
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
 from drumline.words import listed, span
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
 
 _REMOVE_SECONDS = 600.0
 _LEAST_GRACE_SECONDS = 1.0  # with none at all, a pod is forgotten while it may still run
 _STOPPED_EARLY = Exit(message="it was stopped before it started")
 
 
-class ClusterRun:
+class ClusterSession:
     """Starts, stops and watches the replicas of one run; owns the tasks that talk to the cluster."""
 
-    def __init__(
-        self, plan: Plan, run_dir: Path, pack: Callable[[Plan], Code], loop: AbstractEventLoop, tell: Tell
-    ) -> None:
+    def __init__(self, plan: Plan, run_dir: Path, site: Site) -> None:
         cluster = cluster_of(plan)
+        self._events = EventQueue()
+        loop, tell = asyncio.get_running_loop(), self._events.put
+        self._build = BuildHelper(run_dir, site, loop, tell) if BUILD in plan.helpers else None
+        self._placed = plan  # as it was placed last
         client, where = open_door(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
         self._is_operated = plan.engine in OPERATED
         self._loop = loop
         self._tell = tell
-        self._there = There(Api(client, where, patience_seconds=inf), plan, run_dir, pack, self._warn)
+        self._there = There(
+            Api(client, where, patience_seconds=inf), plan, run_dir, partial(pack_project, site=site), self._warn
+        )
         self._client = client
         self._tasks = Tasks(loop)
         self._makers = Makers(plan)
@@ -80,8 +84,24 @@ class ClusterRun:
         self._tasks.begin(self._there.watch_pods(self._see))
         self._tasks.begin(self._there.watch_events(self._pods.hear))
 
-    def start(self, plan: Plan, launches: Sequence[Launch]) -> None:
-        """Start whoever was not started before, and tell of all."""
+    def events(self) -> AsyncIterator[Event]:
+        """Return everything that happens to the run's pods."""
+        return self._events
+
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
+        """Give every replica the name that its pod will have; nothing is claimed."""
+        del keep
+        self._placed = plan
+        return Placed(place(plan, attempt=attempt), tuple(remarks(plan)))
+
+    async def start(self, launches: Sequence[Launch]) -> None:
+        """Create the Jobs of those that have none."""
+        for objection in objections(self._placed, launches):
+            raise EngineError(objection)
+        if launches:
+            self._start(self._placed, launches)
+
+    def _start(self, plan: Plan, launches: Sequence[Launch]) -> None:
         lives = {life_of(each): each for each in launches}
         self._attempt = launches[0].attempt
         kept = self._pods.ask(lives)
@@ -96,8 +116,11 @@ class ClusterRun:
         self._has_begun = False
         self._let_late_go()
 
-    def prepare(self, plan: Plan, helper: ReplicaId, incarnation: int) -> None:
-        """Start the Job of a helper, if nobody did."""
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+        """Start the Job of a helper, unless it was started before; what builds the image is a process here."""
+        if helper == BUILD and self._build:
+            self._build.start(plan, incarnation=incarnation)
+            return
         (kept,) = self._pods.ask([Incarnation(helper, 0, incarnation)])
         if kept.end is None and kept.id not in self._launched:
             self._launched.add(kept.id)
@@ -105,9 +128,19 @@ class ClusterRun:
             errand = self._there.prepare(plan, kept.id, _secrets, self._unwanted, self._carried)
             self._tasks.begin(self._submit(errand, [kept.id]))
 
-    def stop(self, lives: Sequence[Incarnation], grace_seconds: float) -> None:
-        """Delete the pods of these; of who has none, whatever would have made one."""
+    async def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Delete the pods of these, or what would have made them."""
+        if self._build and BUILD in replicas:
+            self._build.stop(incarnations.get(BUILD, 0), grace_seconds=grace_seconds)
         grace_seconds = max(grace_seconds, _LEAST_GRACE_SECONDS)
+        lives = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas if each != BUILD]
         left = [each for each in self._pods.ask(lives) if each.end is None]
         for each in left:
             each.is_stopped = True
@@ -118,8 +151,9 @@ class ClusterRun:
             for each in left:
                 self._stop(each, grace_seconds)
 
-    async def release(self) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """Remove everything of the run from the cluster but its claims; hang up."""
+        del forced
         if self._tasks.is_open:
             try:
                 async with asyncio.timeout(_REMOVE_SECONDS):
@@ -136,9 +170,11 @@ class ClusterRun:
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
-        return self._tracker.traces()
+        yield from self._tracker.traces()
+        if self._build:
+            yield from self._build.traces()
 
-    def usage(self, *, watched: bool) -> list[Usage]:
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """What lives have used by the last that the cluster said of them."""
         lives = [each for each in self._tracker if each.has_started and not each.is_measured and each.pod]
         pods = {each.pod_name: each.node for each in lives if not each.is_over}

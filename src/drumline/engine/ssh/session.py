@@ -1,7 +1,7 @@
-"""One run on its hosts, as its supervisor sees it: orders go out, and what becomes of everybody comes back.
+"""One run on its hosts.
 
-An order is a wish that is remembered, not a message that may be lost: whenever a host answers again, it is told all of
-them once more, which changes nothing where they were carried out.
+An order is remembered, not sent once: whenever a host answers again, it gets all of them once more, which changes
+nothing where they were carried out.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 from drumline.engine.agent.launches import life_to_data
+from drumline.engine.events import EventQueue
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import read_notes
-from drumline.engine.protocol import Site, Tell
+from drumline.engine.protocol import Placed as PlacedAttempt
+from drumline.engine.protocol import Site
 from drumline.engine.ssh.errands import Errands
 from drumline.engine.ssh.hearing import Hearing
 from drumline.engine.ssh.helpers import Helpers
@@ -36,14 +38,15 @@ from drumline.engine.ssh.planned import Host, hosts_of
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas
 from drumline.engine.ssh.replies import Replies
 from drumline.engine.ssh.survey import Survey
+from drumline.engine.strings import too_long
 from drumline.engine.tasks import Tasks
 from drumline.engine.tracker import NEVER_STARTED
-from drumline.plan.types import Launch, Placement, Plan
-from drumline.run.event import EngineFailed, EngineWarned, ReplicaExited, RoomFound
+from drumline.errors import EngineError
+from drumline.plan.types import Launch, Plan, ReplicaId
+from drumline.run.event import EngineFailed, EngineWarned, Event, ReplicaExited, RoomFound
+from drumline.run.quiet import Pulse
+from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
 
 _SOON_SECONDS = 0.2
 _COLLECT_SECONDS = 600.0  # that what was written may take on its way here
@@ -51,11 +54,13 @@ _COLLECT_GRACE_SECONDS = 30.0  # the same, of a chief that is to be stopped, and
 _RELEASE_SECONDS = 60.0  # that hosts may take to say that nothing is left
 
 
-class SshRun:
+class SshSession:
     """Starts, stops and watches the replicas of one run; owns the tasks that talk to its hosts."""
 
-    def __init__(self, plan: Plan, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: Tell) -> None:
+    def __init__(self, plan: Plan, run_dir: Path, site: Site) -> None:
         self._plan = plan
+        self._events = EventQueue()
+        loop, tell = asyncio.get_running_loop(), self._events.put
         self._hosts = hosts_of(plan)
         self._run_dir = run_dir
         self._loop = loop
@@ -111,8 +116,17 @@ class SshRun:
     def _warn(self, message: str) -> None:
         self._tell(EngineWarned(self._attempt, message))
 
-    async def place(self, plan: Plan, attempt: int) -> tuple[Placement, Sequence[str]]:
-        """Ask the hosts that answer for a place for everybody; raise MustWait if one has no room yet."""
+    def events(self) -> AsyncIterator[Event]:
+        """Return everything that happens to the run on its hosts."""
+        return self._events
+
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> PlacedAttempt:
+        """Have the hosts that answer claim what replicas need; raise MustWait if one has no room yet.
+
+        Where an attempt is that is under way was recorded when it was placed: no host is asked for that.
+        """
+        if keep and (known := self.placed(attempt)):
+            return PlacedAttempt(known.places)
         self._hearing.attempt = attempt
         unready = {name: why for name in self._links if (why := self._helpers.unready(name))}
         failed = frozenset(filter(self._helpers.has_failed, unready))
@@ -126,15 +140,18 @@ class SshRun:
             if wait.comes and not self._helpers.living(wait.host):  # it is only about to begin, or is done by now
                 self._loop.call_later(_SOON_SECONDS, partial(self._wake, wait.host))
             raise
-        return placed.places, remarks
+        return PlacedAttempt(placed.places, tuple(remarks))
 
     def placed(self, attempt: int) -> Placed | None:
         """Where an attempt was placed, by us or by an earlier supervisor."""
         return self.places.get(attempt)
 
-    def start(self, launches: Sequence[Launch]) -> None:
-        """Have everybody started who has not been; hosts are brought first what they need for that."""
+    async def start(self, launches: Sequence[Launch]) -> None:
+        """Have those started that were not before; hosts are brought first what they need for that."""
+        for problem in too_long(launches):
+            raise EngineError(problem)
         if not launches:
+            self._give_back()
             return
         self._hearing.attempt = launches[0].attempt
         placed = self.placed(self._attempt)
@@ -194,14 +211,21 @@ class SshRun:
     def _failed(self, attempt: int, message: str) -> None:
         self._tell(EngineFailed(attempt, message))
 
-    def prepare(self, plan: Plan, life: Incarnation) -> None:
-        """Have a helper on every host that answers; told of as one."""
-        self._muster.prepare(plan, life)
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+        """Have a helper on every host that answers; it is reported as one."""
+        self._muster.prepare(plan, Incarnation(helper, 0, incarnation))
 
-    def stop(self, lives: Sequence[Incarnation], grace_seconds: float) -> None:
-        """Have these stopped; whoever is on no host ends unseen."""
+    async def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Have these stopped where they are; those that are on no host never started."""
         wanted = []
-        for life in lives:
+        for life in (Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas):
             if life.replica.is_helper:
                 self._muster.stop(life, grace_seconds)
                 continue
@@ -288,13 +312,37 @@ class SshRun:
         """The folders into which logs come."""
         return chain(self._lives.tracker.traces(), self._helpers.folders())
 
-    def close(self) -> None:
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
+        """Return what hosts measure that answer at once."""
+        return await self.survey.usage(watched=watched)
+
+    async def pulses(self) -> Sequence[Pulse]:
+        """Return what replicas have done, on hosts that answer at once."""
+        return await self.survey.pulses()
+
+    async def sockets(self) -> Sequence[Sockets]:
+        """Return on which ports replicas listen, on hosts that answer at once."""
+        return await self.survey.sockets()
+
+    async def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Have the hosts save stacks, and bring them here."""
+        lives = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas]
+        await self.survey.stacks(lives, gently=gently)
+
+    def _give_back(self) -> None:
         """Have every host give back what was claimed and not started."""
         for host, link in self._links.items():
             if link.is_up:
                 self._tasks.begin(self._errands.let_go(host))
 
-    async def release(self, *, forced: bool) -> None:
+    async def release(self, *, forced: bool = False) -> None:
         """See that nothing of the run is left on any host that was ever used, and hang up."""
         if not self._tasks.is_open:
             return

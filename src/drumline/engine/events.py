@@ -1,0 +1,39 @@
+"""The events of a session, in their order, for one reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from drumline.run.event import Event
+
+
+class EventQueue(AsyncIterator[Event]):
+    """Holds events until they are read; a reader gets all that are there without letting anything else happen."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._is_read = False  # the last one was given to the reader
+
+    def put(self, event: Event) -> None:
+        """Add an event behind those that are there."""
+        self._events.put_nowait(event)
+
+    def close(self) -> None:
+        """End the reading after what is there."""
+        self._events.put_nowait(None)
+
+    async def join(self) -> None:
+        """Return when all events were read, and the reader asks for the next one."""
+        await self._events.join()
+
+    async def __anext__(self) -> Event:
+        """Return the next event."""
+        if self._is_read:
+            self._events.task_done()
+        self._is_read = False
+        event = await self._events.get()
+        self._is_read = True
+        if event is None:
+            raise StopAsyncIteration
+        return event

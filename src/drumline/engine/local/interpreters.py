@@ -1,0 +1,59 @@
+"""The Python of replicas: an environment of the plan's own, or one that gets drumline's runtime lent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drumline.engine.interpreter import has_drumline
+from drumline.engine.protocol import Site
+from drumline.plan.types import Place, Plan
+
+if TYPE_CHECKING:
+    from drumline.engine.local.python import LinePython
+
+
+class Interpreters:
+    """Finds the Python of a plan; copies the runtime for one that has no drumline, if it `copies`."""
+
+    def __init__(self, site: Site, environ: Mapping[str, str], *, copies: bool) -> None:
+        self._site = site
+        self._environ = environ
+        self._copies = copies
+        self._last: LinePython | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What every keeper must hold so that the environment of the last plan stays."""
+        return tuple(self._last.descriptors) if self._last else ()
+
+    def of(self, plan: Plan) -> LinePython | None:
+        """Return the environment of a plan; None if it has none."""
+        if plan.environment is None:
+            self._last = None
+        elif self._last is None or self._last.environment != plan.environment:
+            from drumline.engine.local.python import LinePython  # noqa: PLC0415  # only where it is asked for
+
+            self._last = LinePython(plan.environment, self._site, self._environ)
+        return self._last
+
+    def applied(self, plan: Plan) -> Callable[[Place], Place]:
+        """Return what adds to a place the plan's environment, or the runtime for a Python that has no drumline."""
+        if python := self.of(plan):
+            return python.applied
+        runtime = self.lent_runtime()
+        return lambda place: place.replace(runtime=runtime, runtime_on_path=True) if runtime else place
+
+    def lent_runtime(self) -> str | None:
+        """Return the folder with a copy of the runtime for a Python that has no drumline; None if it has."""
+        python = self._site.python
+        if python is None or python.folder == str(Path(sys.executable).parent) or has_drumline(python, self._environ):
+            return None
+        from drumline.engine.local.python import copy_runtime, runtime_folder  # noqa: PLC0415  # only where it is needed
+
+        folder = runtime_folder(self._site)
+        if self._copies:
+            copy_runtime(folder)
+        return folder

@@ -1,0 +1,274 @@
+"""One run as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from drumline.engine.events import EventQueue
+from drumline.engine.interpreter import require_interpreter
+from drumline.engine.local.claim import Ports
+from drumline.engine.local.environment import complete
+from drumline.engine.local.interpreters import Interpreters
+from drumline.engine.local.life import Life
+from drumline.engine.local.place import place, place_helper
+from drumline.engine.local.planned import local_plan
+from drumline.engine.local.processes import Processes
+from drumline.engine.local.room import Room
+from drumline.engine.protocol import Placed, Site
+from drumline.engine.strings import too_long
+from drumline.errors import EngineError
+from drumline.plan.bind import bind_preparations, reserved
+from drumline.plan.name import variable_name
+from drumline.plan.types import Launch, LaunchValue, Plan, Replica, ReplicaId, Resources, Secret
+from drumline.run.event import Event, Exit, ReplicaExited
+from drumline.runtime import prepare
+from drumline.runtime.keeper import boot_id
+from drumline.runtime.order import NextSupervisor
+from drumline.runtime.private import make_folder
+
+if TYPE_CHECKING:
+    from drumline.engine.local.meter import Meter
+    from drumline.engine.local.network import Network
+    from drumline.engine.local.warm.client import WarmProcesses
+    from drumline.run.quiet import Pulse
+    from drumline.run.rendezvous import Sockets
+    from drumline.run.usage import Usage
+
+
+class LocalSession:
+    """Starts, stops and measures the replicas of one run; owns what was claimed for it."""
+
+    def __init__(
+        self, run_dir: Path, site: Site, environ: Mapping[str, str], lease: tuple[str, float] | None = None
+    ) -> None:
+        self._run_dir = run_dir
+        self._site = site
+        self._environ = environ
+        self._events = EventQueue()
+        self._loop, self._tell = asyncio.get_running_loop(), self._events.put
+        self._ports = Ports()
+        self._room = Room(site, environ, boot=boot_id)
+        self._room.watch(self._loop, self._tell)
+        self._pythons = Interpreters(site, environ, copies=True)
+        self._plan: Plan | None = None  # as it was placed last
+        self._warm: WarmProcesses | None = None
+        self._meter: Meter | None = None
+        # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
+        limits, command = resource.getrlimit(resource.RLIMIT_NOFILE), site.next_supervisor
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+        self._running = Processes(
+            run_dir,
+            boot=boot_id(),
+            file_limits=limits,
+            loop=self._loop,
+            tell=self._tell,
+            lease=lease,
+            next_supervisor=NextSupervisor(str(run_dir), command, environ) if command else None,
+        )
+
+    def events(self) -> AsyncIterator[Event]:
+        """Return everything that happens to the processes."""
+        return self._events
+
+    async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
+        """Claim a port for every replica, unless the spec or an earlier placement names it, and all that it asks for.
+
+        In a private network each has an address of its own instead of a port.
+        """
+        self._plan = plan
+        all_begun = bool(keep) and all(self._running.has_begun(each.id, attempt) for each in plan.replicas)
+        python = None if all_begun else self._pythons.of(plan)  # those that run need none, whatever became of it
+        if plan.environment is None and self._site.python and not all_begun:
+            require_interpreter(self._site.python, (each.argv for each in plan.replicas))
+        if python:
+            python.require()
+        division = self._room.take(plan, attempt, all_begun=all_begun)
+        placement, claims = place(plan, self._site, keep)
+        if not keep:
+            self._ports.take(claims)
+        if not all_begun:
+            with_python = self._pythons.applied(plan)
+            placement = {name: with_python(where) for name, where in placement.items()}
+        return Placed(division.apply(placement), division.remarks) if division else Placed(placement)
+
+    async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
+        """Start the helper; what builds, or watches over a preparation, needs nothing but drumline's own Python."""
+        place = place_helper(plan, self._site)
+        python = self._pythons.of(plan)
+        argv: tuple[str, ...]
+        env: Mapping[str, LaunchValue] = {}
+        if plan.environment and python and helper == plan.environment.id:
+            if not self._running.has_begun(helper, 0, incarnation) and python.is_there():
+                found = Exit(0, message=f"{python.wanted.folder} was there")
+                self._tell(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
+                return
+            argv = python.wanted.argv
+        else:
+            if python:
+                python.require()
+            place = self._pythons.applied(plan)(place)
+            item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
+            argv = (sys.executable, "-IS", prepare.__file__, item.path, item.partial, *item.preparation.argv)
+            env = item.env
+        launch = Launch(Replica(helper, str(helper), argv, {}, Resources()), 0, place, env, incarnation)
+        held = {helper: python.descriptors} if python else {}
+        self._running.start([launch], partial(complete, environ=self._environ), held)
+
+    async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
+        """Start TensorBoard on loopback, or take up the one that is there."""
+        from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few have it, and nobody at the start
+
+        server = Server(self._run_dir, self._running, self._loop, self._tell, incarnation)
+        if server.resume():
+            return
+        place = self._pythons.applied(plan)(place_helper(plan, self._site))
+        cache = self._site.cache or self._site.home / "cache"
+        server.start(plan, place, cache / "environments", self._environ)
+
+    async def start(self, launches: Sequence[Launch]) -> None:
+        """Start those that have not been started before."""
+        network = None
+        try:
+            if not launches:
+                return
+            for objection in too_long(launches):
+                raise EngineError(objection)
+            where = [launch.place for launch in launches]
+            for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
+                _make_folder(folder, self._site.home)
+            own = (*self._room.descriptors, *self._pythons.descriptors)
+            held = {launch.replica.id: (*own, *self._ports.descriptors(launch)) for launch in launches}
+            network = self._open_network(launches) if self._is_private else None
+            env_of = partial(complete, environ=self._environ)
+            self._running.start(launches, env_of, held, network, self._open_warm(), self._room)
+            if self._plan and self._plan.replicas_of("ps"):  # such lines may have somebody return to its address
+                self._ports.keep()
+        finally:
+            if network:
+                network.close()
+            self._ports.close()
+
+    async def stop(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        grace_seconds: float,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Begin to stop these; each end is told."""
+        lives = [Life(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._running.stop(lives, grace_seconds=grace_seconds)
+
+    async def usage(self, *, watched: bool) -> Sequence[Usage]:
+        """Measure everybody with all that it started; what has ended is in its trace."""
+        from drumline.engine.local.ended import ended_usage  # noqa: PLC0415 - nothing is measured before it runs
+
+        keepers, found = {}, []
+        for life, known in self._running.measured():
+            if isinstance(known, int):
+                keepers[life] = known
+            elif usage := ended_usage(life, known):
+                found.append(usage)
+        if keepers:
+            found += self._open_meter().measure(keepers, watched=watched)
+        return found
+
+    async def pulses(self) -> Sequence[Pulse]:
+        """Count what everybody has done, with all that it started."""
+        from drumline.engine.local.pulse import read_pulses  # noqa: PLC0415 - when a line has been up for a while
+
+        return [*read_pulses(self._running.living(), self._meter.gpu_shares if self._meter else {})]
+
+    async def sockets(self) -> Sequence[Sockets]:
+        """Look at everybody's sockets, each in its own network."""
+        from drumline.engine.local.sockets import read_sockets  # noqa: PLC0415 - only where a line does not form
+
+        return [*read_sockets(self._running.living())]
+
+    async def stacks(
+        self,
+        replicas: Sequence[ReplicaId],
+        attempt: int,
+        *,
+        gently: bool,
+        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
+    ) -> None:
+        """Have a child ask py-spy, or Python itself."""
+        from drumline.engine.local.stacks import find_targets, save_in_child  # noqa: PLC0415 - only where a line hangs
+
+        lives = [Life(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._running.take_up(lives)
+        targets = find_targets(self._run_dir, self._running.living(), lives)
+        await save_in_child(targets, gently=gently)
+
+    async def release(self, *, forced: bool = False) -> None:
+        """Give back what the run claimed of this machine, or its place in line."""
+        del forced
+        self._ports.release()
+        self._room.release()
+        if self._warm:
+            self._warm.close()
+
+    async def reported(self) -> None:
+        """Return when everything that has happened before was read from `events`."""
+        await self._events.join()
+
+    def traces(self) -> Iterator[Path]:
+        """Yield the folders into which replicas write."""
+        return self._running.traces()
+
+    def _open_network(self, launches: Sequence[Launch]) -> Network:
+        from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
+
+        return Network(self._run_dir, launches)
+
+    @property
+    def _is_private(self) -> bool:
+        return self._plan is not None and local_plan(self._plan).private_network
+
+    def _open_warm(self) -> WarmProcesses | None:
+        """What this line's replicas can be forked from, if they are to be."""
+        plan = self._plan
+        if plan is None or plan.warm is None:
+            return None
+        if self._warm is None:
+            from drumline.engine.local.warm.client import Kind, WarmProcesses  # noqa: PLC0415  # only where there is one
+
+            own = reserved(plan.framework) | {variable_name(name) for name in plan.parameters}
+            kind = Kind(plan.framework, plan.warm.modules, plan.warm.keep_seconds, own, _secrets(plan))
+            self._warm = WarmProcesses(self._site.warm or self._site.home, kind, self._loop)
+        return self._warm
+
+    def _open_meter(self) -> Meter:
+        if self._meter is None:
+            from drumline.engine.local.meter import Meter  # noqa: PLC0415
+
+            self._meter = Meter(self._loop)
+        return self._meter
+
+
+def _secrets(plan: Plan) -> frozenset[str]:
+    """Return every variable that holds a secret: in a replica or preparation, and where they are launched."""
+    envs = [*(each.env for each in plan.replicas), *(each.env for each in plan.preparations)]
+    named = [(name, value) for env in envs for name, value in env.items() if isinstance(value, Secret)]
+    return frozenset(variable for name, secret in named for variable in (name, secret.variable))
+
+
+def _make_folder(folder: str, home: Path) -> None:
+    """Make a folder where replicas write: with mode 0700 in drumline's own, elsewhere as the umask has it."""
+    path = Path(folder)
+    try:
+        if path.is_relative_to(home):
+            make_folder(path)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EngineError(f"cannot make the folder {folder}: {error.strerror}") from None

@@ -1,0 +1,48 @@
+"""Events are read in their order, all that are there at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from drumline.engine.events import EventQueue
+from drumline.run.event import EngineWarned, Event
+
+FIRST, SECOND, THIRD = (EngineWarned(0, text) for text in ("first", "second", "third"))
+
+
+def test_events_that_are_there_are_read_before_anything_else_happens() -> None:
+    async def read() -> list[Event | str]:
+        events, read = EventQueue(), list[Event | str]()
+        events.put(FIRST)
+        events.put(SECOND)
+        events.close()
+        asyncio.get_running_loop().call_soon(read.append, "something else")
+        async for event in events:
+            read.append(event)
+        await asyncio.sleep(0)
+        return read
+
+    assert asyncio.run(read()) == [FIRST, SECOND, "something else"]
+
+
+def test_joining_waits_until_the_reader_has_dealt_with_all_events() -> None:
+    async def join() -> list[Event]:
+        events, dealt = EventQueue(), list[Event]()
+
+        async def deal() -> None:
+            async for event in events:
+                await asyncio.sleep(0)
+                dealt.append(event)
+
+        reading = asyncio.create_task(deal())
+        for event in (FIRST, SECOND, THIRD):
+            events.put(event)
+        await events.join()
+        reading.cancel()
+        return dealt
+
+    assert asyncio.run(join()) == [FIRST, SECOND, THIRD]
+
+
+def test_without_events_joining_waits_for_nothing() -> None:
+    asyncio.run(EventQueue().join())
