@@ -5,6 +5,7 @@ An end is reported only when its log is here.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -28,6 +29,7 @@ from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.engine.notes import End, note, read_notes
 from drumline.engine.protocol import Tell
 from drumline.engine.tracker import ReplicaTracker, Tracked
+from drumline.record import Record
 from drumline.run.event import Exit, ReplicaWaits
 
 if TYPE_CHECKING:
@@ -73,6 +75,26 @@ class TrackedPod(Tracked):
         return f"on {self.node or read_notes(self.folder).get('node', '')}"
 
 
+class FollowLog(Record):
+    """Bring the log of a container here as it grows."""
+
+    pod: TrackedPod
+    container: str
+
+
+class DrainLog(Record):
+    """Bring all of the log of a container here that has ended; its end is complete then."""
+
+    pod: TrackedPod
+    container: str
+
+
+class DeletePod(Record):
+    """Delete a pod that should not be."""
+
+    pod: TrackedPod
+
+
 class PodWatch:
     """Takes in what a cluster says of pods; what becomes of each is reported by `tracker`."""
 
@@ -83,20 +105,15 @@ class PodWatch:
         report: Tell,
         *,
         identify: Callable[[Pod], Incarnation | None],
-        follow: Callable[[TrackedPod, str], None],
-        drain: Callable[[TrackedPod, str, Callable[[], None]], None],
-        stray: Callable[[TrackedPod], None],
     ) -> None:
         self._tracker = tracker
         self._loop = loop
         self._report = report
         self._identify = identify
-        self._follow = follow  # brings a log here as it grows
-        self._drain = drain  # brings all of a log here, then calls
-        self._stray = stray  # is given pods that should not be
         self._by_pod: dict[str, TrackedPod] = {}
         self._last_end_at = -inf  # of all that were seen to end
-        self.is_listed = False  # all that there is has been seen
+        self.due: asyncio.Queue[FollowLog | DrainLog | DeletePod] = asyncio.Queue()  # for the session to do
+        self.listed = asyncio.Event()  # all that there is has been seen
 
     def ask(self, incarnations: Iterable[Incarnation]) -> list[TrackedPod]:
         """Report these from now on; return them."""
@@ -107,7 +124,7 @@ class PodWatch:
     def see(self, change: Change) -> None:
         """Take in what the watch has seen of pods."""
         if change.what == "LISTED":
-            self.is_listed = True
+            self.listed.set()
             there = {pod["metadata"]["uid"] for pod in change.objects}
             for each in self._tracker:
                 if each.pod and each.pod["metadata"]["uid"] not in there:
@@ -155,7 +172,7 @@ class PodWatch:
         kept.pod = pod
         self._by_pod[kept.pod_name] = kept
         if (kept.is_stopped or kept.end) and not pod["metadata"].get("deletionTimestamp") and not is_over(pod):
-            self._stray(kept)
+            self.due.put_nowait(DeletePod(kept))
         return kept
 
     def _look_at_all(self, lives: Iterable[TrackedPod]) -> None:
@@ -196,7 +213,7 @@ class PodWatch:
             kept.started_at = started_at
             note(kept.folder, {"pod": kept.pod_name, "node": kept.node})
             self._tracker.start(kept)
-            self._follow(kept, main_container(kept.pod))
+            self.due.put_nowait(FollowLog(kept, main_container(kept.pod)))
 
     def wait(self, kept: TrackedPod, wait: PodWaits) -> None:
         """Tell for what a life waits, once per change; what is part of every start only if it takes long."""
@@ -223,7 +240,7 @@ class PodWatch:
         self._last_end_at = max(self._last_end_at, end.at_seconds)
         self._tracker.end(kept, end, is_complete=container is None)
         if container:
-            self._drain(kept, container, partial(self._tracker.complete, kept))
+            self.due.put_nowait(DrainLog(kept, container))
 
 
 def _order(kept: TrackedPod) -> tuple[float, bool, int]:

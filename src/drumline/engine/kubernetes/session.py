@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -14,8 +13,9 @@ from types import MappingProxyType
 from drumline.engine.events import EventQueue
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.api import Api, Change
-from drumline.engine.kubernetes.code import Code, pack_project
+from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.client import ClusterClient
+from drumline.engine.kubernetes.code import pack_project
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.image.helper import BuildHelper
 from drumline.engine.kubernetes.makers import OPERATED, Makers
@@ -23,10 +23,9 @@ from drumline.engine.kubernetes.opinion import objections, remarks
 from drumline.engine.kubernetes.place import awaits_names, place
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
-from drumline.engine.kubernetes.podwatch import PodWatch, TrackedPod
+from drumline.engine.kubernetes.podwatch import DeletePod, DrainLog, FollowLog, PodWatch, TrackedPod
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.tally import Measured, Tally
-from drumline.engine.kubernetes.there import There, life_of
 from drumline.engine.log import log
 from drumline.engine.protocol import Placed, Site
 from drumline.engine.tasks import Tasks, Work
@@ -37,7 +36,7 @@ from drumline.run.event import EngineFailed, EngineWarned, Event, Exit, ProjectC
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
-from drumline.words import listed, span
+from drumline.words import span
 
 _REMOVE_SECONDS = 600.0
 _LEAST_GRACE_SECONDS = 1.0  # with none at all, a pod is forgotten while it may still run
@@ -58,7 +57,7 @@ class ClusterSession:
         self._is_operated = plan.engine in OPERATED
         self._loop = loop
         self._tell = tell
-        self._there = There(
+        self._cluster = ClusterClient(
             Api(client, where, patience_seconds=inf), plan, run_dir, partial(pack_project, site=site), self._warn
         )
         self._client = client
@@ -69,10 +68,7 @@ class ClusterSession:
             self._tracker,
             loop,
             tell,
-            identify=self._there.ownership.settled,
-            follow=self._follow,
-            drain=self._drain,
-            stray=self._delete,
+            identify=self._cluster.ownership.settled,
         )
         self._tally = Tally(loop.time, time.time, boot_id())
         self._attempt = 0  # that was started last
@@ -80,9 +76,8 @@ class ClusterSession:
         self._launched: set[Incarnation] = set()  # by us
         self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
         self._warnings: set[str] = set()
-        self._later: list[Callable[[], None]] = []  # as soon as everything there is has been seen
-        self._tasks.begin(self._there.watch_pods(self._see))
-        self._tasks.begin(self._there.watch_events(self._pods.hear))
+        for work in (self._watch_pods(), self._watch_events(), self._do_what_is_due()):
+            self._tasks.begin(work)
 
     def events(self) -> AsyncIterator[Event]:
         """Return everything that happens to the run's pods."""
@@ -102,17 +97,17 @@ class ClusterSession:
             self._start(self._placed, launches)
 
     def _start(self, plan: Plan, launches: Sequence[Launch]) -> None:
-        lives = {life_of(each): each for each in launches}
+        lives = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
         self._attempt = launches[0].attempt
         kept = self._pods.ask(lives)
-        wanted = [lives[each.id] for each in kept if each.end is None and each.id not in self._launched]
+        wanted = [each.id for each in kept if each.end is None and each.id not in self._launched]
         self._launched.update(lives)
         for each in kept:
             each.makers = self._makers.of(each.id)
         if wanted:
             has_begun = self._somebody_ended()
-            errand = self._there.start(plan, wanted, _secrets, self._unwanted, self._carried, has_begun=has_begun)
-            self._tasks.begin(self._submit(errand, [life_of(each) for each in wanted]))
+            starts = [lives[each] for each in wanted]
+            self._tasks.begin(self._submit(self._start_jobs(plan, starts, has_begun=has_begun), wanted))
         self._has_begun = False
         self._let_late_go()
 
@@ -125,8 +120,7 @@ class ClusterSession:
         if kept.end is None and kept.id not in self._launched:
             self._launched.add(kept.id)
             kept.makers = self._makers.of(kept.id)
-            errand = self._there.prepare(plan, kept.id, _secrets, self._unwanted, self._carried)
-            self._tasks.begin(self._submit(errand, [kept.id]))
+            self._tasks.begin(self._submit(self._start_helper(plan, kept.id), [kept.id]))
 
     async def stop(
         self,
@@ -146,10 +140,10 @@ class ClusterSession:
             each.is_stopped = True
             self._unwanted.add(names.job(self._plan, each.id.replica, each.id.attempt, each.id.incarnation))
         if self._is_operated and any(_is_needed(each.id) for each in left):
-            self._stop_all(left, grace_seconds)
+            self._tasks.begin(self._stop_operated(left, grace_seconds))
         else:
             for each in left:
-                self._stop(each, grace_seconds)
+                self._tasks.begin(self._stop_one(each, grace_seconds))
 
     async def release(self, *, forced: bool = False) -> None:
         """Remove everything of the run from the cluster but its claims; hang up."""
@@ -157,14 +151,16 @@ class ClusterSession:
         if self._tasks.is_open:
             try:
                 async with asyncio.timeout(_REMOVE_SECONDS):
-                    await self._there.remove(self._remains)
+                    is_gone = await self._cluster.remove()
             except TimeoutError:
-                self._remains()
+                is_gone = False
+            if not is_gone:
+                self._log_remains()
             await self.hang_up()
 
     async def hang_up(self) -> None:
         """End everything that goes on here, and close every connection; pods are left alone."""
-        await self._there.close()
+        await self._cluster.close()
         await self._tasks.close()
         await self._client.aclose()
 
@@ -179,7 +175,7 @@ class ClusterSession:
         lives = [each for each in self._tracker if each.has_started and not each.is_measured and each.pod]
         pods = {each.pod_name: each.node for each in lives if not each.is_over}
         if pods and self._tally.is_due(watched=watched):
-            self._tasks.begin(self._there.measure(pods, self._tally.take))
+            self._tasks.begin(self._measure(pods))
         for each in lives:
             each.is_measured = each.is_over
         measured = (
@@ -188,11 +184,14 @@ class ClusterSession:
         )
         return [*self._tally.measure(measured)]
 
+    async def _measure(self, pods: Mapping[str, str]) -> None:
+        self._tally.take(await self._cluster.measure(pods))
+
     def _let_late_go(self) -> None:
         """Let nobody wait for the name of somebody who has ended: all names were known, or that one had not begun."""
         if awaits_names(self._plan) and not self._has_begun and self._somebody_waits() and self._somebody_ended():
             self._has_begun = True
-            self._tasks.begin(self._there.let_go())
+            self._tasks.begin(self._cluster.let_go())
 
     def _somebody_waits(self) -> bool:
         """Whether somebody of this attempt may still look for names: in a TFJob, that looks as if it ran."""
@@ -206,12 +205,14 @@ class ClusterSession:
     def _of_attempt(self) -> Iterator[TrackedPod]:
         return (each for each in self._tracker if each.id.attempt == self._attempt and not each.id.replica.is_helper)
 
-    def _stop(self, kept: TrackedPod, grace_seconds: float) -> None:
-        if not self._pods.is_listed:
-            self._later.append(partial(self._stop, kept, grace_seconds))
-        elif kept.end is None and kept.pod is None:
-            errand = partial(self._there.stop_early, kept.id, self._useless_maker(kept.id), self._ended_early)
-            self._tasks.begin(self._there.insist(errand))
+    async def _stop_one(self, kept: TrackedPod, grace_seconds: float) -> None:
+        """Delete a pod, or what would have made it, as soon as all that there is has been seen."""
+        await self._pods.listed.wait()
+        if kept.end is None and kept.pod is None:
+            stop = partial(self._cluster.stop_early, kept.id, self._useless_maker(kept.id))
+            was_there = await self._cluster.insist(stop)
+            if was_there is not None:
+                self._pods.end_unseen(kept.id, _STOPPED_EARLY if was_there else NEVER_STARTED)
         elif kept.end is None:
             self._end(kept, grace_seconds)
 
@@ -224,29 +225,27 @@ class ClusterSession:
         sharing = [self._tracker.find(each) for each in others if self._makers.of(each)[0] == maker]
         return maker if all(each.is_stopped or each.end for each in sharing) else None
 
-    def _stop_all(self, left: Sequence[TrackedPod], grace_seconds: float) -> None:
-        """Have the operator's object end, or delete it; an operator acts by itself when somebody has ended."""
-        if not self._pods.is_listed:
-            self._later.append(partial(self._stop_all, left, grace_seconds))
-            return
+    async def _stop_operated(self, left: Sequence[TrackedPod], grace_seconds: float) -> None:
+        """Have the operator's object end, or delete it; an operator acts by itself when a replica has ended."""
+        await self._pods.listed.wait()
         lives = [each.id for each in left if each.end is None]
         if not lives:
             return
         ends = [each.end.exit for each in self._tracker if each.id.attempt == lives[0].attempt and each.end]
         acts = any(end.ok for end in ends) or (self._plan.engine == "jobset" and bool(ends))
-        stop = partial(
-            self._there.stop_all,
-            lives,
-            may_wait=acts and grace_seconds > _LEAST_GRACE_SECONDS,
-            delete=partial(self._delete_all, grace_seconds),
-            then=self._ended_early,
-        )
-        self._tasks.begin(self._there.insist(stop))
+        may_wait = acts and grace_seconds > _LEAST_GRACE_SECONDS
+        await self._cluster.insist(partial(self._stop_all, lives, grace_seconds, may_wait=may_wait))
 
-    def _delete_all(self, grace_seconds: float, lives: Sequence[Incarnation]) -> None:
-        for kept in map(self._tracker.find, lives):
-            if kept.end is None and kept.pod:
-                self._end(kept, grace_seconds)
+    async def _stop_all(self, lives: Sequence[Incarnation], grace_seconds: float, *, may_wait: bool) -> None:
+        """End an operator's object, then all pods but those that the operator deletes."""
+        if await self._cluster.stop_operated(lives[0].attempt, may_wait=may_wait):
+            for kept in map(self._tracker.find, lives):
+                if kept.end is None and kept.pod:
+                    self._end(kept, grace_seconds)
+        there = await self._cluster.find_pods(lives)
+        for life in lives:
+            if life not in there:
+                self._pods.end_unseen(life, NEVER_STARTED)
 
     def _end(self, kept: TrackedPod, grace_seconds: float) -> None:
         """Delete a pod with this grace, unless it has a shorter one; where a kubelet waits for a longer one, kill."""
@@ -256,7 +255,7 @@ class ClusterSession:
         kept.grace_seconds = grace_seconds
         self._delete(kept)
         if is_late:
-            self._tasks.begin(self._there.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
+            self._tasks.begin(self._cluster.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
 
     def _delete(self, kept: TrackedPod) -> None:
         """Delete a pod, as gently as it was asked for; of who was not, its Job is over and it should not be."""
@@ -264,73 +263,80 @@ class ClusterSession:
             grace = _LEAST_GRACE_SECONDS if kept.grace_seconds is None else kept.grace_seconds
             metadata = kept.pod["metadata"]
             kept.patient_until = max(kept.patient_until, time.time() + grace + CONFIRM_SECONDS)
-            delete = partial(self._there.delete_pod, metadata["name"], metadata["uid"], grace)
-            self._tasks.begin(self._there.insist(delete))
+            delete = partial(self._cluster.delete_pod, metadata["name"], metadata["uid"], grace)
+            self._tasks.begin(self._cluster.insist(delete))
 
-    def _ended_early(self, life: Incarnation, was_there: bool) -> None:
-        self._pods.end_unseen(life, _STOPPED_EARLY if was_there else NEVER_STARTED)
+    async def _watch_pods(self) -> None:
+        async for change in self._cluster.pod_changes():
+            self._pods.see(change)
+            self._let_late_go()
+            for pod in change.objects:
+                if is_silent(pod) and not is_to_go(pod):
+                    lost = span(cluster_of(self._plan).lost_seconds)
+                    node = text(mapping(pod.get("spec")).get("nodeName"))
+                    self._warn(f"{node} does not answer; in {lost}, its pods count as lost")
 
-    def _follow(self, kept: TrackedPod, container: str) -> None:
-        self._tasks.begin(self._there.follow(kept.pod_name, container, kept.folder / LOG))
+    async def _watch_events(self) -> None:
+        async for change in self._cluster.event_changes():
+            self._pods.hear(change)
 
-    def _drain(self, kept: TrackedPod, container: str, then: Callable[[], None]) -> None:
-        def drained(missing: str) -> None:
-            # Of who was stopped so early that nobody came to follow it, nobody expects anything.
-            if missing and not kept.is_stopped and kept.pod and has_run(kept.pod, container):
-                self._warn(f"the end of what {kept.id.replica} said may be missing: {missing}")
-            then()
+    async def _do_what_is_due(self) -> None:
+        """Do what follows from what was seen of pods."""
+        while True:
+            match await self._pods.due.get():
+                case FollowLog(kept, container):
+                    await self._cluster.follow(kept.pod_name, container, kept.folder / LOG)
+                case DrainLog(kept, container):
+                    self._tasks.begin(self._drain(kept, container))
+                case DeletePod(kept):
+                    self._delete(kept)
 
-        drain = self._there.drain(kept.pod_name, container, kept.folder / LOG, drained, is_stopped=kept.is_stopped)
-        self._tasks.begin(drain)
-
-    def _see(self, change: Change) -> None:
-        self._pods.see(change)
-        self._let_late_go()
-        for pod in change.objects:
-            if is_silent(pod) and not is_to_go(pod):
-                lost = span(cluster_of(self._plan).lost_seconds)
-                node = text(mapping(pod.get("spec")).get("nodeName"))
-                self._warn(f"{node} does not answer; in {lost}, its pods count as lost")
-        later, self._later = self._later, []
-        for call in later:
-            call()
-
-    def _carried(self, code: Code) -> None:
-        for remark in code.remarks:
-            self._warn(remark)
-        if code.files:
-            self._tell(ProjectCarried(code.files, code.size_bytes))
+    async def _drain(self, kept: TrackedPod, container: str) -> None:
+        """Bring the end of a log here; its replica has ended then."""
+        is_stopped, path = kept.is_stopped, kept.folder / LOG
+        missing = await self._cluster.drain(kept.pod_name, container, path, is_stopped=is_stopped)
+        # Of one that was stopped so early that its log was not followed, nothing is expected.
+        if missing and not kept.is_stopped and kept.pod and has_run(kept.pod, container):
+            self._warn(f"the end of what {kept.id.replica} said may be missing: {missing}")
+        self._tracker.complete(kept)
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:
             self._warnings.add(message)
             self._tell(EngineWarned(self._attempt, message))
 
-    def _remains(self) -> None:
-        """Say in the supervisor's log what somebody has to remove by hand."""
-        where = self._there.where
+    def _log_remains(self) -> None:
+        """Say in the supervisor's log what has to be removed by hand."""
+        where = self._cluster.where
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
         log(f"something of the run is left in the cluster; `{shows}` shows it")
 
-    async def _submit(self, errand: Work, lives: Sequence[Incarnation]) -> None:
-        try:
-            await errand
-        except DrumlineError as error:
-            self._failed(lives, error.message)
+    async def _start_jobs(self, plan: Plan, launches: Sequence[Launch], *, has_begun: bool) -> None:
+        if missing := await self._cluster.find_missing(plan, launches):
+            parts = await self._share(plan)
+            await self._cluster.start(plan, missing, parts, self._unwanted, has_begun=has_begun)
 
-    def _failed(self, lives: Sequence[Incarnation], message: str) -> None:
-        self._launched.difference_update(lives)
-        attempt = self._attempt if lives[0].replica.is_helper else lives[0].attempt
-        self._tell(EngineFailed(attempt, message))
+    async def _start_helper(self, plan: Plan, helper: Incarnation) -> None:
+        await self._cluster.prepare(plan, helper, await self._share(plan), self._unwanted)
+
+    async def _share(self, plan: Plan) -> int:
+        parts, code = await self._cluster.share(plan)
+        for remark in code.remarks if code else ():
+            self._warn(remark)
+        if code and code.files:
+            self._tell(ProjectCarried(code.files, code.size_bytes))
+        return parts
+
+    async def _submit(self, work: Work, lives: Sequence[Incarnation]) -> None:
+        """Make objects; report it if that fails, after which they may be made again."""
+        try:
+            await work
+        except DrumlineError as error:
+            self._launched.difference_update(lives)
+            attempt = self._attempt if lives[0].replica.is_helper else lives[0].attempt
+            self._tell(EngineFailed(attempt, error.message))
 
 
 def _is_needed(life: Incarnation) -> bool:
     """Whether an operator's line cannot go on without it; an evaluator or a helper may go alone."""
     return not life.replica.is_helper and life.replica.role != "evaluator"
-
-
-def _secrets(plan: Plan) -> dict[str, str]:
-    wanted = names.secrets(plan)
-    if missing := sorted(name for name in wanted if name not in os.environ):
-        raise EngineError(f"the secrets {listed(missing)} are not set where this supervisor runs")
-    return {name: os.environ[name] for name in wanted}

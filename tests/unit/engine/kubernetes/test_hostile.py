@@ -319,12 +319,9 @@ def test_what_a_node_says_behind_a_log_is_one_short_line() -> None:
 def test_events_that_change_without_an_end_are_told_a_number_of_times(tmp_path: Path) -> None:
     told: list[Event] = []
 
-    def nothing(kept: TrackedPod, *rest: object) -> None:
-        del kept, rest
-
     loop = SimulatedTimeLoop()
     tracker = ReplicaTracker(tmp_path, TrackedPod, loop, told.append)
-    lives = PodWatch(tracker, loop, told.append, identify=lambda _: LIFE, follow=nothing, drain=nothing, stray=nothing)
+    lives = PodWatch(tracker, loop, told.append, identify=lambda _: LIFE)
     (kept,) = lives.ask([LIFE])
     kept.makers = ("job",)
     for number in range(1000):

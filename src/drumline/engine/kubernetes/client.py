@@ -1,12 +1,13 @@
-"""What is done in the cluster for one run: watching, submitting, deleting and fetching."""
+"""Requests to the cluster for one run: watching, submitting, deleting and fetching."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
@@ -23,8 +24,11 @@ from drumline.engine.kubernetes.pause import Pause
 from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.engine.kubernetes.waits import slim_event
-from drumline.errors import DrumlineError
+from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan
+from drumline.words import listed
+
+T = TypeVar("T")
 
 _DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
 _STOPPED_DRAIN_SECONDS = 60.0  # for all of it, of a replica that was stopped
@@ -33,8 +37,8 @@ _HURRY_SECONDS = 30.0  # for a server that does not answer
 _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
 
 
-class There:
-    """What is done for one run; each method is a coroutine, and calls what is to be told of it."""
+class ClusterClient:
+    """Does in the cluster what a session wants; each method is a coroutine that returns what came of it."""
 
     def __init__(
         self, api: Api, plan: Plan, folder: Path, pack: Callable[[Plan], Code], warn: Callable[[str], None]
@@ -49,71 +53,63 @@ class There:
         self._operator = Operator(api, self._orders, self.ownership, plan) if plan.engine in OPERATED else None
         self._collector = Collector(api)
         self._source = Source(api, names.selector(plan))
-        self._packed: Code | None = None  # and not told of yet
 
-    async def watch_pods(self, see: Callable[[Change], None]) -> None:
-        """Bring everything that happens to the run's pods; pods of others are left out."""
+    async def pod_changes(self) -> AsyncIterator[Change]:
+        """Yield everything that happens to the run's pods; pods of others are left out."""
         while True:
             try:
                 async for change in self._api.watch("Pod", names.selector(self._plan), accept=self._accept_pod):
-                    see(change)
+                    yield change
             except DrumlineError as error:
                 # A token that has run out, or a right that was taken away: the pods know nothing of it.
                 self._warn(error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
 
-    async def watch_events(self, hear: Callable[[Change], None]) -> None:
-        """Bring what the cluster's events say; without the right to read them, a little less is known."""
+    async def event_changes(self) -> AsyncIterator[Change]:
+        """Yield what the cluster's events say; without the right to read them, a little less is known."""
         with suppress(DrumlineError):
             async for change in self._api.watch("Event", accept=_accept_event):
-                hear(change)
+                yield change
 
     async def _accept_pod(self, pod: Object) -> Object | None:
         return pod if await self.ownership.recognize(pod) else None
 
-    async def start(
-        self,
-        plan: Plan,
-        launches: Sequence[Launch],
-        secrets: Callable[[Plan], Mapping[str, str]],
-        unwanted: set[str],
-        carried: Callable[[Code], None],
-        *,
-        has_begun: bool,
-    ) -> None:
-        """Submit these, but for what is there and for what nobody wants any more when its turn comes.
+    async def find_missing(self, plan: Plan, launches: Sequence[Launch]) -> Sequence[Launch]:
+        """Return those that have no Job yet; with an operator, all: it has one object for them."""
+        if self._operator:
+            return launches
+        there = await self._orders.existing("Job")
+        return [each for each in launches if _job(plan, each) not in there]
 
-        `has_begun` says that somebody of their line has ended already, for whom none of them should wait.
+    async def share(self, plan: Plan) -> tuple[int, Code | None]:
+        """Make what all pods share; return the number of the project's parts, and the project if it was carried now."""
+        packed: list[Code] = []
+
+        def shared() -> Shared:
+            packed[:] = [self._pack(plan)]
+            return Shared(manifests.shared_objects(plan, packed[0], _secrets(plan)), len(packed[0].contents))
+
+        parts = await self._orders.share(shared)
+        return parts, packed[0] if packed else None
+
+    async def start(
+        self, plan: Plan, launches: Sequence[Launch], parts: int, unwanted: set[str], *, has_begun: bool
+    ) -> None:
+        """Submit these, but for what is not wanted any more when its turn comes.
+
+        `has_begun` says that a replica of the attempt has ended already, for which none of them should wait.
         """
-        if self._operator is None:
-            there = await self._orders.existing("Job")
-            launches = [
-                each
-                for each in launches
-                if names.job(plan, each.replica.id, each.attempt, each.incarnation) not in there
-            ]
-        if not launches:
-            return
-        parts = await self._share(plan, secrets, carried)
         if awaits_names(plan) and (has_begun or launches[0].attempt):
             await self._orders.mark_begun(has_begun=has_begun)
         made = manifests.attempt_objects(plan, launches, _Parts(parts))
         if self._operator is None:
             await self._orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
-        elif names.job(plan, launches[0].replica.id, launches[0].attempt, launches[0].incarnation) not in unwanted:
+        elif _job(plan, launches[0]) not in unwanted:
             await self._operator.start(launches[0].attempt, made)
 
-    async def prepare(
-        self,
-        plan: Plan,
-        life: Incarnation,
-        secrets: Callable[[Plan], Mapping[str, str]],
-        unwanted: set[str],
-        carried: Callable[[Code], None],
-    ) -> None:
-        """Submit the Job of a helper, unless nobody wants it any more."""
-        parts = await self._share(plan, secrets, carried)
-        job = manifests.preparation(plan, life.replica, _Parts(parts), incarnation=life.incarnation)
+    async def prepare(self, plan: Plan, helper: Incarnation, parts: int, unwanted: set[str]) -> None:
+        """Submit the Job of a helper, unless it is not wanted any more."""
+        job = manifests.preparation(plan, helper.replica, _Parts(parts), incarnation=helper.incarnation)
         await self._orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
 
     async def let_go(self) -> None:
@@ -124,16 +120,14 @@ class There:
         with suppress(RefusedError):
             await self._orders.mark_begun(has_begun=True)
 
-    async def insist(self, errand: Callable[[], Awaitable[object]]) -> None:
-        """Do this until it is done, since whoever asked for it waits for what comes of it."""
+    async def insist(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request until it is granted; return what came of it."""
         while True:
             try:
-                await errand()
+                return await request()
             except DrumlineError as error:
                 self._warn(error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
-            else:
-                return
 
     async def delete_pod(self, name: str, uid: str, grace_seconds: float) -> None:
         """Delete a pod, if it is still that one."""
@@ -155,38 +149,31 @@ class There:
                 else:
                     return
 
-    async def stop_early(self, life: Incarnation, maker: str | None, then: Callable[[Incarnation, bool], None]) -> None:
-        """Delete what would have made the pod of a life that has none; say whether there was such a thing."""
+    async def stop_early(self, incarnation: Incarnation, maker: str | None) -> bool | None:
+        """Delete what would have made the pod of an incarnation that has none; return whether there was such a thing.
+
+        Return None if it has a pod by now: the watch tells of that.
+        """
         was_there = await self.ownership.delete("Job", maker) if maker else False
-        if not await self._has_pods([life]):  # one that came in between the watch tells of
-            then(life, was_there)
+        return None if await self.find_pods([incarnation]) else was_there
 
-    async def stop_all(
-        self,
-        lives: Sequence[Incarnation],
-        *,
-        may_wait: bool,
-        delete: Callable[[Sequence[Incarnation]], None],
-        then: Callable[[Incarnation, bool], None],
-    ) -> None:
-        """End an operator's object, perhaps by waiting for the operator; then all pods but those that it deletes."""
+    async def stop_operated(self, attempt: int, *, may_wait: bool) -> bool:
+        """End an operator's object, perhaps by waiting for the operator; return whether its pods have to be deleted."""
         assert self._operator
-        if await self._operator.stop(lives[0].attempt, may_wait=may_wait):
-            delete(lives)
-        there = await self._has_pods(lives)
-        for life in lives:
-            if life not in there:
-                then(life, False)
+        return await self._operator.stop(attempt, may_wait=may_wait)
 
-    async def remove(self, then: Callable[[], None]) -> None:
-        """Remove everything of the run; call if something does not go."""
+    async def find_pods(self, incarnations: Sequence[Incarnation]) -> set[Incarnation]:
+        """Return which of these have a pod."""
+        there = {self.ownership.settled(each) for each in await self.ownership.list("Pod")}
+        return {each for each in incarnations if each in there}
+
+    async def remove(self) -> bool:
+        """Remove everything of the run; return whether all of it is gone."""
         try:
-            is_gone = await self._orders.remove()
+            return await self._orders.remove()
         except DrumlineError as error:
             self._warn(error.message)
-            is_gone = False
-        if not is_gone:
-            then()
+            return False
 
     async def close(self) -> None:
         """End what goes on by itself."""
@@ -196,34 +183,14 @@ class There:
         """Bring a log here as it grows."""
         self._collector.follow(pod, container, path)
 
-    async def drain(
-        self, pod: str, container: str, path: Path, then: Callable[[str], None], *, is_stopped: bool
-    ) -> None:
-        """Bring the end of a log here; say why that is not all, if so."""
+    async def drain(self, pod: str, container: str, path: Path, *, is_stopped: bool) -> str:
+        """Bring the end of a log here; return why that is not all, or nothing."""
         longest = _STOPPED_DRAIN_SECONDS if is_stopped else LONGEST_FINISH_SECONDS
-        missing = await self._collector.finish(pod, container, path, _DRAIN_SECONDS, longest_seconds=longest)
-        then(missing)
+        return await self._collector.finish(pod, container, path, _DRAIN_SECONDS, longest_seconds=longest)
 
-    async def measure(self, pods: Mapping[str, str], take: Callable[[Iterable[Reading]], None]) -> None:
-        """Bring what these pods use, which are on these nodes."""
-        take(await self._source.read(pods))
-
-    async def _share(
-        self, plan: Plan, secrets: Callable[[Plan], Mapping[str, str]], carried: Callable[[Code], None]
-    ) -> int:
-        parts = await self._orders.share(partial(self._shared, plan, secrets))
-        code, self._packed = self._packed, None
-        if code:
-            carried(code)
-        return parts
-
-    def _shared(self, plan: Plan, secrets: Callable[[Plan], Mapping[str, str]]) -> Shared:
-        code = self._packed = self._pack(plan)
-        return Shared(manifests.shared_objects(plan, code, secrets(plan)), len(code.contents))
-
-    async def _has_pods(self, lives: Sequence[Incarnation]) -> set[Incarnation]:
-        there = {self.ownership.settled(each) for each in await self.ownership.list("Pod")}
-        return {life for life in lives if life in there}
+    async def measure(self, pods: Mapping[str, str]) -> Iterable[Reading]:
+        """Return what these pods use, which are on these nodes."""
+        return await self._source.read(pods)
 
 
 async def _accept_event(event: Object) -> Object | None:
@@ -237,6 +204,12 @@ class _Parts:
         self.contents: tuple[dict[str, bytes], ...] = ({},) * number
 
 
-def life_of(launch: Launch) -> Incarnation:
-    """The life that a launch begins."""
-    return Incarnation(launch.replica.id, launch.attempt, launch.incarnation)
+def _secrets(plan: Plan) -> dict[str, str]:
+    wanted = names.secrets(plan)
+    if missing := sorted(name for name in wanted if name not in os.environ):
+        raise EngineError(f"the secrets {listed(missing)} are not set where this supervisor runs")
+    return {name: os.environ[name] for name in wanted}
+
+
+def _job(plan: Plan, launch: Launch) -> str:
+    return names.job(plan, launch.replica.id, launch.attempt, launch.incarnation)
