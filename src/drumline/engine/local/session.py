@@ -134,10 +134,12 @@ class LocalSession:
 
     async def start(self, launches: Sequence[Launch]) -> None:
         """Start those that have not been started before."""
-        network = None
+        if not launches:
+            self._ports.close()
+            return
+        self._running.prepare()
+        network = await self._open_network(launches) if self._is_private else None
         try:
-            if not launches:
-                return
             for objection in too_long(launches):
                 raise EngineError(objection)
             where = [launch.place for launch in launches]
@@ -145,10 +147,9 @@ class LocalSession:
                 _make_folder(folder, self._site.home)
             own = (*self._room.descriptors, *self._pythons.descriptors)
             held = {launch.replica.id: (*own, *self._ports.descriptors(launch)) for launch in launches}
-            network = self._open_network(launches) if self._is_private else None
             env_of = partial(complete, environ=self._environ)
             self._running.start(launches, env_of, held, network, self._open_warm(), self._room)
-            if self._plan and self._plan.replicas_of("ps"):  # such lines may have somebody return to its address
+            if self._plan and self._plan.replicas_of("ps"):  # such gangs may have a replica return to its address
                 self._ports.keep()
         finally:
             if network:
@@ -216,6 +217,7 @@ class LocalSession:
         self._room.release()
         if self._warm:
             self._warm.close()
+        self._running.close()
 
     async def reported(self) -> None:
         """Return when everything that has happened before was read from `events`."""
@@ -225,10 +227,19 @@ class LocalSession:
         """Yield the folders into which replicas write."""
         return self._running.traces()
 
-    def _open_network(self, launches: Sequence[Launch]) -> Network:
+    async def _open_network(self, launches: Sequence[Launch]) -> Network:
+        """Make the network of these; the claimed ports stay if that is cancelled, since they are started again."""
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
 
-        return Network(self._run_dir, launches)
+        network = Network(self._run_dir, launches)
+        try:
+            await network.connect()
+        except BaseException as error:
+            network.close()
+            if isinstance(error, EngineError):
+                self._ports.close()
+            raise
+        return network
 
     @property
     def _is_private(self) -> bool:
