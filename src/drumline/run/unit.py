@@ -33,7 +33,8 @@ def lives_apart(plan: Plan) -> bool:
 def forgive(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool) -> RunState | None:
     """The run after an end that the others survive; None if the attempt is over by it.
 
-    Whoever may not return, since it is only told late, is not charged to any budget.
+    An end that is reported after the one that decided (`may_return` is false) is charged to no budget and gives no
+    warning: nothing goes on.
     """
     if not (lives_apart(plan) and state.stepped and state.phase is Phase.RUNNING):
         return None
@@ -48,10 +49,13 @@ def forgive(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bo
     if name.role != "worker" or not left:  # a chief without workers would wait for ever
         return None
     state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(exit_)))
+    state = state.replace(forgiven=(*state.forgiven, name))
+    if not may_return:
+        return state
     workers = "one worker" if left == 1 else f"{left} workers"
     spent = f"its budget of restarts ({failure}: {budget_of(plan.restart, failure)}) has nothing left"
     warning = f"{name} fell ({describe_exit(exit_)}), and {spent}; the training goes on with {workers}"
-    return state.replace(forgiven=(*state.forgiven, name)).with_warning(warning)
+    return state.with_warning(warning)
 
 
 def follow(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None:

@@ -78,10 +78,11 @@ def test_a_warning_names_a_replica_that_cannot_start_unless_the_attempt_ends_by_
     assert tell(f"accepted; placed; {words}", plan="worker*2 evaluator").warnings == warnings
 
 
-def test_a_failure_that_is_told_late_is_charged_to_no_budget() -> None:
+def test_a_failure_that_is_told_late_is_charged_to_no_budget_and_gives_no_warning() -> None:
     plan = "chief worker*2 ps crash=1 preempted=0"
     assert tell("running; stepped; worker.0 exits 1 at 90; ps.0 signal 15 at 100", plan=plan).restarts == {"crash": 1}
-    assert tell("running; stepped; ps.0 signal 15 at 100; worker.0 exits 1 at 90", plan=plan).restarts == {}
+    late = tell("running; stepped; ps.0 signal 15 at 100; worker.0 exits 1 at 90", plan=plan)
+    assert (late.restarts, late.warnings) == ({}, ())
 
 
 def test_how_many_workers_a_training_goes_on_with_is_said() -> None:
