@@ -89,7 +89,7 @@ def control(trial: Trial) -> None:
         if chance.random() < 0.2:
             with few_descriptors(clients[-1].fileno() + 2 if clients[-1].fileno() > 0 else 64):
                 turn(loop)
-        server.tell_watchers()
+        server.notify_watchers()
         with socket.socket(socket.AF_UNIX) as asker:
             asker.settimeout(10)
             asker.connect(str(path))

@@ -21,7 +21,7 @@ from drumline import __version__
 from drumline.runtime.lock import is_locked
 from drumline.runtime.unix import short_name
 from drumline.store.folder import RunFolder
-from drumline.supervise.there import answer
+from drumline.supervise.remote import answer
 from scaffold.toys import Project
 from scaffold.waiting import wait_until
 

@@ -235,7 +235,7 @@ class EndedError(EngineError):
 class RemoteSupervisor(Protocol):
     """A run's folder elsewhere, and the supervisor that lives beside it.
 
-    Both methods carry bytes that drumline writes and reads, and run `python -m drumline.supervise.there` at that place.
+    Both methods carry bytes that drumline writes and reads, and run `python -m drumline.supervise.remote` there.
     Raise EngineError if the place cannot be reached, which says nothing about the run, and EndedError if the run is
     known to be gone there. An answer has MOST_ANSWER_BYTES at most.
     """

@@ -1,1 +1,1 @@
-"""WHO KEEPS IT GOING: one supervisor per run, whatever the engine, and how to reach it."""
+"""One supervisor per run, on any engine, and how commands reach it."""

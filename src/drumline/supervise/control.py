@@ -1,7 +1,7 @@
 """Requests to a run's supervisor: a socket in the run's folder, one JSON line each.
 
 Each is answered with a line: `{"ok": true}`, or `{"ok": false}` with a message. The connection stays open until the
-supervisor leaves, so whoever is connected learns of the end by its closing.
+supervisor exits; its closing is how a client learns of the end.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
 SAMPLED = b'{"sampled": true}\n'
-LOOKED = b'{"looked": true}\n'
+DONE = b'{"looked": true}\n'
 _LONGEST_REQUEST = 4096
-# At once; who comes then waits for its turn. The descriptors are needed for replicas.
+# Open at once; further clients wait. The descriptors are needed for replicas.
 _MOST_CONNECTIONS = 256
-_REST_SECONDS = 0.5
+_PAUSE_SECONDS = 0.5
 
 
 class Watch:
-    """Somebody wants to see what the replicas use for as long as the connection is open."""
+    """A request for samples of what replicas use, for as long as the connection is open."""
 
 
-class LookAtStacks:
-    """Somebody wants to see what the replicas are doing, and is told when it can be read."""
+class DumpStacks:
+    """A request for stack dumps of all replicas; answered again when they are saved."""
 
 
-class LookAround:
-    """Asked of a follower: copy what there is of a run that is supervised elsewhere, and start no supervisor there.
+class RefreshCopy:
+    """A request to a follower: copy what is new of a run that is supervised elsewhere, and start no supervisor there.
 
-    As a request, answered when that is done, or cannot be.
+    Answered again when the copy is complete, or cannot be made.
     """
 
 
-# Takes a stop; returns nothing, or what says later why it cannot be passed on, and nothing if it was.
+# Takes a stop request. Returns None, or a coroutine that returns why it could not be passed on ("" if it was).
 Accept = Callable[[StopRequested], Coroutine[Any, Any, str] | None]
 
 
 class ControlServer:
-    """Takes requests; owns the socket and every open connection."""
+    """Accepts requests; owns the socket and every open connection."""
 
     def __init__(self, path: Path, loop: AbstractEventLoop, accept: Accept) -> None:
         self._path = path
@@ -59,15 +59,15 @@ class ControlServer:
         self._passing: set[Task[None]] = set()
         self._connections: dict[socket.socket, bytes] = {}
         self._watchers: set[socket.socket] = set()
-        self.look_at_stacks: Callable[[Callable[[], object]], object] | None = None  # where that is supported
-        self.look_around: Callable[[Callable[[], object]], object] = lambda then: then()
+        self.dump_stacks: Callable[[Callable[[], object]], object] | None = None  # where that is supported
+        self.refresh_copy: Callable[[Callable[[], object]], object] = lambda then: then()
         self._socket = listen(path)
         self._socket.setblocking(False)
         self._is_listening = False
         self._listen()
 
     def close(self) -> None:
-        """Stop taking requests; the closing of the connections is the last answer."""
+        """Stop accepting requests, and close every connection."""
         self._path.unlink(missing_ok=True)
         if self._is_listening:
             self._loop.remove_reader(self._socket.fileno())
@@ -78,13 +78,13 @@ class ControlServer:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody wants to see what the replicas use."""
+        """Return whether a client wants samples of what replicas use."""
         return bool(self._watchers)
 
-    def tell_watchers(self) -> None:
-        """Tell everybody who watches that there is something new to see."""
+    def notify_watchers(self) -> None:
+        """Notify every client that wants samples that there is a new one."""
         for watcher in self._watchers:
-            with suppress(OSError):  # it has left, or does not look
+            with suppress(OSError):  # it has closed, or does not read
                 watcher.send(SAMPLED)
 
     def _listen(self) -> None:
@@ -98,7 +98,7 @@ class ControlServer:
         except BlockingIOError:
             return
         except OSError:  # there is no descriptor left
-            self._rest()
+            self._pause()
             return
         if not is_trusted(connection):
             connection.close()
@@ -107,13 +107,13 @@ class ControlServer:
         self._connections[connection] = b""
         self._loop.add_reader(connection.fileno(), lambda: self._read(connection))
         if len(self._connections) >= _MOST_CONNECTIONS:
-            self._rest()
+            self._pause()
 
-    def _rest(self) -> None:
-        """Take nobody for a while; until then others may have left."""
+    def _pause(self) -> None:
+        """Accept no connection for a while; others may close until then."""
         self._is_listening = False
         self._loop.remove_reader(self._socket.fileno())
-        self._loop.call_later(_REST_SECONDS, self._listen)
+        self._loop.call_later(_PAUSE_SECONDS, self._listen)
 
     def _read(self, connection: socket.socket) -> None:
         try:
@@ -138,10 +138,10 @@ class ControlServer:
                 self._answer(connection, _answer())
                 self._watchers.add(connection)
             else:
-                look = self.look_around if isinstance(asked, LookAround) else self.look_at_stacks
+                look = self.refresh_copy if isinstance(asked, RefreshCopy) else self.dump_stacks
                 self._answer(connection, _answer() if look else REFUSED)
                 if look:
-                    look(partial(self._answer, connection, LOOKED))
+                    look(partial(self._answer, connection, DONE))
 
     def _take_stop(self, connection: socket.socket, asked: StopRequested) -> None:
         passing = self._accept(asked)
@@ -157,25 +157,25 @@ class ControlServer:
 
     def _answer(self, connection: socket.socket, answer: bytes) -> None:
         if connection in self._connections:
-            with suppress(OSError):  # it has left, or does not look
+            with suppress(OSError):  # it has closed, or does not read
                 connection.send(answer)
 
 
 def _answer(problem: str = "") -> bytes:
-    told: dict[str, object] = {"ok": False, "message": problem} if problem else {"ok": True}
-    return json.dumps(told).encode() + b"\n"
+    answer: dict[str, object] = {"ok": False, "message": problem} if problem else {"ok": True}
+    return json.dumps(answer).encode() + b"\n"
 
 
 REFUSED = _answer("its engine does not support that")
 
 
 def _not_known(line: bytes) -> str:
-    said = line[:80].decode("ascii", "backslashreplace")
-    return f"the supervisor is of drumline {__version__}, which does not know the request {said}"
+    request = line[:80].decode("ascii", "backslashreplace")
+    return f"the supervisor is drumline {__version__}, which does not know the request {request}"
 
 
-def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | LookAtStacks | LookAround | None:
-    """Read a request; None for what is not one."""
+def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | DumpStacks | RefreshCopy | None:
+    """Read a request; return None if it is not one."""
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -185,9 +185,9 @@ def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | Loo
     if isinstance(data, dict) and data.get("do") == "watch":
         return Watch()
     if isinstance(data, dict) and data.get("do") == "stacks":
-        return LookAtStacks()
+        return DumpStacks()
     if isinstance(data, dict) and data.get("do") == "look":
-        return LookAround()
+        return RefreshCopy()
     return None
 
 
@@ -197,52 +197,52 @@ def request_stop(connection: socket.socket, *, force: bool) -> None:
 
 
 def request_watch(connection: socket.socket) -> None:
-    """Say to the supervisor at the other end that somebody watches, until the connection is closed."""
+    """Ask the supervisor at the other end for samples until the connection is closed."""
     connection.sendall(json.dumps({"do": "watch"}).encode() + b"\n")
 
 
 def request_stacks(connection: socket.socket) -> bool:
-    """Ask the supervisor at the other end to save the stacks of all replicas; return when that is done, or it has left.
+    """Ask the supervisor at the other end to save the stacks of all replicas; return when it has, or has exited.
 
     Return False if its engine does not support that.
     """
-    return _request_look(connection, "stacks")
+    return _request_refresh(connection, "stacks")
 
 
-def request_look(connection: socket.socket, seconds: float) -> None:
-    """Ask the follower at the other end to look now; return when it has, it has left, or after so long."""
+def request_refresh(connection: socket.socket, seconds: float) -> None:
+    """Ask the follower at the other end to copy what is new; return when it has, has exited, or after the timeout."""
     connection.settimeout(seconds)
-    _request_look(connection, "look")
+    _request_refresh(connection, "look")
 
 
-def _request_look(connection: socket.socket, what: str) -> bool:
-    heard = b""
+def _request_refresh(connection: socket.socket, what: str) -> bool:
+    received = b""
     with suppress(ConnectionError, TimeoutError):
         connection.sendall(json.dumps({"do": what}).encode() + b"\n")
-        while LOOKED not in heard and REFUSED not in heard and (data := connection.recv(4096)):
-            heard += data
-    return REFUSED not in heard
+        while DONE not in received and REFUSED not in received and (data := connection.recv(4096)):
+            received += data
+    return REFUSED not in received
 
 
 def read_answer(connection: socket.socket) -> bool:
-    """Whether what was asked has been heard; False if the supervisor left instead. Raise EngineError if it refused."""
-    heard = b""
-    while b"\n" not in heard and (data := connection.recv(_LONGEST_REQUEST)):
-        heard += data
-    if not heard:
+    """Return whether the request was accepted; False if the supervisor exited. Raise EngineError if it refused."""
+    received = b""
+    while b"\n" not in received and (data := connection.recv(_LONGEST_REQUEST)):
+        received += data
+    if not received:
         return False
     try:
-        told: Any = json.loads(heard.partition(b"\n")[0])
-        is_ok, message = told["ok"] is True, str(told.get("message", "the supervisor has refused"))
+        answer: Any = json.loads(received.partition(b"\n")[0])
+        is_ok, message = answer["ok"] is True, str(answer.get("message", "the supervisor refused the request"))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        is_ok, message = False, "the supervisor has answered something that drumline does not say"
+        is_ok, message = False, "the supervisor sent an answer that drumline does not understand"
     if not is_ok:
         raise EngineError(message)
     return True
 
 
 def wait_closed(connection: socket.socket) -> None:
-    """Return when the supervisor has left."""
+    """Return when the supervisor has exited."""
     with suppress(ConnectionError):
         while connection.recv(4096):
             pass

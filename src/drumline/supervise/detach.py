@@ -16,10 +16,10 @@ from drumline.errors import EngineError
 from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
 from drumline.runtime.keeper import close_all_but
 from drumline.store.folder import RunFolder
-from drumline.supervise.control import LookAround
+from drumline.supervise.control import RefreshCopy
 from drumline.words import of_system
 
-Asked = StopRequested | ResumeRequested | SupervisorReturned | LookAround
+Asked = StopRequested | ResumeRequested | SupervisorReturned | RefreshCopy
 
 
 @contextmanager
@@ -33,12 +33,12 @@ def held_interrupts() -> Iterator[None]:
 
 
 def start_supervisor(folder: RunFolder, *, asked: Asked | None = None) -> bool:
-    """Fork a supervisor for a run, new or old, tell it what is `asked`, and return when it has taken the run.
+    """Fork a supervisor for a run, new or old, give it the request `asked`, and return when it has taken the run.
 
-    Return False if the run has a supervisor already, which was told nothing, or if what is asked cannot be. Raise
+    Return False if the run has a supervisor already, which does not get the request, or if it is refused. Raise
     EngineError if the supervisor fails to start. Ctrl-C is held back meanwhile.
 
-    The calling process has no thread and no running event loop: its child goes on with what it has.
+    The calling process has no thread and no running event loop: its child inherits its state.
     """
     path = folder.path.absolute()
     with held_interrupts():

@@ -1,4 +1,4 @@
-"""What is written down about a run beside its journal, by a process of its own: git may take its time."""
+"""Record the code revision of a run; run as a process of its own, since git may take long."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from drumline.store.revision import code_facts
 
 
 def main(folder: str, directory: str) -> None:
-    """Keep the revision of the code in a directory with the run in a folder."""
+    """Record the revision of the code in `directory` with the run in `folder`."""
     add_facts(RunFolder(Path(folder)), **code_facts(Path(directory)))

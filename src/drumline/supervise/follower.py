@@ -1,8 +1,7 @@
-"""The follower: what a run whose supervisor lives elsewhere has on this machine instead of a supervisor.
+"""The follower of a run whose supervisor runs elsewhere: takes the place of a supervisor on this machine.
 
 It holds the run's lock and listens on its socket, as a supervisor does, but decides nothing: it copies journal and logs
-into the run's folder and passes requests on. It leaves when the supervisor has left; then the run is over, or the copy
-says as little of an end as the original.
+into the run's folder and passes requests on. It exits when the supervisor has exited.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from drumline.runtime.private import read_regular
 from drumline.store.folder import RunFolder
 from drumline.store.launch import SENT_BY, read_facts
 from drumline.store.reach import ANSWERS, ENDED, MISUNDERSTOOD, UNREACHABLE, Reach, write_reach
-from drumline.supervise.control import ControlServer, LookAround
+from drumline.supervise.control import ControlServer, RefreshCopy
 from drumline.supervise.message import Answer, Piece, VersionError, read_answer, write_head
 from drumline.supervise.mirror import Mirror
 
-_ACKNOWLEDGE_SECONDS = 5.0  # after which a command goes on with what is here
-_RETURN_SECONDS = 20.0  # that a supervisor may take to come back by itself
-_PATIENCE_SECONDS = 30.0  # with one answer
+_ACKNOWLEDGE_SECONDS = 5.0  # after which a command goes on with the copy
+_RETURN_SECONDS = 20.0  # that a supervisor may take to return by itself
+_ANSWER_SECONDS = 30.0  # that one answer may take
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
-_LONGEST_AWAY = 5.0  # between two tries to reach it
-_TRIES = 5  # to pass a request on to a supervisor that comes or goes
+_LONGEST_UNREACHABLE_PAUSE = 5.0  # between two tries to reach the supervisor
+_TRIES = 5  # to pass a request on to a supervisor that is starting or exiting
 _MOST_SPEC_BYTES = 1 << 24
 
-Asked = StopRequested | ResumeRequested | SupervisorReturned | LookAround | None
+Asked = StopRequested | ResumeRequested | SupervisorReturned | RefreshCopy | None
 
 
 def find_remote(folder: RunFolder, plan: Plan, engine: Engine) -> RemoteSupervisor | None:
-    """Return access to a run's supervisor if that lives elsewhere; None if it lives here, also if it was sent here."""
+    """Return access to a run's supervisor if that runs elsewhere; None if it runs here, also if it was sent here."""
     if not isinstance(engine, Remote) or SENT_BY in read_facts(folder):
         return None
     return engine.remote_supervisor(Written(plan, folder.output_dir, folder.path))
@@ -58,28 +57,28 @@ class Follower:
         self._mirror = Mirror(folder, plan, self._read)
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(self._loop)
-        self._woken = asyncio.Event()  # there is reason to look now
-        self._leaving = False
+        self._woken = asyncio.Event()  # set to make the next copy now
+        self._is_exiting = False
         self._alone_since: float | None = None  # since when no supervisor holds the run's lock there
         self._reach = Reach(UNREACHABLE, time.time(), "it has not answered yet")
         write_reach(folder.path, self._reach)
         self._control = ControlServer(folder.socket_file, self._loop, self._pass_on)
-        self._waiting: list[Callable[[], object]] = []  # to be called after the next look
-        self._control.look_around = self._look_soon
-        self._control.look_at_stacks = lambda then: self._tasks.begin(self._take_stacks(then))
+        self._waiting: list[Callable[[], object]] = []  # called after the next copy
+        self._control.refresh_copy = self._look_soon
+        self._control.dump_stacks = lambda then: self._tasks.begin(self._take_stacks(then))
 
     async def follow(self, acknowledge: Callable[[str], object], asked: Asked) -> None:
-        """Start the supervisor there, unless only a look is asked for; then copy until it has left."""
-        self._loop.add_signal_handler(signal.SIGTERM, self._leave)
+        """Start the supervisor, unless only a copy is asked for; then copy until it has exited."""
+        self._loop.add_signal_handler(signal.SIGTERM, self._exit)
         try:
-            if not isinstance(asked, LookAround) and not await self._begin(asked):
+            if not isinstance(asked, RefreshCopy) and not await self._begin(asked):
                 acknowledge("refused")
                 return
             self._loop.call_later(_ACKNOWLEDGE_SECONDS, acknowledge, "ok")
             pause = _SHORTEST_PAUSE
-            while not self._leaving:
+            while not self._is_exiting:
                 waiting, self._waiting = self._waiting, []
-                pause = await self._look(pause)
+                pause = await self._copy(pause)
                 acknowledge("ok")
                 for then in waiting:
                     then()
@@ -91,8 +90,8 @@ class Follower:
             await self._tasks.close()
             self._control.close()
 
-    async def _look(self, pause: float) -> float:
-        """Copy what is new; return how long to wait before the next look."""
+    async def _copy(self, pause: float) -> float:
+        """Copy what is new; return the seconds to wait before the next copy."""
         try:
             watched = self._control.is_watched
             if watched:  # returns when there is a sample
@@ -101,19 +100,19 @@ class Follower:
             answer = await self._mirror.update()
             if watched:
                 await self._mirror.copy_whole()
-                self._control.tell_watchers()
+                self._control.notify_watchers()
         except EndedError as error:
             self._note(ENDED, error)
-            self._leaving = True
+            self._is_exiting = True
         except VersionError as error:
             self._note(MISUNDERSTOOD, error)
-            return _LONGEST_AWAY
+            return _LONGEST_UNREACHABLE_PAUSE
         except EngineError as error:
             self._note(UNREACHABLE, error)
-            return min(_LONGEST_AWAY, 2 * pause)
+            return min(_LONGEST_UNREACHABLE_PAUSE, 2 * pause)
         except OSError as error:
             self._note(UNREACHABLE, EngineError(f"the copy of run {self._folder.id} cannot be kept: {error.strerror}"))
-            return _LONGEST_AWAY
+            return _LONGEST_UNREACHABLE_PAUSE
         else:
             self._note(ANSWERS)
             self._judge(answer)
@@ -122,7 +121,7 @@ class Follower:
         return min(_LONGEST_PAUSE, 1.5 * pause)
 
     def _judge(self, answer: Answer) -> None:
-        """Leave if no supervisor is there and none comes back, with all that it left."""
+        """Exit if no supervisor is there and none returns, once everything is copied."""
         if answer.locked:
             self._alone_since = None
             return
@@ -130,10 +129,10 @@ class Follower:
         is_gone = not answer.returning or self._loop.time() - self._alone_since > _RETURN_SECONDS
         if is_gone and self._mirror.is_current:
             self._note(ENDED)
-            self._leaving = True
+            self._is_exiting = True
 
     def _note(self, state: str, error: EngineError | None = None) -> None:
-        """Write down how the supervisor stands, if that has changed."""
+        """Record the state of the supervisor, if it has changed."""
         message, hint = (clean_text(error.message), clean_text(error.hint)) if error else ("", "")
         if (state, message) != (self._reach.state, self._reach.message):
             since = self._reach.since if state == self._reach.state else time.time()
@@ -145,8 +144,8 @@ class Follower:
         self._waiting.append(then)
         self._woken.set()
 
-    def _leave(self) -> None:
-        self._leaving = True
+    def _exit(self) -> None:
+        self._is_exiting = True
         self._woken.set()
 
     async def _begin(self, asked: Asked) -> bool:
@@ -187,10 +186,10 @@ class Follower:
 
     async def _within(self, answering: Coroutine[Any, Any, bytes]) -> bytes:
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 return await answering
         except TimeoutError:
-            raise EngineError(f"{self._plan.where} has not answered for {_PATIENCE_SECONDS:g} s") from None
+            raise EngineError(f"{self._plan.where} has not answered for {_ANSWER_SECONDS:g} s") from None
 
     async def _pass_on(self, asked: StopRequested) -> str:
         """Pass a stop on, to a new supervisor if there is none; return why that cannot be done, or nothing."""

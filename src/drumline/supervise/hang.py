@@ -1,4 +1,4 @@
-"""The hang watch: looks now and then whether anybody of a line still does something, and whether it has formed."""
+"""Detect hangs: check periodically that the replicas of an attempt make progress, and that their rendezvous formed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from drumline.runtime.private import open_regular
 from drumline.words import span
 
 _MOST_BYTES = 1 << 22  # of a replica's stacks
-_LOOKS = 20  # in a time that is over when nothing was seen in any of them
+_LOOKS = 20  # checks within a timeout
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 30.0
 
 
 class HangWatch:
-    """Watches the attempt that a state is in; remembers since when everybody has been quiet."""
+    """Checks the attempt of a state; remembers since when all replicas have been idle."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class HangWatch:
         self._tell = tell
         self._addresses = addresses
         self._clock = clock
-        self._begin = begin  # has something done that takes a while
+        self._begin = begin  # starts a task
         self._is_looking = False
         self._attempt: int | None = None
         self._reset(None)
@@ -54,14 +54,14 @@ class HangWatch:
         self._attempt = attempt
         self._quiet: Quiet | None = None
         self._began = self._next_look = self._clock()
-        self._spoke: dict[str, float] = {}  # when the log of each last grew, by its folder
+        self._spoke: dict[str, float] = {}  # when the log in each folder last grew
         self._formed = not must_form(self._plan)
-        self._waits = 0  # for how many looks everybody was seen to wait
+        self._waits = 0  # consecutive checks in which all replicas waited
         self._looks_closely = False
         self._warned = ""
 
     def look(self, state: RunState, grown: Iterable[Path]) -> None:
-        """Look if it is time; called at every tick with the folders whose logs have grown."""
+        """Check if it is due; called at every tick with the folders whose logs have grown."""
         now = self._clock()
         if state.attempt != self._attempt or state.phase is not Phase.RUNNING or state.ending:
             self._reset(state.attempt)
@@ -93,7 +93,7 @@ class HangWatch:
     async def _look_at_all(self, state: RunState) -> None:
         progress, found = self._plan.timeouts.progress_seconds, await pulses_of(self._session)
         if state.attempt != self._attempt:
-            return  # it has ended meanwhile
+            return  # the attempt has ended meanwhile
         now, found = self._clock(), [pulse for pulse in found if pulse.attempt == state.attempt]
         pulses = {pulse.replica: pulse for pulse in found if pulse.replica.role != "evaluator"}
         said = max(self._spoke.values(), default=None), *self._reports(pulses.values())
@@ -110,13 +110,13 @@ class HangWatch:
             self._tell(LineHung(attempt, f"no progress for {span(now - quiet.idle_since)}"))
         elif verdict is Verdict.BUSY and not self._looks_closely:
             self._looks_closely = True
-            lives = {name: pulse.incarnation for name, (_, pulse) in quiet.since.items()}
-            self._begin(self._look_closely(TakeStacks(tuple(lives), attempt, lives), quiet))
+            incarnations = {name: pulse.incarnation for name, (_, pulse) in quiet.since.items()}
+            self._begin(self._look_closely(TakeStacks(tuple(incarnations), attempt, incarnations), quiet))
         elif verdict is Verdict.MOVES:
             self._waits = 0
 
     async def _look_closely(self, look: TakeStacks, quiet: Quiet) -> None:
-        """Count the looks at which all waited for the others; one that computes is somewhere else at one of them."""
+        """Count the checks in which all replicas wait; one that computes does not wait in one of them."""
         try:
             await save_stacks(self._session, look, gently=True)
         finally:
@@ -143,7 +143,11 @@ class HangWatch:
             self._tell(RendezvousFailed(attempt, idle[0].replica, message))
         elif ages and min(ages) < patience / 2 and (message := say_missing(missing)) != self._warned:
             self._warned = message
-            self._tell(EngineWarned(attempt, f"the line has not formed yet: {message}; who is busy is waited for"))
+            self._tell(
+                EngineWarned(
+                    attempt, f"the rendezvous has not formed yet: {message}; replicas that are busy have more time"
+                )
+            )
 
     def _idle_since(self, name: ReplicaId, quiet: Quiet) -> float:
         at = quiet.since[name][0] if name in quiet.since else self._clock()
@@ -165,30 +169,30 @@ async def take_stacks(
     action: TakeStacks,
     has_ended: Callable[[ReplicaId], bool] = lambda _: False,
 ) -> None:
-    """Have everybody's stacks saved, whatever that does to them, and tell whom they blame."""
+    """Save the stacks of all replicas, even if that disturbs them, and report the replica that they blame."""
     pulses = await pulses_of(session)
     stopped = {pulse.replica for pulse in pulses if pulse.is_stopped and pulse.attempt == action.attempt}
     await save_stacks(session, action, gently=False)
     found = read_activities(run_dir, action, stopped)
-    # One that has given up on the others before it could be looked at shows no stack either, and is not to blame.
+    # A replica that ended before its stacks were taken has none either, and is not the cause.
     seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
     blame = find_culprit(seen)
     tell(StacksTaken(action.attempt, blame.replica, blame.message))
 
 
 async def pulses_of(session: Session) -> Sequence[Pulse]:
-    """Return what replicas have done so far, where the engine can tell."""
+    """Return what replicas have done so far, where the engine supports that."""
     return await session.pulses() if isinstance(session, Observable) else ()
 
 
 async def save_stacks(session: Session, look: TakeStacks, *, gently: bool) -> None:
-    """Save stacks, where the engine can."""
+    """Save stacks, where the engine supports that."""
     if isinstance(session, Dumpable):
         await session.stacks(look.replicas, look.attempt, gently=gently, incarnations=look.incarnations)
 
 
 def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:
-    """Return what each replica does by the stacks that were saved of it."""
+    """Return what each replica does, as its saved stacks show."""
     found = {}
     for name in look.replicas:
         path = run_dir / trace_dir(name, look.attempt, look.incarnations.get(name, 0)) / STACKS

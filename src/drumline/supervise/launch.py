@@ -1,4 +1,4 @@
-"""From a plan to a run."""
+"""Check a plan, and make a run of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drumline.store.launch import write_launch
 
 
 def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
-    """Refuse what cannot be placed or started here before there is a run; return shortages and warnings."""
+    """Raise an error for a plan that cannot be started; return what it asks for beyond capacity, and warnings."""
     _require_secrets(plan)
     launches = bind(plan, asyncio.run(engine.place(plan)))
     shortages = "; ".join(find_shortages(engine, plan))  # each has commas of its own
@@ -31,12 +31,12 @@ def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
 
 
 def find_shortages(engine: Engine, plan: Plan) -> Iterator[str]:
-    """Yield what the plan asks for beyond all that there is, where the engine knows that before the run."""
+    """Yield what the plan asks for beyond the capacity, where the engine knows that before the run."""
     return engine.shortages(plan) if isinstance(engine, Limited) else iter(())
 
 
 def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tuple[RunFolder, Plan]:
-    """Make a run of a plan; interrupts are to be held, since there is a run now that nobody looks after yet."""
+    """Create the run of a plan; the caller holds interrupts, since the run has no supervisor yet."""
     folder = create_folder(site.home)
     plan = plan_as(folder.id)
     python = (site.python.path, site.python.reason) if site.python else None
@@ -45,12 +45,12 @@ def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tupl
 
 
 def _require_secrets(plan: Plan) -> None:
-    """Refuse a run that could not be started for want of a secret."""
+    """Raise InputError if a secret of the plan is not set."""
     helpers = [(each.id, each.env) for each in plan.preparations]
-    for who, env in (*helpers, *((each.id, each.env) for each in plan.replicas)):
+    for name_of, env in (*helpers, *((each.id, each.env) for each in plan.replicas)):
         for name, value in env.items():
             if isinstance(value, Secret) and not os.environ.get(value.variable):
                 raise InputError(
-                    f"{who} needs the secret {name} from the variable {value.variable}, which is not set",
+                    f"{name_of} needs the secret {name} from the variable {value.variable}, which is not set",
                     hint=f"set it where you launch: `export {value.variable}=…`",
                 )

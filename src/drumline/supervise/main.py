@@ -1,4 +1,4 @@
-"""The life of a supervisor, from its lock to the last line of the journal."""
+"""Supervise one run: from taking its lock to the last line of its journal."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from drumline.store.journal import Journal, read_journal
 from drumline.store.migrate import migrate_run
 from drumline.store.reserve import reserve_room
 from drumline.supervise import facts
-from drumline.supervise.control import ControlServer, LookAround
+from drumline.supervise.control import ControlServer, RefreshCopy
 from drumline.supervise.follower import Asked, Follower, find_remote
-from drumline.supervise.rounds import Rounds
+from drumline.supervise.periodic import PeriodicChecks
 from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor
 
-# For so long replicas that come up have the cores for themselves: what nobody waits for can wait.
+# For this long the cores are left to replicas that start: work that is not urgent waits.
 SETTLED_SECONDS = 1.0
 
-# So soon after the replicas were started we load what reads why one fell: its line would wait for that.
-LISTENING_SECONDS = 0.2
+# The reader of log tails is imported this long after the start of the replicas, so that a failure does not wait for it.
+LOG_TAIL_SECONDS = 0.2
 
-# What the end of a run takes in its journal at most.
+# The most that the end of a run takes in its journal.
 RESERVE_BYTES = 4096
 RESERVE_BYTES_PER_REPLICA = 1024
 
@@ -57,17 +57,17 @@ def supervise(
     *,
     asked: Asked = None,
 ) -> None:
-    """Take a run up, from its start or from wherever its last supervisor left it, and see it to its end.
+    """Supervise a run to its end, from its start or from where its last supervisor stopped.
 
-    Follow a run whose supervisor lives elsewhere instead.
+    A run whose supervisor runs elsewhere is followed instead.
 
-    `asked` is what whoever calls this wants of it; nothing needs to be written for that. A run that cannot be resumed
-    is left as it is, and so is one that is over or was asked to stop if a keeper asks for its return.
+    `asked` is the request of the caller. A run that cannot be resumed is left as it is, and so is one that is over or
+    was asked to stop if a keeper asks for a supervisor.
     """
     folder = RunFolder(path)
     check_run(str(path))
     site = site_of_run(folder)
-    _settle_down(folder)
+    _detach_output(folder)
     lock = take_lock(folder.lock_file)
     if lock is None:
         acknowledge("busy")
@@ -78,11 +78,11 @@ def supervise(
     with asyncio.Runner(loop_factory=BootClockLoop) as runner:
         if remote is not None:
             runner.run(_follow(folder, plan, remote, site.directory, acknowledge, asked))
-        elif isinstance(asked, LookAround):
-            acknowledge("refused")  # the engine has it supervised here
+        elif isinstance(asked, RefreshCopy):
+            acknowledge("refused")  # it is supervised on this machine
         else:
             runner.run(_supervise(folder, site, engine, acknowledge, asked))
-    release_lock(lock)  # of a supervisor that dies a keeper starts the next one
+    release_lock(lock)  # a supervisor that dies does not reach this: a keeper starts the next one
 
 
 async def _supervise(
@@ -112,28 +112,28 @@ async def _supervise(
         control = ControlServer(folder.socket_file, loop, supervisor.take)
         returned = not (supervisor.is_new or isinstance(asked, ResumeRequested))
         dates_logs = engine.capabilities.dates_logs
-        rounds = Rounds(folder, session, supervisor, control, loop, returned=returned, dates_logs=dates_logs)
+        checks = PeriodicChecks(folder, session, supervisor, control, loop, returned=returned, dates_logs=dates_logs)
         _handle_signals(loop, supervisor)
         supervisor.begin(asked)
         acknowledge("ok")
-        gc.freeze()  # all that was loaded stays; looking for garbage among it would copy every page that keepers share
+        gc.freeze()  # collecting garbage among what is loaded would copy memory pages that are shared with children
 
-        def settle_down() -> None:
-            rounds.settled = True
+        def start_checks() -> None:
+            checks.settled = True
             if supervisor.is_new:
-                _note_revision_aside(folder, site.directory)
+                _record_revision(folder, site.directory)
 
-        loop.call_later(LISTENING_SECONDS, import_module, "drumline.supervise.hear")
-        loop.call_later(SETTLED_SECONDS, settle_down)
-        rounds.make()
+        loop.call_later(LOG_TAIL_SECONDS, import_module, "drumline.supervise.log_tail")
+        loop.call_later(SETTLED_SECONDS, start_checks)
+        checks.check()
         await supervisor.run()
-        await rounds.close()
-        await session.release(forced=supervisor.state.forced)  # first: another run may wait for it
-        await rounds.finish()
+        await checks.close()
+        await session.release(forced=supervisor.state.forced)  # first: another run may wait for what is released
+        await checks.finish()
     supervisor.leave()
     control.close()
     journal.close()
-    if supervisor.is_new and not rounds.settled:
+    if supervisor.is_new and not checks.settled:
         facts.main(str(folder.path), str(site.directory))
     _record(folder)
 
@@ -147,7 +147,7 @@ async def _follow(
     asked: Asked,
 ) -> None:
     if asked is None:
-        _note_revision_aside(folder, directory)
+        _record_revision(folder, directory)
     await Follower(folder, plan, remote).follow(acknowledge, asked)
     _record(folder)
 
@@ -155,7 +155,7 @@ async def _follow(
 def _is_refused(
     asked: StopRequested | ResumeRequested | SupervisorReturned | None, plan: Plan, history: Sequence[Entry]
 ) -> bool:
-    """Whether what is asked cannot be: another process resumed the run, or it has finished or was asked to stop."""
+    """Return whether the request is refused: the run was resumed by another, has finished or was asked to stop."""
     if not isinstance(asked, ResumeRequested | SupervisorReturned):
         return False
     state = new_run(plan)
@@ -166,8 +166,8 @@ def _is_refused(
     return not may_return((each.event for each in history), state)
 
 
-def _settle_down(folder: RunFolder) -> None:
-    """Say what there is to say in the run's folder, and stand in nobody's way."""
+def _detach_output(folder: RunFolder) -> None:
+    """Write output to the supervisor's log, and keep no directory busy."""
     with suppress(OSError):
         log = open_file(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
@@ -176,21 +176,21 @@ def _settle_down(folder: RunFolder) -> None:
     os.chdir("/")
 
 
-def _note_revision_aside(folder: RunFolder, directory: Path) -> None:
-    """Have a child do it, since git may take its time; not at all where no process can be had."""
+def _record_revision(folder: RunFolder, directory: Path) -> None:
+    """Record the revision in a child process, since git may take long; skipped if no process can be started."""
     with suppress(OSError):
         start_python(facts.__name__, str(folder.path), str(directory)).returncode = 0
 
 
 def _record(folder: RunFolder) -> None:
-    """Put the run into the index: last, and loaded only now, for it is of use to nobody who waits."""
+    """Put the run into the index; last, since no command waits for it."""
     from drumline.store.summary import record_run  # noqa: PLC0415
 
     record_run(folder)
 
 
 def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
-    """Have TERM end the run in order; a terminal that goes away ends nothing."""
+    """End the run in order upon SIGTERM; ignore the end of a terminal."""
     loop.add_signal_handler(signal.SIGTERM, lambda: supervisor.take(StopRequested(at_seconds=now(), preempted=True)))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Marks: by when which byte of a log was written, so that every line can be shown with its time."""
+"""Write marks: which size a log had at which time, so that each line can be shown with its time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MARK = struct.Struct(MARK_FORMAT)
 class Marker:
     """Appends a mark to every log that has grown since the last time.
 
-    A supervisor that `returned` cannot know when what it finds was written; its first marks say so. Where the engine
-    knows better when lines were written, it `writes` none.
+    A supervisor that `returned` does not know when what it finds was written; its first marks say so. `writes` is false
+    where the engine records the times of lines itself.
     """
 
     def __init__(self, *, returned: bool = False, writes: bool = True) -> None:
@@ -28,20 +28,20 @@ class Marker:
         self._writes = writes
 
     def mark(self, folders: Iterable[Path]) -> list[Path]:
-        """Look at each log once; say which have grown.
+        """Check each log once; return the folders whose logs have grown.
 
         A log whose mark cannot be written keeps its lines; only their time is less exact.
         """
         at, grown = time.time(), []
         for folder in folders:
             with suppress(OSError):
-                size = os.stat(f"{folder}/{LOG}").st_size  # noqa: PTH116 - of everybody, again and again
+                size = os.stat(f"{folder}/{LOG}").st_size  # noqa: PTH116 - often, for each replica
                 if size > self._sizes.get(folder, 0):
                     grown.append(folder)
                     if self._writes:
                         _append(folder / MARKS, -at if self._late else at, size)
                     self._sizes[folder] = size
-        self._late = self._late and not self._sizes  # until logs of before have been seen
+        self._late = self._late and not self._sizes  # until earlier logs have been seen
         return grown
 
 
@@ -49,7 +49,7 @@ def _append(path: Path, at: float, size: int) -> None:
     file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         whole = os.fstat(file).st_size // MARK.size * MARK.size
-        os.ftruncate(file, whole)  # a full disk may have taken only a part of the one before
+        os.ftruncate(file, whole)  # after a full disk the last mark may be incomplete
         os.write(file, MARK.pack(at, size))
     finally:
         os.close(file)

@@ -1,4 +1,4 @@
-"""Messages between a command line and a supervisor that lives elsewhere, and which versions understand each other.
+"""Messages between a command line and a supervisor that runs elsewhere, and which versions understand each other.
 
 Each message begins with a line of JSON that names the versions of its sender. Behind the line of an answer are the
 bytes that were asked for. Unknown fields are ignored.
@@ -136,12 +136,12 @@ def read_answer(run: str, data: bytes, pieces: Sequence[Piece] = ()) -> Answer:
         raise EngineError(f"{about} has sent something that drumline does not send: {said}") from None
 
 
-def _found(told: Any, pieces: Sequence[Piece], rest: bytes) -> list[Found]:
+def _found(sizes: Any, pieces: Sequence[Piece], rest: bytes) -> list[Found]:
     """Cut the bytes behind the first line into the pieces that were asked for."""
-    if not isinstance(told, list) or len(told) != len(pieces):
+    if not isinstance(sizes, list) or len(sizes) != len(pieces):
         raise ValueError("other files than were asked for")
     found, start = [], 0
-    for each, piece in zip(told, pieces, strict=True):
+    for each, piece in zip(sizes, pieces, strict=True):
         match each:
             case [int() as size, int() as length] if 0 <= length <= min(piece.limit, len(rest) - start):
                 found.append(Found(size, rest[start : start + length]))

@@ -1,8 +1,8 @@
-"""A copy of the run's folder that lies beside a supervisor elsewhere: journal, logs, and what else views read.
+"""Keep a copy of the run folder of a supervisor that runs elsewhere: journal, logs, and what else views read.
 
 Only files whose names follow from the plan and the journal are asked for, each within its bounds. Files that grow are
-copied by offset. The copy of the journal never says more than the copies of the logs, so that a command that reads the
-end of a run there shows all that was said before it.
+copied by offset. The copy of the journal is never ahead of the copies of the logs, so that a command that reads the
+end of a run shows every line before it.
 """
 
 from __future__ import annotations
@@ -29,47 +29,47 @@ _MOST_JOURNAL_BYTES = 1 << 28
 _MOST_LINE_BYTES = 1 << 22
 _GROWING = (LOG, MARKS, STEPS)
 _MOST_OF_WHOLE = {REPORT: 1 << 16, ERROR: 1 << 20, STACKS: 1 << 22, METRICS: 1 << 18, PLACES: 1 << 22}
-_WHOLE_OF_LIFE = (REPORT, ERROR, STACKS, METRICS)
-_ROUNDS_PER_LOOK = 4  # files that are replaced as a whole are looked at less often
+_WHOLE_OF_INCARNATION = (REPORT, ERROR, STACKS, METRICS)
+_UPDATES_PER_WHOLE = 4  # files that are replaced as a whole are copied less often
 _MOST_ATTEMPT = 1_000_000
 _MOST_REQUESTS = 10_000  # for one file, at an update
 
 
 class Mirror:
-    """Copies what is new; remembers which lives may still grow."""
+    """Copies what is new; remembers which incarnations may still write."""
 
     def __init__(self, folder: RunFolder, plan: Plan, ask: Ask) -> None:
         self.is_current = False  # nothing was left to copy at the last update
         self._folder = folder
         self._ask = ask
         self._known = {*plan.everyone, TENSORBOARD}
-        self._growing: dict[str, bool] = {}  # the folders of lives: whether the end was read
-        self._last: set[str] = set()  # all lives of the last attempt
+        self._growing: dict[str, bool] = {}  # the folders of incarnations: whether the end was read
+        self._last: set[str] = set()  # the folders of all incarnations of the last attempt
         self._attempt = 0
-        self._rounds = 0
+        self._updates = 0
         self._note(_content(folder.journal_file, _MOST_JOURNAL_BYTES).splitlines())
 
     async def update(self) -> Answer:
-        """Copy all that there is; return the answer that says how the supervisor stood before that."""
+        """Copy everything that is new; return the answer with the state of the supervisor before that."""
         answer, is_new, lines = await self._read_journal()
         self._note(lines.splitlines())
-        self._rounds += 1
-        lives = [*self._growing] if answer.locked else sorted({*self._growing, *self._last})
-        await self._copy_growing([f"{life}/{name}" for life in lives for name in _GROWING])
-        ended = [life for life, has_ended in self._growing.items() if has_ended]
-        if ended or not answer.locked or self._rounds % _ROUNDS_PER_LOOK == 1:
-            await self.copy_whole(lives)
-        for life in ended:
-            del self._growing[life]
+        self._updates += 1
+        folders = [*self._growing] if answer.locked else sorted({*self._growing, *self._last})
+        await self._copy_growing([f"{each}/{name}" for each in folders for name in _GROWING])
+        ended = [each for each, has_ended in self._growing.items() if has_ended]
+        if ended or not answer.locked or self._updates % _UPDATES_PER_WHOLE == 1:
+            await self.copy_whole(folders)
+        for each in ended:
+            del self._growing[each]
         if is_new:
             write_file(self._folder.journal_file, lines)
         elif lines:
             _append(self._folder.journal_file, lines)
         return answer
 
-    async def copy_whole(self, lives: Collection[str] = ()) -> None:
-        """Copy the files of these lives, or of all that may still grow, that are replaced as a whole."""
-        names = [f"{life}/{name}" for life in lives or self._growing for name in _WHOLE_OF_LIFE]
+    async def copy_whole(self, folders: Collection[str] = ()) -> None:
+        """Copy the files of these folders, or of all that may still change, that are replaced as a whole."""
+        names = [f"{each}/{name}" for each in folders or self._growing for name in _WHOLE_OF_INCARNATION]
         names += [UNREACHED, f"attempts/{self._attempt}/{PLACES}"]
         wanted = [Piece(name, 0, _MOST_OF_WHOLE.get(name.rpartition("/")[2], 1 << 16)) for name in names]
         async for piece, found in self._read(wanted):
@@ -134,7 +134,7 @@ class Mirror:
                 yield pair
 
     def _note(self, lines: Iterable[bytes]) -> None:
-        """Learn from lines of the journal which lives there are."""
+        """Learn from lines of the journal which incarnations there are."""
         for line in lines:
             if len(line) > _MOST_LINE_BYTES:
                 continue
@@ -147,9 +147,9 @@ class Mirror:
             if event.attempt > self._attempt:
                 self._attempt = event.attempt
                 self._last.clear()
-            life = trace_dir(event.replica, event.attempt, event.incarnation)
-            self._last.add(life)
-            self._growing[life] = isinstance(event, ReplicaExited)
+            folder = trace_dir(event.replica, event.attempt, event.incarnation)
+            self._last.add(folder)
+            self._growing[folder] = isinstance(event, ReplicaExited)
 
 
 def _requests(wanted: Sequence[Piece]) -> Iterator[list[Piece]]:

@@ -1,4 +1,4 @@
-"""Performing actions on an engine: one after the other, in the order in which they were ordered.
+"""Perform actions on an engine: one after the other, in the order in which they were ordered.
 
 Only a stop does not wait: a start or a preparation that waits for something is cancelled by it. Starting twice
 changes nothing, so the start is performed again after the stop, without the replicas that were stopped.
@@ -17,20 +17,20 @@ Ordered = Prepare | Start | Stop
 
 
 class Performer:
-    """Knows what is ordered and not performed yet; owns the task of what is being performed."""
+    """Holds the actions that are ordered and not performed yet; owns the task of the current one."""
 
     def __init__(self, perform: Callable[[Ordered], Awaitable[None]]) -> None:
         self._perform = perform
         self._ordered: deque[Ordered] = deque()
         self._stopped: set[tuple[ReplicaId, int, int]] = set()
-        self._news = asyncio.Event()  # something was ordered
+        self._has_order = asyncio.Event()  # something was ordered
 
     def order(self, action: Ordered) -> None:
         """Have this performed after everything that was ordered before."""
         self._ordered.append(action)
         if isinstance(action, Stop):
             self._stopped.update((each, action.attempt, action.incarnations.get(each, 0)) for each in action.replicas)
-        self._news.set()
+        self._has_order.set()
 
     def is_stopped(self, replica: ReplicaId, attempt: int, incarnation: int) -> bool:
         """Return whether a stop was ordered for this replica, after which it does not start."""
@@ -40,8 +40,8 @@ class Performer:
         """Perform what is ordered until this is cancelled; raise what performing raises."""
         while True:
             while not self._ordered:
-                self._news.clear()
-                await self._news.wait()
+                self._has_order.clear()
+                await self._has_order.wait()
             action = self._ordered.popleft()
             if not await self._finishes(action):
                 self._ordered.insert(self._last_stop() + 1, action)
@@ -56,16 +56,16 @@ class Performer:
         """Perform an action; return False if it was cancelled for a stop that waits."""
         performing = asyncio.ensure_future(self._perform(action))
         try:
-            await asyncio.sleep(0)  # what needs not wait for anything is done now
+            await asyncio.sleep(0)  # an action that waits for nothing is done now
             while not performing.done():
                 if not isinstance(action, Stop) and self._last_stop() >= 0:
                     return False
-                self._news.clear()
-                news = asyncio.ensure_future(self._news.wait())
+                self._has_order.clear()
+                ordered = asyncio.ensure_future(self._has_order.wait())
                 try:
-                    await asyncio.wait({performing, news}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({performing, ordered}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    news.cancel()
+                    ordered.cancel()
             await performing
         finally:
             if not performing.done():
@@ -74,5 +74,5 @@ class Performer:
         return True
 
     def _last_stop(self) -> int:
-        """Where the last stop is among what is ordered; -1 if there is none."""
+        """Return the index of the last stop among the ordered actions; -1 if there is none."""
         return max((place for place, each in enumerate(self._ordered) if isinstance(each, Stop)), default=-1)

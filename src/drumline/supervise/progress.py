@@ -1,7 +1,7 @@
-"""Progress: notices the first step that an attempt takes, by what its replicas print, report or write for TensorBoard.
+"""Detect the first step of an attempt: in what its replicas print, report or write for TensorBoard.
 
-Nothing is read that has not grown, nothing is read twice, and nothing at all once the step is known. What understands
-a line is loaded when there is a line to understand.
+Only what has grown is read, once, and nothing after the step is known. Parsers are imported when there is a line to
+parse.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from drumline.run.state import RunState
 from drumline.run.traces import LOG, REPORT, trace_dir
 from drumline.runtime.private import open_regular
 
-_MOST_BYTES = 1 << 16  # of a log at a look; who writes more between two has said enough in its end
+_MOST_BYTES = 1 << 16  # of a log at a check; of more only the end is read
 _MOST_FILES = 4
-# Marks say when a step was there, so the longer there was none, the longer the next look can wait.
+# Marks date the step, so the longer there was none, the longer the next check can wait.
 _PAUSES_PER_LOOK, _PAUSES_PER_AGE, _LONGEST_PAUSE_SECONDS = 200, 20, 5.0
 _FEW = 16
-_WORDS = (b"loss", b"%|")  # no line that tells of a step is without one of these
+_WORDS = (b"loss", b"%|")  # each line that reports a step has one of these
 
-# Whose steps are only in TensorBoard's files is not in a hurry.
+# Steps that are only in TensorBoard's files are not urgent.
 _FILES_PAUSE_SECONDS, _FILES_LONGEST_SECONDS = 2.0, 30.0
 
 
 class ProgressWatch:
-    """Looks for the first step of the attempt that a state is in; remembers how much of each log it has read."""
+    """Detects the first step of the attempt of a state; remembers how much of each log it has read."""
 
     def __init__(self, run_dir: Path, plan: Plan, output_dir: Callable[[], str], clock: Callable[[], float]) -> None:
         self._run_dir = run_dir
@@ -40,39 +40,39 @@ class ProgressWatch:
         self._seen = RunState().replicas
         self._begin(0, {})
 
-    def _begin(self, attempt: int, lives: dict[Path, ReplicaId]) -> None:
-        self._attempt, self._lives = attempt, lives
-        self._read = dict.fromkeys(lives, 0)
-        self._unread = set(lives)
+    def _begin(self, attempt: int, watched: dict[Path, ReplicaId]) -> None:
+        self._attempt, self._watched = attempt, watched
+        self._read = dict.fromkeys(watched, 0)
+        self._unread = set(watched)
         self._since = self._next_look = self._clock()
         self._next_files = self._since + _FILES_PAUSE_SECONDS
 
-    def _lives_of(self, state: RunState) -> dict[Path, ReplicaId]:
-        lives = ((name, state.replicas[name].incarnation) for name in self._computing)
-        return {self._run_dir / trace_dir(name, state.attempt, life): name for name, life in lives}
+    def _folders_of(self, state: RunState) -> dict[Path, ReplicaId]:
+        known = ((name, state.replicas[name].incarnation) for name in self._computing)
+        return {self._run_dir / trace_dir(name, state.attempt, number): name for name, number in known}
 
     def look(
         self, state: RunState, grown: Iterable[Path] = (), *, exited: Collection[ReplicaId] = ()
     ) -> tuple[FirstStepTaken, ...]:
-        """The first step, if there is one now; called at every tick with the folders whose logs have grown.
+        """Return the first step, if there is one now; called at every tick with the folders whose logs have grown.
 
-        Also with those who have `exited`, before that is judged: what is decided may depend on what they said last.
+        Also called with the replicas that have `exited`, before the exits are judged, since decisions may depend on it.
         """
         if state.stepped or not state.replicas:
             return ()
         if state.replicas is not self._seen:
             self._seen = state.replicas
-            if (lives := self._lives_of(state)) != self._lives:
-                self._begin(state.attempt, lives)
-        self._unread.update(folder for folder in grown if folder in self._lives)
+            if (watched := self._folders_of(state)) != self._watched:
+                self._begin(state.attempt, watched)
+        self._unread.update(folder for folder in grown if folder in self._watched)
         began = self._clock()
         if began < self._next_look and not exited:
             return ()
-        folders = self._unread | {folder for folder, name in self._lives.items() if name in exited}
-        if exited and len(self._lives) <= _FEW:  # whose step it was does not matter, and it costs little
-            folders = set(self._lives)
+        folders = self._unread | {folder for folder, name in self._watched.items() if name in exited}
+        if exited and len(self._watched) <= _FEW:  # the replica does not matter, and this costs little
+            folders = set(self._watched)
         self._unread -= folders
-        found = [step for folder in self._lives if (step := self._reported(folder))]
+        found = [step for folder in self._watched if (step := self._reported(folder))]
         found += [step for folder in folders if (step := self._printed(folder))]
         if not found and began >= self._next_files:
             found = self._written(began)
@@ -82,13 +82,13 @@ class ProgressWatch:
         return (min(found, key=lambda step: (step.at_seconds, step.replica)),) if found else ()
 
     def _taken(self, name: ReplicaId, step: int | None, at: float | None) -> FirstStepTaken:
-        """A step that was there at this time of the clock on the wall, or by now."""
+        """Return the event of a step that was taken at this time (UTC, seconds), or by now."""
         ago = 0.0 if at is None else max(0.0, time.time() - at)
         return FirstStepTaken(self._attempt, name, step, round(self._clock() - ago, 3))
 
     def _reported(self, folder: Path) -> FirstStepTaken | None:
         path = f"{folder}/{REPORT}"
-        if not os.path.exists(path):  # noqa: PTH110 - of everybody, again and again
+        if not os.path.exists(path):  # noqa: PTH110 - often, for each replica
             return None
         from drumline.runtime.progress import read_report  # noqa: PLC0415 - only where a script reports
 
@@ -96,8 +96,8 @@ class ProgressWatch:
         if report is None:
             return None
         if report.since_step is None:
-            return self._taken(self._lives[folder], report.step, report.at_seconds)
-        return self._taken(self._lives[folder], report.since_step, report.since_seconds)
+            return self._taken(self._watched[folder], report.step, report.at_seconds)
+        return self._taken(self._watched[folder], report.since_step, report.since_seconds)
 
     def _printed(self, folder: Path) -> FirstStepTaken | None:
         data, start = _read_on(folder / LOG, self._read[folder])
@@ -118,10 +118,10 @@ class ProgressWatch:
         if first.step is None and (first.loss is None or first.epoch is None):
             return None  # an epoch that is announced has not been done
         (at,) = times_of(folder, (start + end - 1,))
-        return self._taken(self._lives[folder], first.step, at)
+        return self._taken(self._watched[folder], first.step, at)
 
     def _written(self, now: float) -> list[FirstStepTaken]:
-        """Steps in TensorBoard's files that were made since the attempt began, by one of the line or by who is gone."""
+        """Return steps in TensorBoard's files of this attempt, written by a replica or a process that ended."""
         from drumline.run.scalars import progress_in  # noqa: PLC0415 - see above
         from drumline.store.scalars import BY_KERAS, find_event_files, last_scalars  # noqa: PLC0415
         from drumline.store.writers import pid_of, session_of  # noqa: PLC0415
@@ -131,8 +131,8 @@ class ProgressWatch:
         files = find_event_files(folder) if (folder := self._output_dir()) else []
         if not files:
             return []
-        found, pids = [], {pid: name for folder, name in self._lives.items() if (pid := pid_of(folder)) is not None}
-        since = int(next(iter(self._lives)).parent.stat().st_mtime)
+        found, pids = [], {pid: name for folder, name in self._watched.items() if (pid := pid_of(folder)) is not None}
+        since = int(next(iter(self._watched)).parent.stat().st_mtime)
         for file in files[:_MOST_FILES]:
             session = None if file.pid is None else session_of(file.pid)
             own = session is None and self._run_dir in Path(file.path).parents
@@ -144,7 +144,7 @@ class ProgressWatch:
 
 
 def _read_on(path: Path, offset: int) -> tuple[bytes, int]:
-    """What a log has from this byte on, and where that begins: later, if there is too much of it."""
+    """Return what a log has from this byte on, and the offset of that: later, if it is too much."""
     with suppress(OSError):
         file = open_regular(path, os.O_RDONLY)
         try:
@@ -156,5 +156,5 @@ def _read_on(path: Path, offset: int) -> tuple[bytes, int]:
 
 
 def _whole(data: bytes) -> int:
-    """How many bytes of it are whole lines."""
+    """Return how many bytes of it are whole lines."""
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1

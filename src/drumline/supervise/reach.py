@@ -1,4 +1,4 @@
-"""Reaching a run that goes on by itself: asking its supervisor, or giving it one again."""
+"""Send requests to the supervisor of a run, starting one again where it has none."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
 from drumline.store.reach import ENDED, Reach, read_reach
-from drumline.supervise.control import LookAround, read_answer, request_look, request_stop, wait_closed
+from drumline.supervise.control import RefreshCopy, read_answer, request_refresh, request_stop, wait_closed
 from drumline.supervise.detach import start_supervisor
 
-RETURN_SECONDS = 20.0  # that a supervisor may take to come back by itself
+RETURN_SECONDS = 20.0  # that a supervisor may take to return by itself
 _MOMENT_SECONDS = 0.01
 _LEAVING_SECONDS = 20.0  # that the last supervisor of a run may take after its end
-_LOOK_SECONDS = 5.0  # that a follower may take before a command goes on with what is here
-_PATIENCE = 5  # supervisors that may be lost before a run that is to end is given up
+_REFRESH_SECONDS = 5.0  # that a follower may take before a command goes on with the copy
+_MOST_LOST = 5  # supervisors, after which a run that is to end is given up
 
 
 def read_state(folder: RunFolder) -> RunState:
-    """Where a run stands by its journal."""
+    """Return the state of a run, as its journal says."""
     plan = folder.plan()
     state = new_run(plan)
     for entry in read_journal(folder.journal_file, plan):
@@ -39,37 +39,37 @@ def read_state(folder: RunFolder) -> RunState:
 
 
 def bring_up_to_date(folder: RunFolder) -> Reach | None:
-    """Have the copy of a run that is supervised elsewhere followed; return how its supervisor stands.
+    """Update the copy of a run that is supervised elsewhere; return the state of its supervisor.
 
-    Return None for a run that is over. What is here is then as new as it can be had: a supervisor that cannot be
-    reached changes nothing. Raise EngineError if no follower can be started.
+    Return None for a run that is over. If the supervisor cannot be reached, the copy stays as it is. Raise EngineError
+    if no follower can be started.
     """
     if connection := connect(folder.socket_file):
         with connection:
-            request_look(connection, _LOOK_SECONDS)
+            request_refresh(connection, _REFRESH_SECONDS)
     elif not is_locked(folder.lock_file) and not read_state(folder).phase.is_final:
-        start_supervisor(folder, asked=LookAround())
+        start_supervisor(folder, asked=RefreshCopy())
     reach = read_reach(folder.path)
     if reach and reach.state == ENDED:
-        wait_until_left(folder, _LOOK_SECONDS)  # the follower
+        wait_until_left(folder, _REFRESH_SECONDS)  # the follower
     return None if read_state(folder).phase.is_final else reach
 
 
 def stop_run(folder: RunFolder, *, force: bool) -> RunState:
-    """End a run, whether or not it has a supervisor, and return when nothing of it is alive."""
+    """End a run, with or without a supervisor, and return its state when no process of it is left."""
     return wait_until_stopped(folder, ask_to_stop(folder, force=force), force=force)
 
 
 def ask_to_stop(folder: RunFolder, *, force: bool) -> RunState:
-    """Ask for the end of a run; return when its supervisor, perhaps a new one, knows, with where it stood before."""
+    """Request the end of a run from its supervisor, or a new one; return the state before the request was accepted."""
     while not (before := read_state(folder)).phase.is_final:
         if connection := connect(folder.socket_file):
-            with connection, suppress(OSError):  # it may leave at any moment
+            with connection, suppress(OSError):  # it may exit at any moment
                 request_stop(connection, force=force)
                 if read_answer(connection):
                     return before
         elif is_locked(folder.lock_file):
-            time.sleep(_MOMENT_SECONDS)  # it is just coming or going
+            time.sleep(_MOMENT_SECONDS)  # it is starting or exiting
         elif start_supervisor(folder, asked=StopRequested(force, now())):
             return before
     return before
@@ -78,9 +78,9 @@ def ask_to_stop(folder: RunFolder, *, force: bool) -> RunState:
 def wait_until_stopped(folder: RunFolder, asked: RunState, *, force: bool) -> RunState:
     """Return when a run that was asked to stop is over, whatever happens to its supervisor meanwhile.
 
-    `asked` is where it stood when it was asked. A run that was over, and was resumed by somebody since, goes on.
+    `asked` is its state when the stop was requested. A run that was over, and was resumed since, goes on.
     """
-    for _ in range(_PATIENCE):
+    for _ in range(_MOST_LOST):
         state = _wait(folder, resumes=asked.resumes)
         if state.phase.is_final or state.resumes > asked.resumes:
             return state
@@ -91,32 +91,32 @@ def wait_until_stopped(folder: RunFolder, asked: RunState, *, force: bool) -> Ru
 
 
 def resume_run(folder: RunFolder) -> RunState:
-    """Go on with a run that is over; return where it stood before. Raise InputError, with what to do, if it cannot be.
+    """Resume a run that is over; return its state before. Raise InputError, with what to do, if it cannot be resumed.
 
-    Its last supervisor may be about to leave, and somebody else may want the same at this moment.
+    Its last supervisor may still be exiting, and another command may resume it at the same moment.
     """
     deadline = time.monotonic() + _LEAVING_SECONDS
     while True:
         before = read_state(folder)
         if is_lost(folder, before):
-            before = _see_lost(folder, before)
+            before = _record_lost(folder, before)
         check_resumable(folder, before)
         if start_supervisor(folder, asked=ResumeRequested()):
             return before
         if time.monotonic() > deadline:
-            raise EngineError(f"somebody holds run {folder.id}, which is over", hint="try again in a moment")
+            raise EngineError(f"another process holds run {folder.id}, which is over", hint="try again in a moment")
         time.sleep(_MOMENT_SECONDS)
 
 
 def is_lost(folder: RunFolder, state: RunState) -> bool:
-    """Whether a run was under way when its machine was restarted, and nobody has looked after it since."""
+    """Return whether a run was active when its machine was restarted, and has had no supervisor since."""
     if state.phase not in (Phase.STARTING, Phase.RUNNING) or is_locked(folder.lock_file):
         return False
     return read_journal(folder.journal_file, folder.plan())[-1].boot != boot_id()
 
 
-def _see_lost(folder: RunFolder, before: RunState) -> RunState:
-    """Have it written down that nobody of a run is alive; return where it stands then, perhaps in its next attempt."""
+def _record_lost(folder: RunFolder, before: RunState) -> RunState:
+    """Have a supervisor record that no process of a run is alive; return the state then."""
     start_supervisor(folder)
     while not (state := read_state(folder)).phase.is_final and state.attempt == before.attempt:
         if not is_locked(folder.lock_file):
@@ -138,7 +138,7 @@ def check_resumable(folder: RunFolder, state: RunState) -> None:
 
 
 def wait_for_end(folder: RunFolder) -> RunState:
-    """Return when a run is over; raise EngineError if nobody looks after it."""
+    """Return when a run is over; raise EngineError if it has no supervisor."""
     while not (state := _wait(folder)).phase.is_final:
         deadline = time.monotonic() + RETURN_SECONDS
         while not is_locked(folder.lock_file):
@@ -149,7 +149,7 @@ def wait_for_end(folder: RunFolder) -> RunState:
 
 
 def may_come_back(folder: RunFolder) -> bool:
-    """Whether a run without a supervisor has a keeper on this machine, and a return left for which it starts one."""
+    """Return whether a run without a supervisor has a keeper on this machine that starts the next one."""
     try:
         returns = int(read_regular(folder.path / SUPERVISOR_RETURNS, 8))
     except (OSError, ValueError):
@@ -158,7 +158,7 @@ def may_come_back(folder: RunFolder) -> bool:
 
 
 def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
-    """Wait until a run is over, or resumed oftener than this, or nobody looks after it; return where it stands then."""
+    """Wait until a run is over, was resumed more often than this, or has no supervisor; return its state then."""
     while not (state := read_state(folder)).phase.is_final and state.resumes <= resumes:
         if connection := connect(folder.socket_file):
             with connection:
@@ -166,19 +166,19 @@ def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)
         else:
-            return read_state(folder)  # it writes before it leaves
+            return read_state(folder)  # it writes before it exits
     return state
 
 
 def wait_until_left(folder: RunFolder, seconds: float = math.inf) -> None:
-    """Return when the supervisor of a run that is over has left, or after so long; it asks first if all is gone."""
+    """Return when the supervisor of a run that is over has exited, or after the timeout."""
     deadline = time.monotonic() + seconds
     while is_locked(folder.lock_file) and time.monotonic() < deadline:
         time.sleep(_MOMENT_SECONDS)
 
 
 def supervisor_gone(folder: RunFolder) -> EngineError:
-    """What to say of a run that nobody looks after."""
+    """Return the error for a run without a supervisor."""
     return EngineError(
         f"the supervisor of run {folder.id} is gone; its replicas go on by themselves",
         hint=f"`drumline supervise {folder.id}` takes the run up again, `drumline kill {folder.id}` ends it",

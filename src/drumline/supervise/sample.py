@@ -1,4 +1,4 @@
-"""Samples: what every replica uses, written down every few seconds, and each second while somebody watches."""
+"""Write samples of what each replica uses: every few seconds, and each second while a client watches."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from drumline.store.metrics import Sample, append_sample, read_samples
 WATCHED_SECONDS = 1.0
 UNWATCHED_SECONDS = 5.0
 
-# On a machine with thousands of processes a look takes long; it may take a small part of the time at most.
+# On a machine with thousands of processes a sample takes long; it may take a small part of the time at most.
 _PAUSES = 10
 _PAUSES_UNWATCHED = 200
-_SHORTEST_SECONDS = 0.01  # less is no sample, but an end that was written down before
+_SHORTEST_SECONDS = 0.01  # less is an end that was recorded before
 
 
 class _Written(Record):
-    """How much of a life is on disk."""
+    """How much of an incarnation is recorded."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Sampler:
-    """Writes down what the engine measures; remembers of each life up to where that is on disk."""
+    """Records what the engine measures; remembers how much of each incarnation is recorded."""
 
     def __init__(
         self, run_dir: Path, plan: Plan, session: Session, *, tick_seconds: float, clock: Callable[[], float]
@@ -44,40 +44,40 @@ class Sampler:
         self._tick = tick_seconds
         self._written: dict[str, _Written] = {}
         self._clock = clock
-        self._looked = clock() - WATCHED_SECONDS  # whoever watches already need not wait
+        self._sampled_at = clock() - WATCHED_SECONDS  # the first sample is due at once
         self._took = 0.0
         self._is_writing = False
 
     def is_due(self, *, watched: bool) -> bool:
         """Return whether it is time for a sample, and none is being written. Asked at every tick."""
         pause = max(WATCHED_SECONDS, _PAUSES * self._took) if watched else self._long_pause
-        return not self._is_writing and self._clock() - self._looked >= pause - self._tick / 2
+        return not self._is_writing and self._clock() - self._sampled_at >= pause - self._tick / 2
 
     async def write(self, *, watched: bool = False) -> None:
         """Write a sample of every replica, and the last one of those that have ended."""
-        self._looked, self._is_writing = self._clock(), True
+        self._sampled_at, self._is_writing = self._clock(), True
         try:
             for usage in await self._session.usage(watched=watched) if self._session else ():
                 with suppress(OSError):  # a full disk costs this sample; the next one covers its time too
                     self._write(usage)
         except OSError:
-            pass  # no descriptor is left to look with
+            pass  # no descriptor is left to measure with
         finally:
-            self._took, self._is_writing = self._clock() - self._looked, False
+            self._took, self._is_writing = self._clock() - self._sampled_at, False
 
     @property
     def _long_pause(self) -> float:
         return max(UNWATCHED_SECONDS, _PAUSES_UNWATCHED * self._took)
 
     def _write(self, usage: Usage) -> None:
-        life = trace_dir(usage.replica, usage.attempt, usage.incarnation)
-        path = self._run_dir / life / METRICS
-        written = self._written.get(life) or _written(path)
+        folder = trace_dir(usage.replica, usage.attempt, usage.incarnation)
+        path = self._run_dir / folder / METRICS
+        written = self._written.get(folder) or _written(path)
         seconds = usage.at_seconds - usage.started_seconds - written.seconds
         if seconds < _SHORTEST_SECONDS and written.seconds:
             return
         seconds = max(seconds, 0.0)
-        # What was computed by children whose end nobody waits for is counted as long as they live, and lost then.
+        # The CPU time of children that are not waited for is counted while they run, and lost after.
         cpu_seconds = max(0.0, usage.cpu_seconds - written.cpu_seconds)
         gpu = usage.gpu or GpuUsage(None, None, -1, 0)
         sample = Sample(
@@ -93,11 +93,11 @@ class Sampler:
             gpu_is_whole=gpu.is_whole,
         )
         append_sample(path, sample)
-        self._written[life] = _Written(written.seconds + seconds, usage.cpu_seconds)
+        self._written[folder] = _Written(written.seconds + seconds, usage.cpu_seconds)
 
 
 def _written(path: Path) -> _Written:
-    """What an earlier supervisor wrote of a life."""
+    """Return what an earlier supervisor recorded of an incarnation."""
     samples = read_samples(path)
     return _Written(
         math.fsum(sample.seconds for sample in samples), math.fsum(sample.cpu_seconds for sample in samples)

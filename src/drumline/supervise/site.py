@@ -1,4 +1,4 @@
-"""The world as this command finds it: home, cores, Python."""
+"""The site of a command or a run: home, cores, Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline.store.launch import read_facts, read_python
 
 
 def site_of(directory: str | Path, python: Interpreter | None = None) -> Site:
-    """The site of a spec in this directory; `python` is the one of a run, unless it is to be found now."""
+    """Return the site of a spec in this directory; `python` is the interpreter of the run, found now if not given."""
     python = python or find_interpreter(os.environ, own=sys.executable, base=_base(), program=sys.argv[0])
     usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
     same = usual is not None and Path(usual) == Path(python.folder)
@@ -31,11 +31,13 @@ def site_of(directory: str | Path, python: Interpreter | None = None) -> Site:
 
 
 def site_of_run(folder: RunFolder) -> Site:
-    """The site of a run that was launched before, with the Python of its launch, whether that is still there or not."""
+    """Return the site of a run that was launched before, with the Python of its launch, even if that is gone."""
     facts = read_facts(folder)
     known = read_python(facts)
     site = site_of(facts.get("directory", "."), Interpreter(*known) if known else None)
-    return site.replace(next_supervisor=(sys.executable, "-P", "-m", "drumline.supervise.again", str(folder.path)))
+    return site.replace(
+        next_supervisor=(sys.executable, "-P", "-m", "drumline.supervise.next_supervisor", str(folder.path))
+    )
 
 
 def _base() -> str:

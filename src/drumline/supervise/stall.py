@@ -1,4 +1,4 @@
-"""The stall watch: notices that the steps of an attempt have stopped, and that they go on.
+"""Detect that the steps of an attempt have stopped, and that they continue.
 
 Steps are those that logs name, that scripts report, or that are only in TensorBoard's files. Logs have marks that date
 them; the others are dated here, in a file beside the log, from which goodput is computed.
@@ -35,15 +35,15 @@ STEP = struct.Struct(STEP_FORMAT)
 
 _TAIL_BYTES = 1 << 14
 _PAUSE_SECONDS = 1.0
-_MOST_REPLICAS = 16  # are read; the first ones of a large run tell whether it takes steps
+_MOST_REPLICAS = 16  # are read; of a large run the first ones suffice
 
-# Writers of TensorBoard's files keep what they write for two minutes, unless they are told to flush it earlier.
+# Writers of TensorBoard's files flush every two minutes, unless a script does so earlier.
 _FILES_LAG_SECONDS = 120.0
 _FILES_PAUSE_SECONDS, _FILES_PAUSES_PER_LOOK = 5.0, 200
 
 
 class StallWatch:
-    """Watches the steps of the attempt that a state is in."""
+    """Checks the steps of the attempt of a state."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class StallWatch:
         self._session = session
         self._tell = tell
         self._clock = clock
-        self._begin = begin  # has something done that takes a while
+        self._begin = begin  # starts a task
         self._steps_seconds = plan.timeouts.steps_seconds
         computing = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING]
         self._watched = computing[:_MOST_REPLICAS]
@@ -77,11 +77,11 @@ class StallWatch:
         self._in_files_only = True  # neither a log nor a report has named a step
         self._next_files = self._clock()
         self._is_done = False  # the log names the last step
-        self._told = False
+        self._is_reported = False
         self._next_look = self._clock()
 
     def look(self, state: RunState, grown: Iterable[Path]) -> None:
-        """Look if it is time; called at every tick with the folders whose logs have grown."""
+        """Check if it is due; called at every tick with the folders whose logs have grown."""
         if state.phase is not Phase.RUNNING or state.ending or not state.stepped:
             self._reset(None)
             return
@@ -93,9 +93,9 @@ class StallWatch:
             return
         self._next_look = now + _PAUSE_SECONDS
         if self._reads_step(state, now):
-            if self._told or state.stalled:
+            if self._is_reported or state.stalled:
                 self._tell(StepsResumed(state.attempt, self._gaps.step if self._gaps else None, now))
-            self._told = False
+            self._is_reported = False
         elif self._gaps and not self._is_done:
             self._judge(state, self._gaps, now)
 
@@ -104,19 +104,21 @@ class StallWatch:
         if self._steps_seconds is not None and lasted >= self._steps_seconds + lag:
             since = "" if gaps.step is None else f", since step {gaps.step}"
             self._tell(LineHung(state.attempt, f"no step for {span(lasted)}{since}"))
-        elif is_stalled(gaps, now, lag) and not self._told:
-            self._told = True
-            lives = {name: each.incarnation for name, each in state.replicas.items() if each.phase is Phase.RUNNING}
-            stacks = TakeStacks(tuple(lives), state.attempt, lives)
-            for name, life in lives.items():  # what was saved before says nothing of now
+        elif is_stalled(gaps, now, lag) and not self._is_reported:
+            self._is_reported = True
+            incarnations = {
+                name: each.incarnation for name, each in state.replicas.items() if each.phase is Phase.RUNNING
+            }
+            stacks = TakeStacks(tuple(incarnations), state.attempt, incarnations)
+            for name, incarnation in incarnations.items():  # stacks of earlier are outdated
                 with suppress(OSError):
-                    (self._run_dir / trace_dir(name, state.attempt, life) / STACKS).unlink()
-            self._begin(self._tell_stalled(stacks, gaps))
+                    (self._run_dir / trace_dir(name, state.attempt, incarnation) / STACKS).unlink()
+            self._begin(self._report_stall(stacks, gaps))
 
-    async def _tell_stalled(self, stacks: TakeStacks, gaps: Gaps) -> None:
+    async def _report_stall(self, stacks: TakeStacks, gaps: Gaps) -> None:
         await save_stacks(self._session, stacks, gently=True)
         stopped = {pulse.replica for pulse in await pulses_of(self._session) if pulse.is_stopped}
-        if stacks.attempt != self._attempt or not self._told:
+        if stacks.attempt != self._attempt or not self._is_reported:
             return  # it has ended, or taken a step since
         found = read_activities(self._run_dir, stacks, stopped)
         known = any(each.doing is not Doing.UNKNOWN for each in found.values())
@@ -163,7 +165,7 @@ class StallWatch:
 
     def _written(self, folders: Mapping[ReplicaId, Path]) -> dict[ReplicaId, Progress]:
         """Return how far the replicas are by TensorBoard's files."""
-        from drumline.view.scalars import read_written  # noqa: PLC0415 - only where neither logs nor reports tell
+        from drumline.view.scalars import read_written  # noqa: PLC0415 - only where neither logs nor reports have steps
 
         lives = {name: Life(folder, made) for name, folder in folders.items() if (made := _made_at(folder)) is not None}
         output = self._output_dir()
@@ -171,7 +173,7 @@ class StallWatch:
 
 
 def _made_at(folder: Path) -> float | None:
-    """Return when a life began (UTC, seconds): its trace is written to when it does, and when it ends."""
+    """Return when an incarnation began (UTC, seconds): its trace is written to then, and at its end."""
     try:
         return os.stat(folder / TRACE).st_mtime  # noqa: PTH116
     except OSError:

@@ -1,4 +1,4 @@
-"""The supervisor: writes down what happens, asks the machine what to do, and does it."""
+"""The supervisor: records events, asks the state machine what to do, and does it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from drumline.supervise.perform import Performer
 from drumline.supervise.unexpected import describe, handle_unexpected
 
 if TYPE_CHECKING:
-    from drumline.supervise.hear import Listener
+    from drumline.supervise.log_tail import LogTailReader
 
-# So long everybody who starts has the cores for himself.
+# For this long the cores are left to replicas that start.
 _SETTLED_SECONDS = 1.0
 
 
 class Supervisor:
-    """Sees one run to its end; owns its journal and its loop."""
+    """Supervises one run to its end; owns its journal and its loop."""
 
     def __init__(
         self,
@@ -64,32 +64,34 @@ class Supervisor:
         folder: Path | None = None,
     ) -> None:
         self.plan = plan
-        self._folder = folder  # in which the logs are, of which somebody may be heard
-        self._listener: Listener | None = None
+        self._folder = folder  # of the run; None where no log is read
+        self._log_tails: LogTailReader | None = None
         self.state = new_run(plan)
         self.ending: Ending | None = None
         self._session = session
         self._journal = journal
         self._loop = loop
-        self._news: deque[Event] = deque()
-        self._woken = asyncio.Event()  # there are news
+        self._events: deque[Event] = deque()
+        self._woken = asyncio.Event()  # there are events
         self._performer = Performer(self._perform)
         self._tasks = Tasks(loop)
         self._addresses: dict[int, tuple[str, ...]] = {}
         self.output_dir = ""  # of the attempt that was placed last
-        self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()  # before ends are judged
+        self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = (
+            lambda _: ()
+        )  # called before exits are judged
         self.take_stacks: Callable[[TakeStacks], Work] = self._take_no_stacks
-        self._trouble = ""  # why the journal cannot be kept
+        self._journal_error = ""  # why the journal cannot be written
         self._failed_attempt = -1  # the last one in which there was an unexpected error
         history = list(history)
         for record in history:
             self._note(record.event)
             self.state = fold(self.state, record.event, *record.decisions)
-        self._began = loop.time() - _seconds_lived(_last_life(history), journal.boot, loop.time())
+        self._began = loop.time() - _seconds_active(_since_resumed(history), journal.boot, loop.time())
         self.is_new = not self._addresses and self.state == new_run(plan)
 
     def begin(self, asked: StopRequested | ResumeRequested | SupervisorReturned | None = None) -> None:
-        """Start the run, go on where an earlier supervisor left it, or with the next attempt of one that was over."""
+        """Start the run, continue where a supervisor stopped, or begin the next attempt of one that was over."""
         if isinstance(asked, StopRequested | ResumeRequested):
             self.take(asked)
         if not isinstance(asked, ResumeRequested):
@@ -97,15 +99,15 @@ class Supervisor:
             self.take(RunAccepted() if self.is_new else returned)
         self.settle()
         if self.plan.tensorboard is None and isinstance(self._session, Serving):
-            self._loop.call_later(_SETTLED_SECONDS, self._send_scout)
+            self._loop.call_later(_SETTLED_SECONDS, self._detect_summaries)
 
     def take(self, event: Event) -> None:
-        """Accept an event; it is dealt with at the next `settle`."""
-        self._news.append(event)
+        """Accept an event; it is processed at the next `settle`."""
+        self._events.append(event)
         self._woken.set()
 
     async def run(self) -> None:
-        """Deal with events as they come, until the run is over."""
+        """Process events as they come, until the run is over."""
         handle_unexpected(self._loop, self._fail)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._performer.run()), group.create_task(self._read_events())]
@@ -123,11 +125,11 @@ class Supervisor:
             self.take(event)
 
     def settle(self) -> None:
-        """Write down and act upon everything that has happened, and upon what follows from that."""
-        while self._news:
-            events, self._news = [*self._news], deque()
+        """Record and act upon all accepted events, and upon what follows from them."""
+        while self._events:
+            events, self._events = [*self._events], deque()
             if exited := [event.replica for event in events if isinstance(event, ReplicaExited)]:
-                events = [*self.last_look(exited), *map(self._hear, events)]
+                events = [*self.last_look(exited), *map(self._with_evidence, events)]
             state, orders, decided = self.state, list[Action](), list[Decided]()
             for event in events:
                 self._note(event)
@@ -138,39 +140,39 @@ class Supervisor:
             if named := name_cause(self.plan, state):
                 decided.append((named, ()))
                 state = fold(state, named)
-            self._write_down(decided)
+            self._record(decided)
             self.state = state
             for order in orders:
-                self._obey(order)
-            if self._trouble and self.state.ending is None:
-                # A run whose journal cannot be kept is ended, not left unseen.
-                self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {self._trouble}"))
+                self._execute(order)
+            if self._journal_error and self.state.ending is None:
+                # A run that cannot be recorded is ended.
+                self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {self._journal_error}"))
 
     def leave(self) -> None:
-        """Write down what could not be written before, if it can be now; else say so in the supervisor's log."""
+        """Write what could not be written to the journal before; if it still cannot be, log that."""
         try:
             self._journal.append([])
         except OSError as error:
             log(f"the end of the run is not in its journal: {error.strerror}")
 
-    def _hear(self, event: Event) -> Event:
-        """The same event; with what a replica said that failed, while it is asked why."""
+    def _with_evidence(self, event: Event) -> Event:
+        """Return the event; the exit of a replica that failed with what it wrote last, where that can be the cause."""
         if not isinstance(event, ReplicaExited) or event.exit.ok or event.replica.is_helper or self._folder is None:
             return event
         if self.state.ending and self.state.ending.phase is not Phase.FAILED:
             return event
-        if self._listener is None:
-            from drumline.supervise.hear import Listener  # noqa: PLC0415 - most runs never need it
+        if self._log_tails is None:
+            from drumline.supervise.log_tail import LogTailReader  # noqa: PLC0415 - most runs never need it
 
-            self._listener = Listener(self._folder, self.plan)
-        return self._listener.hear(event, self._addresses.get(event.attempt, ()))
+            self._log_tails = LogTailReader(self._folder, self.plan)
+        return self._log_tails.with_evidence(event, self._addresses.get(event.attempt, ()))
 
-    def _write_down(self, decided: Sequence[Decided]) -> None:
+    def _record(self, decided: Sequence[Decided]) -> None:
         try:
             self._journal.append(decided)
-            self._trouble = os.strerror(errno.ENOSPC) if self._journal.is_tight else ""
+            self._journal_error = os.strerror(errno.ENOSPC) if self._journal.is_tight else ""
         except OSError as error:
-            self._trouble = error.strerror or str(error)
+            self._journal_error = error.strerror or str(error)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, AttemptPlaced):
@@ -180,8 +182,8 @@ class Supervisor:
         elif isinstance(event, ResumeRequested):
             self._began = self._loop.time()
 
-    def _obey(self, action: Action) -> None:
-        """Begin what the machine orders; what the engine has to do is not waited for."""
+    def _execute(self, action: Action) -> None:
+        """Begin an action; the work of the engine is not waited for."""
         match action:
             case Prepare() | Start() | Stop():
                 self._performer.order(action)
@@ -201,7 +203,7 @@ class Supervisor:
                 assert_never(action)
 
     async def _perform(self, action: Prepare | Start | Stop) -> None:
-        """Have the engine do this; that it cannot is something that happens to the run."""
+        """Have the engine perform an action; an error of it is an event of the run."""
         if isinstance(action, Stop):
             grace, incarnations = action.grace_seconds, action.incarnations
             await self._session.stop(action.replicas, action.attempt, grace_seconds=grace, incarnations=incarnations)
@@ -215,7 +217,7 @@ class Supervisor:
         except DrumlineError as error:
             self.take(EngineFailed(attempt, error.message))
         except OSError as error:
-            self.take(EngineFailed(attempt, f"the line cannot be started: {error.strerror}"))
+            self.take(EngineFailed(attempt, f"the replicas cannot be started: {error.strerror}"))
         except Exception as error:  # noqa: BLE001
             log(f"an order cannot be performed: {action}", error)
             self._fail(describe(error))
@@ -245,7 +247,7 @@ class Supervisor:
         return self._performer.is_stopped(replica, start.attempt, start.incarnations.get(replica, 0))
 
     async def _serve(self, incarnation: int) -> None:
-        """Have the engine show the run; that it cannot is the end of TensorBoard and of nothing else."""
+        """Start TensorBoard beside the run; an error ends only TensorBoard."""
         try:
             serving = require(self._session, Serving, "TensorBoard beside a run", self.plan.engine)
             await serving.serve(self.plan, incarnation=incarnation)
@@ -253,20 +255,20 @@ class Supervisor:
             message = error.strerror if isinstance(error, OSError) else str(error)
             self.take(ReplicaExited(TENSORBOARD, 0, incarnation, Exit(message=message or ""), self._loop.time()))
 
-    def _send_scout(self) -> None:
-        from drumline.supervise.scout import Scout  # noqa: PLC0415 - nobody waits for it
+    def _detect_summaries(self) -> None:
+        from drumline.supervise.summaries import SummaryDetector  # noqa: PLC0415 - not urgent
 
         def folder() -> str | None:
             return None if self.state.tensorboard else "" if self.state.ending else self.output_dir
 
-        Scout(self._loop, folder, self.take).look()
+        SummaryDetector(self._loop, folder, self.take).check()
 
     def addresses(self, attempt: int) -> dict[ReplicaId, str]:
-        """Where everybody of an attempt is, as it was written down."""
+        """Return the recorded address of each replica of an attempt."""
         return dict(zip((each.id for each in self.plan.replicas), self._addresses.get(attempt, ()), strict=False))
 
     async def _placement(self, attempt: int) -> Placement:
-        """Return where this attempt is: as it was written down, or placed now and written down before it starts."""
+        """Return the placement of this attempt: the recorded one, or a new one that is recorded before it starts."""
         if attempt in self._addresses:
             placed = await self._session.place(self.plan, attempt=attempt, keep=self._addresses[attempt])
         else:
@@ -286,18 +288,18 @@ def _about(seconds: float) -> float:
     return round(seconds * random.uniform(0.5, 1.5), 3)
 
 
-def _last_life(history: Sequence[Entry]) -> Sequence[Entry]:
-    """What happened since the run was accepted, or resumed for the last time."""
+def _since_resumed(history: Sequence[Entry]) -> Sequence[Entry]:
+    """Return what happened since the run was accepted, or resumed for the last time."""
     resumed = (number for number, record in enumerate(history) if isinstance(record.event, ResumeRequested))
     return history[max(resumed, default=0) :]
 
 
-def _seconds_lived(history: Sequence[Entry], boot: str, now: float) -> float:
-    """How long a run has gone on by now; between two boots it did not."""
-    lived = 0.0
+def _seconds_active(history: Sequence[Entry], boot: str, now: float) -> float:
+    """Return how long a run has been active, without the time between two boots."""
+    seconds = 0.0
     for _, records in groupby(history, key=lambda record: record.boot):
         times = [record.since_boot for record in records]
-        lived += times[-1] - times[0]
+        seconds += times[-1] - times[0]
     if history and history[-1].boot == boot:
-        lived += max(0.0, now - history[-1].since_boot)
-    return lived
+        seconds += max(0.0, now - history[-1].since_boot)
+    return seconds

@@ -1,4 +1,4 @@
-"""Errors that no code handles: they are recorded, and end the run in order."""
+"""Handle unexpected errors: record them, and end the run in order."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from drumline.words import of_system, printable
 
 
 def handle_unexpected(loop: asyncio.AbstractEventLoop, fail: Callable[[str], object]) -> None:
-    """Have each error of a callback or a task of ours written into the supervisor's log, and `fail` called with it.
+    """Log each error of a callback or a task, and call `fail` with its description.
 
-    What asyncio and other libraries report by themselves, as of a connection that they close, is only printed.
+    What asyncio and other libraries report by themselves, as of a connection that they close, is only logged.
     """
 
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

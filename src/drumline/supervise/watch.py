@@ -1,4 +1,4 @@
-"""Watching: saying to supervisors that somebody looks, and waiting until they have seen something new."""
+"""Watch runs: ask their supervisors for samples, and wait for new ones."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from drumline.supervise.control import SAMPLED, request_watch
 
 
 class Watch:
-    """Open connections to the supervisors of some runs; while they are open, these look each second."""
+    """Open connections to the supervisors of runs; while they are open, these sample each second."""
 
     def __init__(self) -> None:
         self._open: dict[Path, socket.socket] = {}
 
     def follow(self, sockets: Collection[Path]) -> None:
-        """Watch the runs with these sockets, as far as somebody listens there, and no others."""
+        """Watch the runs with these sockets, where a supervisor listens, and no others."""
         for path in self._open.keys() - set(sockets):
             self._drop(path)
         for path in sockets:
@@ -29,10 +29,10 @@ class Watch:
                 try:
                     request_watch(connection)
                 except OSError:
-                    self._drop(path)  # it has just left
+                    self._drop(path)  # it has just exited
 
     def wait(self, seconds: float) -> None:
-        """Return when every supervisor has told of a sample or is gone, or after so long."""
+        """Return when every supervisor has reported a sample or has exited, or after the timeout."""
         deadline = time.monotonic() + seconds
         quiet = dict.fromkeys(self._open, b"")
         while quiet and (left := deadline - time.monotonic()) > 0:
@@ -49,11 +49,11 @@ class Watch:
 
     @property
     def is_answered(self) -> bool:
-        """Whether anybody listens."""
+        """Return whether a supervisor is connected."""
         return bool(self._open)
 
     def close(self) -> None:
-        """Look no more."""
+        """Close all connections."""
         for path in list(self._open):
             self._drop(path)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from drumline.runtime.unix import short_name
 from drumline.store.folder import RunFolder
-from drumline.supervise.there import answer
+from drumline.supervise.remote import answer
 from drumline_toy.remote import LENGTH, SOCKET
 
 
@@ -29,7 +29,7 @@ class _Handler(socketserver.StreamRequestHandler):
             shutil.rmtree(folder, ignore_errors=True)
             found = b""
         elif what == "start":  # in a process of its own: a supervisor is forked from one that has no thread
-            argv = [sys.executable, "-P", "-m", "drumline.supervise.there", what, str(folder)]
+            argv = [sys.executable, "-P", "-m", "drumline.supervise.remote", what, str(folder)]
             found = subprocess.run(argv, input=message, stdout=subprocess.PIPE, check=False).stdout
         else:
             found = answer(RunFolder(folder), message)

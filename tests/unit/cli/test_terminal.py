@@ -176,7 +176,7 @@ ALLOWED = {
     "engine/local/sabotage.py": "why a cable cannot be switched, to the process that asked for it",
     "engine/ssh/output.py": "one sentence before a shell opens, by a stream that escapes",
     "supervise/detach.py": "the supervisor's log",
-    "supervise/there.py": "an answer, to an engine",
+    "supervise/remote.py": "an answer, to an engine",
 }
 CLICK = {"echo", "secho", "style", "confirm", "prompt", "pause", "clear", "progressbar", "echo_via_pager", "edit"}
 STREAM = {"write", "writelines", "buffer", "reconfigure", "detach"}

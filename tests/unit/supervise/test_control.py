@@ -11,7 +11,7 @@ import pytest
 
 from drumline.run.event import StopRequested
 from drumline.runtime.unix import connect
-from drumline.supervise.control import LOOKED, REFUSED, ControlServer, LookAround, LookAtStacks, Watch, parse_request
+from drumline.supervise.control import DONE, REFUSED, ControlServer, DumpStacks, RefreshCopy, Watch, parse_request
 from scaffold.loops import SteppedLoop
 
 YES = b'{"ok": true}\n'
@@ -55,8 +55,8 @@ def test_there_are_four_requests() -> None:
     assert parse_request(b'{"do": "stop"}', 1.0) == StopRequested(False, 1.0)
     assert parse_request(b'{"do": "stop", "force": true}', 1.0) == StopRequested(True, 1.0)
     assert isinstance(parse_request(b'{"do": "watch"}', 1.0), Watch)
-    assert isinstance(parse_request(b'{"do": "stacks"}', 1.0), LookAtStacks)
-    assert isinstance(parse_request(b'{"do": "look"}', 1.0), LookAround)
+    assert isinstance(parse_request(b'{"do": "stacks"}', 1.0), DumpStacks)
+    assert isinstance(parse_request(b'{"do": "look"}', 1.0), RefreshCopy)
 
 
 NONSENSE = [
@@ -91,6 +91,6 @@ def test_stacks_are_refused_where_the_engine_does_not_support_them(asked: Asked)
     with asked.connect() as connection:
         connection.send(b'{"do": "stacks"}\n')
         assert asked.hear(connection) == REFUSED
-        asked.control.look_at_stacks = lambda then: then()
+        asked.control.dump_stacks = lambda then: then()
         connection.send(b'{"do": "stacks"}\n')
-        assert asked.hear(connection) == YES + LOOKED
+        assert asked.hear(connection) == YES + DONE

@@ -17,9 +17,9 @@ from drumline.runtime.lock import release_lock, take_lock
 from drumline.store.folder import RunFolder
 from drumline.store.launch import SENT_BY, add_facts
 from drumline.store.reach import ANSWERS, ENDED, UNREACHABLE, read_reach
-from drumline.supervise.control import LOOKED, SAMPLED, ControlServer, LookAround
+from drumline.supervise.control import DONE, SAMPLED, ControlServer, RefreshCopy
 from drumline.supervise.follower import Follower, find_remote
-from drumline.supervise.there import answer
+from drumline.supervise.remote import answer
 from scaffold.past_runs import moments, running, write_run
 
 LIFE = "attempts/0/worker.0"
@@ -81,7 +81,7 @@ def follow(folder: Path, use: Callable[[Elsewhere, Client], Coroutine[Any, Any, 
         run = Elsewhere(folder)
         words: asyncio.Queue[str] = asyncio.Queue()
         follower = Follower(run.here, run.here.plan(), run)
-        following = asyncio.create_task(follower.follow(words.put_nowait, LookAround()))
+        following = asyncio.create_task(follower.follow(words.put_nowait, RefreshCopy()))
         assert await words.get() == "ok"
         client = Client(*await asyncio.open_unix_connection(os.path.relpath(run.here.socket_file)))
         try:
@@ -107,7 +107,7 @@ def test_a_look_copies_what_there_is_now(tmp_path: Path) -> None:
         for number in range(3):
             run.write("log", b"line\n" * (number + 1))
             await client.ask("look")
-            assert (await client.hear(), await client.hear()) == (YES, LOOKED)
+            assert (await client.hear(), await client.hear()) == (YES, DONE)
             assert (run.here.path / LIFE / "log").read_bytes() == b"line\n" * (number + 1)
 
     here = follow(tmp_path, use)
@@ -126,13 +126,13 @@ def test_a_stop_is_passed_on_and_answered_when_it_is(tmp_path: Path) -> None:
         told = json.loads(await client.hear())
         assert told == {"ok": False, "message": "run 4 was not asked to stop: nothing answers there"}
         await client.ask("look")
-        assert (await client.hear(), await client.hear()) == (YES, LOOKED)
+        assert (await client.hear(), await client.hear()) == (YES, DONE)
         reach = read_reach(run.here.path)
         assert reach
         assert (reach.state, reach.message) == (UNREACHABLE, "nothing answers there")
         run.is_away = False
         await client.ask("look")
-        assert (await client.hear(), await client.hear()) == (YES, LOOKED)
+        assert (await client.hear(), await client.hear()) == (YES, DONE)
         reach = read_reach(run.here.path)
         assert reach
         assert reach.state == ANSWERS
@@ -147,7 +147,7 @@ def test_who_watches_sees_new_samples(tmp_path: Path) -> None:
         while not run.control.is_watched:
             await asyncio.sleep(0)
         run.write("metrics", b"a sample")
-        run.control.tell_watchers()
+        run.control.notify_watchers()
         assert await client.hear() == SAMPLED
         assert (run.here.path / LIFE / "metrics").read_bytes() == b"a sample"
 
@@ -160,9 +160,9 @@ def test_stacks_are_saved_there_and_copied(tmp_path: Path) -> None:
             run.write("stacks", b"in train.py")
             then()
 
-        run.control.look_at_stacks = save
+        run.control.dump_stacks = save
         await client.ask("stacks")
-        assert (await client.hear(), await client.hear()) == (YES, LOOKED)
+        assert (await client.hear(), await client.hear()) == (YES, DONE)
         assert (run.here.path / LIFE / "stacks").read_bytes() == b"in train.py"
 
     follow(tmp_path, use)

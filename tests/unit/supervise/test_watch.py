@@ -63,7 +63,7 @@ def test_whoever_watches_waits_until_everybody_has_looked(servers: list[ServedCo
     watch.follow([server.path for server in servers])
     for server in servers:
         server.turn_until_watched(watched=True)
-        server.control.tell_watchers()
+        server.control.notify_watchers()
     watch.wait(60.0)
     assert watch.is_answered
     watch.close()
@@ -75,7 +75,7 @@ def test_a_supervisor_that_leaves_keeps_nobody_waiting(servers: list[ServedContr
     watch.follow([server.path for server in servers])
     for server in servers:
         server.turn_until_watched(watched=True)
-    first.control.tell_watchers()
+    first.control.notify_watchers()
     second.close()
     watch.wait(60.0)
     first.close()
@@ -91,7 +91,7 @@ def test_whoever_does_not_read_keeps_no_supervisor_waiting(servers: list[ServedC
     watch.follow([server.path])
     server.turn_until_watched(watched=True)
     for _ in range(100_000):
-        server.control.tell_watchers()
+        server.control.notify_watchers()
     assert server.control.is_watched
     watch.close()
 

@@ -13,7 +13,7 @@ from drumline.errors import EngineError
 from drumline.store.folder import RunFolder
 from drumline.store.launch import SENT_BY
 from drumline.supervise.message import OLDEST, OWN, PROTOCOL, Piece, VersionError, read_answer, write_head
-from drumline.supervise.there import answer, start
+from drumline.supervise.remote import answer, start
 from scaffold.past_runs import finished, write_run
 
 PIECES = [Piece("a", 0, 3), Piece("b", 0, 3)]

@@ -1,4 +1,4 @@
-"""Rounds: what a supervisor looks at four times a second, each part loaded when there is something for it to see."""
+"""Run the periodic checks of a supervisor, four times a second; each is imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 
 
-class Rounds:
-    """Marks logs, measures replicas and notices their steps; until it is `settled` only what cannot wait.
+class PeriodicChecks:
+    """Marks logs, measures replicas and detects steps, hangs and stalls; until `settled` is set only what cannot wait.
 
     The supervisor has `returned` if replicas that an earlier one started may be running.
     """
@@ -60,10 +60,10 @@ class Rounds:
         supervisor.last_look = self._last_look
         supervisor.take_stacks = self._take_stacks
         if isinstance(session, Dumpable):
-            control.look_at_stacks = self._look_at_stacks
+            control.dump_stacks = self._dump_stacks
 
-    def make(self) -> None:
-        """Look at everything that is due, and again after a while."""
+    def check(self) -> None:
+        """Run the checks that are due, and schedule the next ones."""
         if not self._tasks.is_open:
             return
         grown = self._marker.mark(self._session.traces())
@@ -77,33 +77,33 @@ class Rounds:
         watched = self._control.is_watched
         if (watched or is_up or self._sampler) and self._open_sampler().is_due(watched=watched):
             self._tasks.begin(self._sample(watched=watched))
-        self._loop.call_later(TICK_SECONDS, self.make)
+        self._loop.call_later(TICK_SECONDS, self.check)
 
     async def close(self) -> None:
-        """Look no more by itself."""
+        """Stop the periodic checks."""
         await self._tasks.close()
 
     async def finish(self) -> None:
-        """Look at everything for the last time."""
+        """Mark logs and write samples for the last time."""
         self._marker.mark(self._session.traces())
         await self._open_sampler().write()
 
     async def _sample(self, *, watched: bool) -> None:
         await self._open_sampler().write(watched=watched)
-        self._control.tell_watchers()
+        self._control.notify_watchers()
 
     def _last_look(self, exited: Collection[ReplicaId]) -> Collection[Event]:
         return self._open_progress().look(self._supervisor.state, exited=exited)
 
     async def _take_stacks(self, action: TakeStacks) -> None:
-        from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only where a line hangs
+        from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only after a hang
 
         def has_ended(name: ReplicaId) -> bool:
             return self._supervisor.state.replicas[name].phase.is_final
 
         await take_stacks(self._folder.path, self._session, self._supervisor.take, action, has_ended)
 
-    def _look_at_stacks(self, then: Callable[[], object]) -> None:
+    def _dump_stacks(self, then: Callable[[], object]) -> None:
         self._tasks.begin(self._save_stacks(then))
 
     async def _save_stacks(self, then: Callable[[], object]) -> None:
@@ -116,7 +116,7 @@ class Rounds:
 
     def _open_hangs(self) -> HangWatch:
         if self._hangs is None:
-            from drumline.supervise.hang import HangWatch  # noqa: PLC0415 - before nobody could
+            from drumline.supervise.hang import HangWatch  # noqa: PLC0415 - not before replicas run
 
             supervisor = self._supervisor
             self._hangs = HangWatch(
@@ -148,7 +148,7 @@ class Rounds:
 
     def _open_sampler(self) -> Sampler:
         if self._sampler is None:
-            from drumline.supervise.sample import Sampler  # noqa: PLC0415 - before there was nobody to measure
+            from drumline.supervise.sample import Sampler  # noqa: PLC0415 - not before replicas run
 
             path, plan = self._folder.path, self._supervisor.plan
             self._sampler = Sampler(path, plan, self._session, tick_seconds=TICK_SECONDS, clock=self._loop.time)
@@ -156,7 +156,7 @@ class Rounds:
 
     def _open_progress(self) -> ProgressWatch:
         if self._progress is None:
-            from drumline.supervise.progress import ProgressWatch  # noqa: PLC0415 - before there were no steps
+            from drumline.supervise.progress import ProgressWatch  # noqa: PLC0415 - not before replicas run
 
             supervisor = self._supervisor
             self._progress = ProgressWatch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drumline.run.event import Event, SummariesFound
-from drumline.supervise.scout import Scout
+from drumline.supervise.summaries import SummaryDetector
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.summaries import write_scalars
 
@@ -18,7 +18,7 @@ class WatchedRun:
         self.folder = folder
         self.looks: list[float] = []
         self.told: list[Event] = []
-        Scout(self.loop, self._asks, self.told.append).look()
+        SummaryDetector(self.loop, self._asks, self.told.append).check()
 
     def _asks(self) -> str | None:
         self.looks.append(self.loop.time())

@@ -1,4 +1,4 @@
-"""Hears what a replica said at its end, before that is written down: a run's state must not depend on its logs."""
+"""Read what a replica wrote at its end, before the end is recorded: a run's state must not depend on its logs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from drumline.run.evidence import TAIL_BYTES, Peers, read_evidence
 from drumline.run.traces import LOG, trace_dir
 from drumline.store.logs import read_end
 
-_MOST = 64  # of an attempt; of thousands that fall the first ones say it all
+_MOST = 64  # logs of an attempt; when thousands of replicas fail, the first ones suffice
 
 
-class Listener:
-    """Reads the ends of logs, of so many for each attempt."""
+class LogTailReader:
+    """Reads the ends of logs, of at most 64 replicas in each attempt."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder, self._plan = folder, plan
         self._ranks = tuple(ranks(plan))
-        self._heard: Counter[int] = Counter()
+        self._read: Counter[int] = Counter()
 
-    def hear(self, event: ReplicaExited, addresses: Sequence[str]) -> ReplicaExited:
-        """The same end with what the replica said, if it said something."""
-        self._heard[event.attempt] += 1
-        if self._heard[event.attempt] > _MOST:
+    def with_evidence(self, event: ReplicaExited, addresses: Sequence[str]) -> ReplicaExited:
+        """Return the event with what the replica wrote last as evidence, if there is any."""
+        self._read[event.attempt] += 1
+        if self._read[event.attempt] > _MOST:
             return event
         log = self._folder / trace_dir(event.replica, event.attempt, event.incarnation) / LOG
         places = dict(zip(addresses, (replica.id for replica in self._plan.replicas), strict=False))

@@ -1,6 +1,7 @@
 """Start the next supervisor of a run whose last one has died.
 
-Run as `python -m drumline.supervise.again FOLDER NUMBER MOST` by a keeper; what it prints is in the supervisor's log.
+Run as `python -m drumline.supervise.next_supervisor FOLDER NUMBER MOST` by a keeper; its output goes to the
+supervisor's log.
 """
 
 from __future__ import annotations

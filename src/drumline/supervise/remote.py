@@ -1,7 +1,7 @@
-"""The far side of a supervisor that lives elsewhere: starts it, and answers what is asked about its run.
+"""The remote side of a supervisor that runs elsewhere: starts it, and answers requests about its run.
 
-Run as `python -m drumline.supervise.there start|answer FOLDER` by an engine, at the place where the supervisor lives:
-one message on stdin, one answer on stdout.
+Run as `python -m drumline.supervise.remote start|answer FOLDER` by an engine, where the supervisor runs: one message on
+stdin, one answer on stdout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.store.home import LAUNCH, PLAN, read_version, write_version
 from drumline.store.launch import SENT_BY, read_facts
-from drumline.supervise.control import LOOKED, SAMPLED
+from drumline.supervise.control import DONE, SAMPLED
 from drumline.supervise.detach import start_supervisor
 from drumline.supervise.message import MOST_BYTES, MOST_PIECES, OWN, Versions, read_head, version_problem, write_head
 from drumline.supervise.reach import may_come_back
@@ -31,16 +31,16 @@ from drumline.supervise.reach import may_come_back
 _SPEC = "drumline.yml"
 _FILES = (_SPEC, LAUNCH, PLAN)  # the plan last: a folder without one is no run
 _ASKED = {"stop": False, "force": True}
-# What a request is answered with at last, and for how many seconds that is waited for; all others have one line.
-_LAST = {"watch": (SAMPLED, 2.0), "stacks": (LOOKED, 25.0)}
-_PATIENCE_SECONDS = 10.0
+# The last line of the answer to a request, and the seconds to wait for it; other answers have one line.
+_LAST = {"watch": (SAMPLED, 2.0), "stacks": (DONE, 25.0)}
+_ANSWER_SECONDS = 10.0
 
 
 def answer(folder: RunFolder, message: bytes) -> bytes:
     """Answer a request for pieces of files, or pass one on to the supervisor."""
     try:
         _, fields = _read(message)
-        locked = is_locked(folder.lock_file)  # first: a supervisor writes before it leaves
+        locked = is_locked(folder.lock_file)  # first: a supervisor writes before it exits
         standing = {"locked": locked, "returning": not locked and may_come_back(folder)}
         match fields.get("do"):
             case "read":
@@ -55,11 +55,11 @@ def answer(folder: RunFolder, message: bytes) -> bytes:
 
 
 def start(folder: RunFolder, message: bytes) -> bytes:
-    """Keep a run's files, unless they are here, and start a supervisor for it, unless there is one."""
+    """Write a run's files, unless they are here, and start a supervisor for it, unless there is one."""
     try:
         sender, fields = _read(message)
         launch = json.loads(message.partition(b"\n")[2])
-        _keep(folder, launch["files"], sender)
+        _write_files(folder, launch["files"], sender)
         os.environ.update(launch["secrets"])
         asked = fields.get("asked")
         event = StopRequested(_ASKED[asked], now()) if asked in _ASKED else None
@@ -77,7 +77,7 @@ def _read(message: bytes) -> tuple[Versions, Mapping[str, Any]]:
     return versions, fields
 
 
-def _keep(folder: RunFolder, files: Mapping[str, str], sender: Versions) -> None:
+def _write_files(folder: RunFolder, files: Mapping[str, str], sender: Versions) -> None:
     """Write the files of a run; raise ValueError if another run has its number here."""
     facts = {**json.loads(files[LAUNCH]), SENT_BY: sender.drumline}
     if folder.plan_file.exists():
@@ -132,32 +132,31 @@ def _pass_on(folder: RunFolder, request: Any) -> Mapping[str, Any]:
     connection = connect(folder.socket_file)
     if connection is None:
         return {"ok": False, "message": f"run {folder.id} has no supervisor"}
-    last, seconds = _LAST.get(str(request.get("do")), (b"", _PATIENCE_SECONDS))
+    last, seconds = _LAST.get(str(request.get("do")), (b"", _ANSWER_SECONDS))
     with connection:
         connection.settimeout(seconds)
         connection.sendall(json.dumps(request).encode() + b"\n")
-        return _hear(connection, last)
+        return _read_reply(connection, last)
 
 
-def _hear(connection: socket.socket, last: bytes) -> Mapping[str, Any]:
-    heard = b""
+def _read_reply(connection: socket.socket, last: bytes) -> Mapping[str, Any]:
+    received = b""
     try:
-        while not _is_whole(heard, last) and (data := connection.recv(4096)):
-            heard += data
+        while not _is_whole(received, last) and (data := connection.recv(4096)):
+            received += data
     except TimeoutError:
-        pass  # what has come by now is the answer
+        pass  # what was received is the answer
     except OSError:
-        heard = b""
-    told: Mapping[str, Any] = _first(heard) or {"ok": False, "message": "the supervisor has left"}
-    return told
+        received = b""
+    return _first(received) or {"ok": False, "message": "the supervisor has exited"}
 
 
-def _is_whole(heard: bytes, last: bytes) -> bool:
-    return last in heard if (first := _first(heard)) and first.get("ok") else bool(first)
+def _is_whole(received: bytes, last: bytes) -> bool:
+    return last in received if (first := _first(received)) and first.get("ok") else bool(first)
 
 
-def _first(heard: bytes) -> Mapping[str, Any] | None:
-    line, newline, _ = heard.partition(b"\n")
+def _first(received: bytes) -> Mapping[str, Any] | None:
+    line, newline, _ = received.partition(b"\n")
     return dict(json.loads(line)) if newline else None
 
 
