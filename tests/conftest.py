@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from scaffold.absence import TryAgain, Watch
+from scaffold.bytecode import compile_sources, keep_compiled_tests
 from scaffold.effort import IS_QUICK, examples
 from scaffold.loops import end_loops
 
@@ -40,7 +41,10 @@ with suppress(ValueError):  # where this is not the main thread, nobody changed 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the machine for as long as tests run."""
+    """Compile what tests start, once; watch the machine for as long as tests run."""
+    keep_compiled_tests()
+    if not hasattr(config, "workerinput"):
+        compile_sources()
     watch = Watch()
     config.pluginmanager.register(TryAgain(watch))
     config.add_cleanup(watch.stop)
