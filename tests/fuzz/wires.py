@@ -18,7 +18,7 @@ from drumline.engine.kubernetes.pods import main_container, read_pod, started_at
 from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.waits import read_event
 from drumline.engine.local.ledger import _parse as parse_entry
-from drumline.engine.ssh.news import read_news
+from drumline.engine.ssh.reports import read_report
 from drumline.engine.untrusted import load_json
 from drumline.errors import DrumlineError
 from drumline.runtime.unix import receive_request
@@ -150,7 +150,7 @@ def frames(trial: Trial) -> None:
     with suppress(ValueError):
         life_from_data(chance.choice(TEXTS))
     with suppress(ValueError):
-        read_news(Frame(load_json(spoken(EVENT, chance))))
+        read_report(Frame(load_json(spoken(EVENT, chance))))
     with suppress(*NONSENSE):
         launch_from_data(
             twist({"replica": {"id": "worker.0"}, "attempt": 0, "place": {}, "env": {}, "incarnation": 0}, chance)

@@ -37,7 +37,7 @@ class SshEngine:
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
         """See that every host answers, knows us and has a Python; the plan then says what they have."""
-        from drumline.engine.ssh.luggage import refuse_output_among_code, remarks  # noqa: PLC0415
+        from drumline.engine.ssh.folders import refuse_output_among_code, remarks  # noqa: PLC0415
 
         with needed_by("ssh", "ssh"):
             from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads

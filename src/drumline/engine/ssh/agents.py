@@ -29,6 +29,13 @@ class Facts(Record):
     skew_seconds: float = 0.0  # by which its clock is before ours
 
 
+class Route(Record):
+    """How agents are started on a host that answers, and the folder of all runs there."""
+
+    machine: Machine
+    base: str
+
+
 def read_facts(found: FactsAnswer, address: str, skew_seconds: float = 0.0) -> Facts:
     """Return what an agent answered, with the address at which this machine found its host."""
     return Facts(

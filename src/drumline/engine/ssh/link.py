@@ -1,9 +1,9 @@
-"""The way to one host, kept open: connects, has a hand there, and connects again for as long as it is wanted."""
+"""The connection to one host: it has an agent there, and connects again whenever that is gone."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
@@ -14,9 +14,10 @@ from drumline.engine.agent.client import Channel
 from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError, raised
 from drumline.engine.agent.frames import Frame, read_frame
 from drumline.engine.agent.package import package_name
-from drumline.engine.ssh.agents import Facts, agent_folder, open_agent, packages_folder, read_facts, runs_folder
-from drumline.engine.ssh.news import News, read_news
+from drumline.engine.ssh.agents import Facts, Route, agent_folder, open_agent, packages_folder, read_facts, runs_folder
+from drumline.engine.ssh.inbox import Connected, Inbox, Received
 from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.reports import read_report
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.engine.untrusted import last_line
 from drumline.errors import EngineError, InputError
@@ -32,20 +33,12 @@ _MOST_MALFORMED = 3  # connections on which a host may break the protocol before
 
 
 class Link:
-    """A host's hand, as long as there is one; what it says is passed on, frame by frame."""
+    """A host's agent, as long as there is one; what it sends without being asked is put in the inbox."""
 
-    def __init__(
-        self,
-        host: Host,
-        hosts: Hosts,
-        *,
-        hear: Callable[[News], object],
-        rises: Callable[[], object],
-    ) -> None:
+    def __init__(self, host: Host, hosts: Hosts, inbox: Inbox) -> None:
         self.host = host
         self._hosts = hosts
-        self._hear = hear
-        self._rises = rises
+        self._inbox = inbox
         self._quiet_seconds = min(_QUIET_SECONDS, hosts.lost_seconds / 2)
         self._numbers = count()
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -53,21 +46,21 @@ class Link:
         self._channel: Channel | None = None
         self.shell: Shell | None = None
         self.facts: Facts | None = None
-        self.trouble: EngineError | None = None  # why there is no hand
+        self.trouble: EngineError | None = None  # why there is no agent
         self.heard_at = now()
         self._let_in_at = 0.0
-        self._risen = asyncio.Event()
+        self._connected = asyncio.Event()
         self._wanted = asyncio.Event()
 
     @property
     def answered_at(self) -> float:
-        """When it was heard last; that it lets us in counts as well, until nothing comes of that."""
+        """When something came from it last; a connection counts as well, as long as it is open."""
         return max(self.heard_at, self._let_in_at) if self.shell else self.heard_at
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a hand that answers."""
-        return self._risen.is_set()
+        """Whether there is an agent that answers."""
+        return self._connected.is_set()
 
     @property
     def is_broken(self) -> bool:
@@ -84,16 +77,26 @@ class Link:
         """By how much the host's clock is before ours."""
         return self.facts.skew_seconds if self.facts else 0.0
 
-    async def keep(self) -> None:
+    @property
+    def route(self) -> Route | None:
+        """How other agents are started there now; None if the host does not answer."""
+        return Route(self.shell, self.facts.base) if self.is_up and self.shell and self.facts else None
+
+    @property
+    def received_bytes(self) -> int:
+        """How much commands that count have sent over this connection."""
+        return self.shell.received_bytes if self.shell else 0
+
+    async def run(self) -> None:
         """Have an agent there, again and again, until this is cancelled or the host is broken."""
         tries = 0
         while not self.is_broken:
             try:
                 await self._open()
-                self._risen.set()
-                self._rises()
+                self._connected.set()
+                self._inbox.put_nowait(Connected(self.host.name))
                 tries = 0
-                await self._listen()
+                await self._watch()
             except EngineError as error:
                 self.trouble = self._why_refused() or error
             except InputError as error:
@@ -104,20 +107,20 @@ class Link:
                 self._malformed += isinstance(self.trouble, MalformedError)
                 self._close()
             # `wait_for` of Python 3.11 forgets that it was cancelled if what it waits for comes at the same moment.
-            with suppress(TimeoutError):  # who waits for it has it tried again at once
+            with suppress(TimeoutError):  # where something waits for the host, it is tried again at once
                 async with asyncio.timeout(_PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)]):
                     await self._wanted.wait()
             self._wanted.clear()
             tries += 1
 
-    async def rise(self, seconds: float) -> bool:
-        """Wait until there is a hand; False if it takes longer. Who has let us in by then is about to have one."""
+    async def wait_connected(self, seconds: float) -> bool:
+        """Wait until there is an agent; return False if it takes longer. With a connection, one is about to start."""
         if self.is_broken:
             await asyncio.sleep(min(seconds, _PAUSES_SECONDS[0]))
             return False
         self._wanted.set()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._risen.wait(), seconds)
+            await asyncio.wait_for(self._connected.wait(), seconds)
         until = now() + min(FIRST_WORD_SECONDS, self._hosts.lost_seconds)
         while self.shell and not self.is_up and now() < until:
             await asyncio.sleep(_PAUSES_SECONDS[0])
@@ -131,7 +134,7 @@ class Link:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
-            await self.say({**message, "id": number})
+            await self.send({**message, "id": number})
             found: dict[str, Any] = await answer
         finally:
             self._answers.pop(number, None)
@@ -152,20 +155,20 @@ class Link:
             self._refused.set_exception(error)
             self._refused.exception()  # it may not be awaited
 
-    async def say(self, message: dict[str, Any], data: bytes = b"") -> None:
-        """Say this; raise AwayError if nobody is there."""
+    async def send(self, message: dict[str, Any], data: bytes = b"") -> None:
+        """Send this; raise AwayError if there is no agent."""
         if self._channel is None:
             raise AwayError(f"{self.host.name} does not answer")
         await self._channel.write(Frame(message, data).encode())
 
     async def _open(self) -> None:
-        """Connect, have a hand there and greet it."""
+        """Connect, start an agent there and open the run."""
         seconds = min(_CONNECT_SECONDS, max(1.0, self._hosts.lost_seconds))
         self.shell = await connect(self.host.name, config=self._hosts.config, seconds=seconds)
         self._let_in_at = now()
-        self._hear_from((await open_agent(self.shell, self._hosts, keep=True)).channel)
+        self._read_from((await open_agent(self.shell, self._hosts, keep=True)).channel)
         runtime = f"{packages_folder(self._hosts)}/{package_name()}/runtime"
-        greeting: dict[str, Any] = {
+        opening: dict[str, Any] = {
             "do": "open",
             "run": self._hosts.unique,
             "host": agent_folder(self.host),
@@ -174,18 +177,18 @@ class Link:
             "lost": self._hosts.lost_seconds,
         }
         allowed = {"cpus": self.host.cpus, "memory_bytes": self.host.memory_bytes, "gpus": self.host.gpus}
-        greeting |= {"runtime": runtime, "allowed": allowed}
-        found = await self._within(self.ask(greeting, FactsAnswer), FIRST_WORD_SECONDS)
+        opening |= {"runtime": runtime, "allowed": allowed}
+        found = await self._within(self.ask(opening, FactsAnswer), FIRST_WORD_SECONDS)
         skew = 0.0 if found.boot == boot_id() else await self._skew()
         self.facts = read_facts(found, self.shell.address, skew)
 
-    def _hear_from(self, channel: Channel) -> None:
+    def _read_from(self, channel: Channel) -> None:
         self._channel = channel
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._listener = asyncio.ensure_future(self._read(channel))
+        self._reading = asyncio.ensure_future(self._read(channel))
 
     async def _skew(self) -> float:
-        """How far its clock is before ours: by the quickest answer of several."""
+        """Return by how much its clock is before ours: by the quickest answer of several."""
         looks: list[tuple[float, float]] = []
         for _ in range(_CLOCK_LOOKS):
             before = now()
@@ -193,11 +196,11 @@ class Link:
             looks.append((now() - before, there.now - (before + now()) / 2))
         return min(looks)[1]
 
-    async def _listen(self) -> None:
-        """Ask after the agent now and then, until it is gone."""
+    async def _watch(self) -> None:
+        """Ask the agent for its clock now and then, until it is gone."""
         while True:
             done, _ = await asyncio.wait(
-                {self._listener, self._refused}, timeout=self._quiet_seconds / 3, return_when=asyncio.FIRST_COMPLETED
+                {self._reading, self._refused}, timeout=self._quiet_seconds / 3, return_when=asyncio.FIRST_COMPLETED
             )
             for each in done:
                 await each
@@ -212,7 +215,7 @@ class Link:
             raise AwayError(f"{self.host.name} does not answer") from None
 
     async def _read(self, channel: Channel) -> None:
-        """Pass on what the agent says, until it says no more; raise MalformedError for what no agent says."""
+        """Take in what the agent sends, to its end; raise MalformedError for what no agent sends."""
         try:
             while frame := await read_frame(channel):
                 self.heard_at = now()
@@ -221,18 +224,18 @@ class Link:
                     if waiting and not waiting.done():
                         waiting.set_result(frame.message)
                 else:
-                    self._hear(read_news(frame))
-                    await asyncio.sleep(0)  # others have their turn, however much a host says
+                    self._inbox.put_nowait(Received(self.host.name, read_report(frame)))
+                    await asyncio.sleep(0)  # other tasks run meanwhile, however much a host sends
         except ValueError as error:
             raise MalformedError(self.host.name, error) from None
-        finally:  # nobody answers any more
+        finally:  # no answer comes any more
             self._fail(AwayError(f"the connection to {self.host.name} broke"))
         words = await channel.said_last()
         raise AwayError(f"the connection to {self.host.name} broke{f': {last_line(words)}' if words else ''}")
 
     def _why_refused(self) -> MalformedError | None:
         """Return how the host broke the protocol, if it did: an error of a waiting question only says that it ended."""
-        for each in (self._listener, self._refused) if self._channel else ():
+        for each in (self._reading, self._refused) if self._channel else ():
             if each.done() and not each.cancelled() and isinstance(error := each.exception(), MalformedError):
                 return error
         return None
@@ -241,12 +244,12 @@ class Link:
         for waiting in self._answers.values():
             if not waiting.done():
                 waiting.set_exception(error)
-                waiting.exception()  # who could not even ask it does not look, and asyncio complains
+                waiting.exception()  # a question that was not sent is not awaited, and asyncio complains
 
     def _close(self) -> None:
-        self._risen.clear()
+        self._connected.clear()
         if self._channel:
-            self._listener.cancel()
+            self._reading.cancel()
             self._channel.close()
         self._fail(AwayError(f"the connection to {self.host.name} broke"))
         if self.shell:

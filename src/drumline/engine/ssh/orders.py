@@ -1,45 +1,113 @@
-"""What a host is told: everything that is wanted of it, as messages. Told twice, it changes nothing."""
+"""What hosts are told: all that is wanted of a host, whenever it answers. Told twice, it changes nothing.
+
+Ends are held back while a host has not yet done what it was told: it may know of an earlier one.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from drumline.engine.agent.answers import Done
+from drumline.engine.agent.errors import AwayError, MalformedError
 from drumline.engine.agent.launches import launch_to_data, life_to_data
+from drumline.engine.protocol import Tell
+from drumline.engine.ssh.helpers import Helpers
+from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas
+from drumline.engine.tasks import Tasks
+from drumline.engine.tracker import LONGEST_HOLD_SECONDS
+from drumline.errors import DrumlineError
+from drumline.run.event import EngineFailed
 
 K = TypeVar("K")
+Order = dict[str, Any]
+
+_PATIENCE_SECONDS = 5.0  # with a host that does not answer
 
 
-def orders(lives: HostReplicas, host: str, environ: Mapping[str, str], now: float) -> list[dict[str, Any]]:
-    """Whom a host is to start, and whom to stop and how soon; `environ` has the secrets of this machine."""
-    wanted = [each for each in lives.of(host) if each.is_ordered]
+class Orders:
+    """Sends each host its orders, in tasks; an order that a host refuses fails the attempt."""
+
+    def __init__(
+        self, links: Mapping[str, Link], replicas: HostReplicas, helpers: Helpers, tasks: Tasks, report: Tell
+    ) -> None:
+        self._links = links
+        self._replicas = replicas
+        self._helpers = helpers
+        self._tasks = tasks
+        self._report = report
+
+    def send(self, host: str) -> None:
+        """Begin to tell a host everything that is wanted of it; one that does not answer is told when it does."""
+        number = self.hold(host)
+        if self._links[host].is_up:
+            self._tasks.begin(self._send(host, number))
+
+    async def _send(self, host: str, number: int) -> None:
+        moment = asyncio.get_running_loop().time()
+        replicas = replica_orders(self._replicas.of(host), os.environ, moment)
+        if await self.tell(host, [*self._helpers.orders(host), *replicas]):
+            self._replicas.tracker.release(host, number)
+
+    async def tell(self, host: str, orders: Sequence[Order]) -> bool:
+        """Tell a host these; return whether it has received them all: if not, it is told again when it answers."""
+        for order in orders:
+            try:
+                await self._links[host].ask(order, Done)
+            except (AwayError, MalformedError):
+                return False
+            except DrumlineError as error:
+                self._report(EngineFailed(order["attempt"], error.message))
+        return True
+
+    def hold(self, host: str) -> int:
+        """Hold ends back for a host that is told something, for a limited time; return the number of the hold."""
+        number = self._replicas.tracker.hold(host)
+        self._tasks.begin(self._release_in_time(host, number))
+        return number
+
+    async def _release_in_time(self, host: str, number: int) -> None:
+        """Release a hold after a while; later where the host is connected, and about to answer."""
+        tracker = self._replicas.tracker
+        for _ in range(round(LONGEST_HOLD_SECONDS / _PATIENCE_SECONDS)):
+            await asyncio.sleep(_PATIENCE_SECONDS)
+            if not tracker.is_held(host, number) or self._links[host].shell is None:
+                break
+        tracker.release(host, number)
+
+
+def replica_orders(replicas: Iterable[HostReplica], environ: Mapping[str, str], moment: float) -> list[Order]:
+    """Return the orders to start and to stop these replicas of one host; `environ` has the secrets of this machine."""
+    wanted = [each for each in replicas if each.is_ordered]
     starts = [each for each in wanted if each.launch and each.kill_at is None]
     stops = [each for each in wanted if each.kill_at is not None]
-    found = [_start(attempt, theirs, environ) for attempt, theirs in by(starts, lambda each: each.id.attempt).items()]
-    for (attempt, kill_at), theirs in by(stops, lambda each: (each.id.attempt, each.kill_at)).items():
-        found.append(_stop(attempt, theirs, max(0.0, (kill_at or 0.0) - now)))
+    found = [_start(attempt, some, environ) for attempt, some in by(starts, lambda each: each.id.attempt).items()]
+    for (attempt, kill_at), some in by(stops, lambda each: (each.id.attempt, each.kill_at)).items():
+        found.append(_stop(attempt, some, max(0.0, (kill_at or 0.0) - moment)))
     return found
 
 
-def by(lives: Iterable[HostReplica], key: Callable[[HostReplica], K]) -> dict[K, list[HostReplica]]:
-    """HostReplicas that have this in common, together."""
+def by(replicas: Iterable[HostReplica], key: Callable[[HostReplica], K]) -> dict[K, list[HostReplica]]:
+    """Return the replicas that have this in common, together."""
     found: dict[K, list[HostReplica]] = {}
-    for each in lives:
+    for each in replicas:
         found.setdefault(key(each), []).append(each)
     return found
 
 
-def _start(attempt: int, lives: Sequence[HostReplica], environ: Mapping[str, str]) -> dict[str, Any]:
-    launches = [launch_to_data(each.launch, environ) for each in lives if each.launch]
-    return {"do": "start", "attempt": attempt, "launches": launches, "offsets": _offsets(lives)}
+def _start(attempt: int, replicas: Sequence[HostReplica], environ: Mapping[str, str]) -> Order:
+    launches = [launch_to_data(each.launch, environ) for each in replicas if each.launch]
+    return {"do": "start", "attempt": attempt, "launches": launches, "offsets": _offsets(replicas)}
 
 
-def _stop(attempt: int, lives: Sequence[HostReplica], grace_seconds: float) -> dict[str, Any]:
-    names = [life_to_data(each.id) for each in lives]
-    return {"do": "stop", "lives": names, "attempt": attempt, "grace": grace_seconds, "offsets": _offsets(lives)}
+def _stop(attempt: int, replicas: Sequence[HostReplica], grace_seconds: float) -> Order:
+    names = [life_to_data(each.id) for each in replicas]
+    return {"do": "stop", "lives": names, "attempt": attempt, "grace": grace_seconds, "offsets": _offsets(replicas)}
 
 
-def _offsets(lives: Iterable[HostReplica]) -> dict[str, int]:
-    """How much of each log is here already."""
-    return {life_to_data(each.id): each.offset for each in lives}
+def _offsets(replicas: Iterable[HostReplica]) -> dict[str, int]:
+    """Return how much of each log is here already."""
+    return {life_to_data(each.id): each.offset for each in replicas}

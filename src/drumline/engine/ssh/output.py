@@ -25,7 +25,7 @@ from drumline.engine.project.copy import copy, refuse_link
 from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk
 from drumline.engine.ssh.agents import open_agent, runs_folder
-from drumline.engine.ssh.luggage import read_origin
+from drumline.engine.ssh.folders import read_origin
 from drumline.engine.ssh.planned import Hosts, hosts_of
 from drumline.engine.ssh.shell import CONFIG_VARIABLE, connect
 from drumline.errors import DrumlineError, EngineError, InputError, NotFoundError

@@ -28,6 +28,7 @@ class Places:
         self._run_dir = run_dir
         self._tell = tell
         self.patience_seconds = patience_seconds
+        self.attempt = 0  # the current one
         self._asked: dict[int, asyncio.Task[Answer]] = {}
         self._known: dict[int, Placed] = {}
         self.last: Placed | None = None
@@ -81,3 +82,8 @@ class Places:
         if attempt not in self._known and (found := read_placed(self._run_dir, attempt)):
             self._known[attempt] = found
         return self._known.get(attempt)
+
+    def takes_part(self, host: str) -> bool:
+        """Return whether a host has replicas in the current attempt, or may get some: it is not placed yet."""
+        placed = self.get(self.attempt)
+        return placed is None or host in placed.hosts.values()

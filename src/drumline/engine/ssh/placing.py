@@ -107,7 +107,9 @@ class Placing(Record):
     async def _answering(self) -> tuple[dict[str, Facts], list[str]]:
         """What the hosts have that answer, and who does not."""
         seconds = min(CONNECT_SECONDS, self.patience_seconds)
-        await asyncio.gather(*(link.rise(0 if name in self.lost else seconds) for name, link in self.links.items()))
+        await asyncio.gather(
+            *(link.wait_connected(0 if name in self.lost else seconds) for name, link in self.links.items())
+        )
         there = {name: link.facts for name, link in self.links.items() if link.is_up and link.facts}
         facts = {name: each for name, each in there.items() if name not in self.unready}
         away = [name for name in self.links if name not in facts]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from drumline.engine.output import Written, stays_here
-from drumline.engine.ssh.luggage import read_origin
+from drumline.engine.ssh.folders import read_origin
 from drumline.engine.ssh.planned import hosts_of
 from drumline.run.doubt import Doubt, doubts_from_text
 from drumline.run.traces import UNREACHED

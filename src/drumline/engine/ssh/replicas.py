@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End, note, read_notes
 from drumline.engine.protocol import Tell
-from drumline.engine.ssh.news import LogPiece, SmallFile
+from drumline.engine.ssh.reports import LogPiece, SmallFile
 from drumline.engine.tracker import ReplicaTracker, Tracked
 from drumline.plan.types import Launch
 from drumline.run.event import Exit, ReplicaStarted
@@ -59,6 +59,7 @@ class HostReplicas:
 
     def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell) -> None:
         self.tracker = ReplicaTracker(run_dir, HostReplica, loop, report)
+        self._run_dir = run_dir
         self._loop = loop
 
     def __iter__(self) -> Iterator[HostReplica]:
@@ -72,6 +73,11 @@ class HostReplicas:
         """Return what is known of an incarnation if this host was told to start it, else None."""
         found = self.tracker.get(incarnation)
         return found if found and found.host == host and found.is_ordered else None
+
+    def was_given(self, incarnation: Incarnation, host: str) -> bool:
+        """Return whether an earlier supervisor told this host to start an incarnation, of a replica or a helper."""
+        notes = read_notes(incarnation.folder(self._run_dir))
+        return notes.get("host") == host or host in (notes.get("hosts") or ())
 
     def of(self, host: str) -> list[HostReplica]:
         """Return the replicas of one host that run, as far as is known."""
@@ -110,14 +116,14 @@ class HostReplicas:
         for each in self.of(host):
             self.end(each, exit_, self._loop.time())
 
-    def write(self, replica: HostReplica, news: LogPiece | SmallFile) -> None:
+    def write(self, replica: HostReplica, report: LogPiece | SmallFile) -> None:
         """Write what a host has sent of a replica: a piece of its log, or a file beside that."""
         make_folder(replica.folder)
-        match news:
+        match report:
             case LogPiece():
-                _append(replica.folder / LOG, news.at, news.data)
+                _append(replica.folder / LOG, report.at, report.data)
             case SmallFile():
-                write_file(replica.folder / news.name, news.data)
+                write_file(replica.folder / report.name, report.data)
 
     def used(self) -> Iterator[Usage]:
         """Yield what those have used that have ended since the last call."""

@@ -1,13 +1,12 @@
-"""One run on its hosts.
+"""One run on its hosts, inside its supervisor.
 
-An order is remembered, not sent once: whenever a host answers again, it gets all of them once more, which changes
-nothing where they were carried out.
+What arrives from hosts is one stream of messages, read by one task. An order is not sent once but kept: whenever a
+host answers again, it gets all of its orders again, which changes nothing where they were carried out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,43 +14,47 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
+from typing import assert_never
 
+from drumline.engine.agent.answers import Done
 from drumline.engine.agent.launches import life_to_data
 from drumline.engine.events import EventQueue
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.notes import read_notes
+from drumline.engine.log import log
 from drumline.engine.protocol import Placed as PlacedAttempt
 from drumline.engine.protocol import Site
-from drumline.engine.ssh.errands import Errands
-from drumline.engine.ssh.hearing import Hearing
-from drumline.engine.ssh.helpers import Helpers
+from drumline.engine.ssh.helpers import Helpers, PartEnded
+from drumline.engine.ssh.inbox import Connected, Inbox, Prepared, Received
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.lookout import Lookout
-from drumline.engine.ssh.luggage import Luggage, Way
-from drumline.engine.ssh.muster import Calls, Muster
-from drumline.engine.ssh.news import News
-from drumline.engine.ssh.orders import by, orders
+from drumline.engine.ssh.monitor import LOOK_SECONDS, HostLost, HostMonitor, HostSilent
+from drumline.engine.ssh.orders import Orders, by
 from drumline.engine.ssh.place import Placed
 from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.placing import HostMustWait, Placing
-from drumline.engine.ssh.planned import Host, hosts_of
+from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.preparation import Preparation
+from drumline.engine.ssh.receiver import Receiver, ReplicaEnded
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas
-from drumline.engine.ssh.replies import Replies
+from drumline.engine.ssh.reports import Happened, Report
+from drumline.engine.ssh.supply import supply
 from drumline.engine.ssh.survey import Survey
+from drumline.engine.ssh.sync import ProjectSync
 from drumline.engine.strings import too_long
-from drumline.engine.tasks import Tasks
+from drumline.engine.tasks import Tasks, Work
 from drumline.engine.tracker import NEVER_STARTED
-from drumline.errors import EngineError
+from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId
-from drumline.run.event import EngineFailed, EngineWarned, Event, ReplicaExited, RoomFound
+from drumline.run.event import EngineFailed, EngineWarned, Event, RoomFound
 from drumline.run.quiet import Pulse
 from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
 
 _SOON_SECONDS = 0.2
-_COLLECT_SECONDS = 600.0  # that what was written may take on its way here
+_COLLECT_SECONDS = 600.0  # for what the chief wrote last to be fetched
 _COLLECT_GRACE_SECONDS = 30.0  # the same, of a chief that is to be stopped, and of a run whose end is forced
-_RELEASE_SECONDS = 60.0  # that hosts may take to say that nothing is left
+_RELEASE_SECONDS = 60.0  # for all hosts to confirm that nothing is left
+_CONNECT_SECONDS = 10.0  # for one that does not answer then
+_CONFIRM_SECONDS = 30.0  # for one that does
 
 
 class SshSession:
@@ -59,78 +62,122 @@ class SshSession:
 
     def __init__(self, plan: Plan, run_dir: Path, site: Site) -> None:
         self._plan = plan
+        self._options = hosts_of(plan)
+        self._loop = loop = asyncio.get_running_loop()
         self._events = EventQueue()
-        loop, tell = asyncio.get_running_loop(), self._events.put
-        self._hosts = hosts_of(plan)
-        self._run_dir = run_dir
-        self._loop = loop
-        self._tell = tell
-        self._lives = HostReplicas(run_dir, loop, tell)
-        self._replies = Replies(self._lives.tracker, loop, lambda host: self._links[host].shell is not None)
-        self._helpers = Helpers(run_dir, self._order, loop, tell, plan.helpers)
-        self._tasks = Tasks(loop)
-        self._links = {host.name: self._link(host) for host in self._hosts.all}
-        self._lookout = Lookout(run_dir, self._hosts, self._links, (self._lives, self._helpers), loop, self._warn)
-        self._luggage = Luggage(plan, site, run_dir, self._way, self._warn)
-        self._errands = Errands(self._links, self._luggage)
-        goods, calls = (self._luggage, self._errands), Calls(tell, self._warn, self._wake, self._lookout.look)
-        self._muster = Muster(plan, self._links, self._helpers, goods, self._tasks, calls)
-        self._hearing = Hearing(
-            self._links,
-            (self._lives, self._helpers),
-            loop,
-            tell,
-            end=self._end,
-            takes_part=self._takes_part,
-            was_given=self._was_given,
-            room=self._room_found,
-            warn=self._warn,
-        )
-        self.survey = Survey(self._links, self._lives, self._hearing.foreign)
-        self.places = Places(run_dir, tell)
-        self._waits_at: tuple[str, int] | None = None  # for room, and in which attempt
+        report = self._events.put
+        self._tasks = tasks = Tasks(loop)
+        self._inbox: Inbox = asyncio.Queue()
+        self._links = links = {host.name: Link(host, self._options, self._inbox) for host in self._options.all}
+        self._replicas = replicas = HostReplicas(run_dir, loop, report)
+        self._helpers = helpers = Helpers(run_dir, loop, report, plan.helpers)
+        self.places = Places(run_dir, report)
+        self._orders = Orders(links, replicas, helpers, tasks, report)
+        self._sync = ProjectSync(plan, site, run_dir, links)
+        self._monitor = HostMonitor(run_dir, self._options, links, replicas, helpers, loop.time())
+        self._preparation = Preparation(plan, links, helpers, self._sync, self._orders, tasks, self._inbox, report)
+        self._receiver = Receiver(links, replicas, helpers, self.places, self._inbox, loop, report)
+        self.survey = Survey(links, replicas, self._receiver)
+        self._waits_at: tuple[str, int] | None = None  # the host and the attempt that waits for room there
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
         self._fetching: asyncio.Task[None] | None = None
-        self._collecting: dict[Incarnation, tuple[asyncio.Task[None], Callable[[], None]]] = {}
-        for link in self._links.values():
-            self._tasks.begin(link.keep())
-
-    @property
-    def _attempt(self) -> int:
-        return self._hearing.attempt
-
-    def _link(self, host: Host) -> Link:
-        call, name = self._loop.call_soon, host.name  # an error there is not one of the host
-        return Link(
-            host,
-            self._hosts,
-            hear=lambda news: call(self._hear, name, news),
-            rises=lambda: call(self._rise, name),
-        )
-
-    def _way(self, host: str) -> Way | None:
-        """How a host is reached that answers."""
-        link = self._links[host]
-        return Way(link.shell, link.facts.base) if link.is_up and link.shell and link.facts else None
-
-    def _warn(self, message: str) -> None:
-        self._tell(EngineWarned(self._attempt, message))
+        self._collecting: dict[Incarnation, asyncio.Task[None]] = {}
+        for link in links.values():
+            tasks.begin(link.run())
+        tasks.begin(self._repeat(self._read_inbox))
+        tasks.begin(self._repeat(self._watch_hosts))
 
     def events(self) -> AsyncIterator[Event]:
         """Return everything that happens to the run on its hosts."""
         return self._events
+
+    async def _repeat(self, step: Callable[[], Work]) -> None:
+        """Do this again and again, also after an error: that ends the run in order, for which it is still needed."""
+        try:
+            while True:
+                await step()
+        except Exception:
+            self._tasks.begin(self._repeat(step))
+            raise
+
+    async def _read_inbox(self) -> None:
+        """Act on the next message from a host."""
+        match await self._inbox.get():
+            case Connected(host=host):
+                self._connect(host)
+            case Received(host=host, report=report):
+                self._receive(host, report)
+            case Prepared(host=host, warning=warning):
+                self._warn(warning)
+                self._find_room(host)
+            case message:
+                assert_never(message)
+
+    def _receive(self, host: str, report: Report) -> None:
+        match self._receiver.receive(host, report):
+            case None:
+                pass
+            case ReplicaEnded() as ended:
+                self._end(ended)
+            case PartEnded() as ended:
+                self._preparation.end_part(ended)
+            case RoomFound() as event:
+                self._waits_at = None
+                self._events.put(event)
+            case other:
+                assert_never(other)
+
+    def _connect(self, host: str) -> None:
+        """Tell a host that answers all that is wanted of it."""
+        self._warn(self._monitor.note_connected(host))
+        self._orders.send(host)
+        if host in self._monitor.doubtful:
+            self._tasks.begin(self._clear_doubt(host))
+        self._preparation.join(host)
+        self._find_room(host)
+
+    async def _clear_doubt(self, host: str) -> None:
+        """Have a host kill all that was reported to have ended."""
+        known = (*(each.id for each in self._replicas.of(host)), *self._helpers.living(host))
+        order = {"do": "clear", "attempt": self.places.attempt, "keep": [life_to_data(each) for each in known]}
+        if await self._orders.tell(host, [order]):
+            self._monitor.clear_doubt(host)
+
+    def _find_room(self, host: str) -> None:
+        """Have the attempt placed again that waits for this host."""
+        if self._waits_at and self._waits_at[0] == host:
+            attempt, self._waits_at = self._waits_at[1], None
+            self._receive(host, Happened(RoomFound(attempt)))
+
+    async def _watch_hosts(self) -> None:
+        """Warn of hosts that are silent, and give up those that are lost."""
+        await asyncio.sleep(LOOK_SECONDS)
+        for found in [*self._monitor.look(self._loop.time())]:
+            match found:
+                case HostSilent(warning=warning):
+                    self._warn(warning)
+                case HostLost(host=host, exit=exit_):
+                    for ended in self._helpers.lose(host, exit_):
+                        self._preparation.end_part(ended)
+                    self._replicas.lose(host, exit_)
+                case _:
+                    assert_never(found)
+
+    def _warn(self, message: str) -> None:
+        if message:
+            self._events.put(EngineWarned(self.places.attempt, message))
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> PlacedAttempt:
         """Have the hosts that answer claim what replicas need; raise MustWait if one has no room yet.
 
         Where an attempt is that is under way was recorded when it was placed: no host is asked for that.
         """
-        if keep and (known := self.placed(attempt)):
+        if keep and (known := self.places.get(attempt)):
             return PlacedAttempt(known.places)
-        self._hearing.attempt = attempt
+        self.places.attempt = attempt
         unready = {name: why for name in self._links if (why := self._helpers.unready(name))}
         failed = frozenset(filter(self._helpers.has_failed, unready))
-        lost, patience = frozenset(self._lookout.lost), self._hosts.lost_seconds
+        lost, patience = frozenset(self._monitor.lost), self._options.lost_seconds
         try:
             placed, remarks = await self.places.ask(
                 attempt, Placing(plan, self._links, lost, patience, unready, failed)
@@ -138,82 +185,74 @@ class SshSession:
         except HostMustWait as wait:
             self._waits_at = wait.host, attempt
             if wait.comes and not self._helpers.living(wait.host):  # it is only about to begin, or is done by now
-                self._loop.call_later(_SOON_SECONDS, partial(self._wake, wait.host))
+                self._loop.call_later(_SOON_SECONDS, self._inbox.put_nowait, Prepared(wait.host))
             raise
         return PlacedAttempt(placed.places, tuple(remarks))
 
-    def placed(self, attempt: int) -> Placed | None:
-        """Where an attempt was placed, by us or by an earlier supervisor."""
-        return self.places.get(attempt)
-
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Have those started that were not before; hosts are brought first what they need for that."""
+        """Start those that were not started before; their hosts get first what they need for that."""
         for problem in too_long(launches):
             raise EngineError(problem)
         if not launches:
-            self._give_back()
+            for link in self._links.values():
+                if link.is_up:
+                    self._tasks.begin(_give_back(link))
             return
-        self._hearing.attempt = launches[0].attempt
-        placed = self.placed(self._attempt)
+        attempt = self.places.attempt = launches[0].attempt
+        placed = self.places.get(attempt)
         if placed is None and (placed := self.places.last):
-            self.places.keep(self._attempt, placed)
+            self.places.keep(attempt, placed)
         if placed is None:
-            raise AssertionError("a line is placed before it is started")
-        lives = [Incarnation(each.replica.id, each.attempt, each.incarnation) for each in launches]
-        kept = self._lives.ask([(life, placed.hosts[life.replica]) for life in lives])
+            raise AssertionError("an attempt is placed before it is started")
+        names = [Incarnation(each.replica.id, each.attempt, each.incarnation) for each in launches]
+        replicas = self._replicas.ask([(name, placed.hosts[name.replica]) for name in names])
         new = []
-        for each, launch in zip(kept, launches, strict=True):
-            if each.end is None and each.launch is None:
-                each.launch = launch
-                new.append(each)
-        for host, theirs in by(new, lambda each: each.host).items():
-            if (host, self._attempt) in self._supplied or all(each.is_ordered for each in theirs):
-                self._begin(host, theirs)
+        for replica, launch in zip(replicas, launches, strict=True):
+            if replica.end is None and replica.launch is None:
+                replica.launch = launch
+                new.append(replica)
+        for host, some in by(new, lambda each: each.host).items():
+            if (host, attempt) in self._supplied or all(each.is_ordered for each in some):
+                self._begin(host, some)
             else:
-                self._supply(host, placed, theirs)
+                self._tasks.begin(self._supply(host, placed, some))
         if self._fetching is None:
-            self._fetching = self._tasks.begin(self._luggage.follow())
-        self._lookout.look()
+            self._fetching = self._tasks.begin(self._follow_output())
 
-    def _supply(self, host: str, placed: Placed, lives: Sequence[HostReplica]) -> None:
-        """Have a host brought what it needs for an attempt, then begin there."""
+    async def _supply(self, host: str, placed: Placed, replicas: Sequence[HostReplica]) -> None:
+        """Send a host what it needs for an attempt, then start its replicas."""
+        attempt = replicas[0].id.attempt
         places = {name: placed.places[replica] for replica, name in placed.hosts.items()}
-        chief = placed.hosts.get(self._plan.chief or lives[0].id.replica, host)
-        errand = self._errands.supply(
-            host,
-            partial(self._luggage.supply, host, lives[0].id.attempt, chief, places),
-            while_=lambda: any(each.end is None for each in lives),
-            refused=partial(self._refused, lives),
-            done=partial(self._is_supplied, host, lives),
-        )
-        self._tasks.begin(errand)
+        chief = placed.hosts.get(self._plan.chief or replicas[0].id.replica, host)
+        bring = partial(self._sync.supply, host, attempt, chief, places)
+        try:
+            is_there = await supply(self._links[host], bring, lambda: any(each.end is None for each in replicas))
+        except DrumlineError as error:
+            self._refuse(replicas, error.message)
+            return
+        if is_there:
+            self._supplied.add((host, attempt))
+            is_everywhere = all((each, attempt) in self._supplied for each in placed.hosts.values())
+            if is_everywhere and (carried := self._sync.carried()):
+                self._events.put(carried)
+            self._begin(host, [each for each in replicas if each.end is None])
 
-    def _is_supplied(self, host: str, lives: Sequence[HostReplica]) -> None:
-        attempt = lives[0].id.attempt
-        self._supplied.add((host, attempt))
-        hosts = placed.hosts.values() if (placed := self.placed(attempt)) else ()
-        if all((each, attempt) in self._supplied for each in hosts) and (carried := self._luggage.carried()):
-            self._tell(carried)
-        self._begin(host, [each for each in lives if each.end is None])
+    def _begin(self, host: str, replicas: Iterable[HostReplica]) -> None:
+        for each in replicas:
+            self._replicas.order(each)
+        self._orders.send(host)
 
-    def _begin(self, host: str, lives: Iterable[HostReplica]) -> None:
-        for each in lives:
-            self._lives.order(each)
-        self._order(host)
-
-    def _refused(self, lives: Sequence[HostReplica], message: str) -> None:
-        if left := [each for each in lives if each.end is None]:
-            self._failed(left[0].id.attempt, message)  # first: that is the cause
+    def _refuse(self, replicas: Sequence[HostReplica], message: str) -> None:
+        """Report that a host cannot start these."""
+        left = [each for each in replicas if each.end is None]
+        if left:
+            self._events.put(EngineFailed(left[0].id.attempt, message))  # first: that is the cause
         for each in left:
-            if each.end is None:  # it was not stopped by that
-                self._lives.end(each, NEVER_STARTED, self._loop.time())
-
-    def _failed(self, attempt: int, message: str) -> None:
-        self._tell(EngineFailed(attempt, message))
+            self._replicas.end(each, NEVER_STARTED, self._loop.time())
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Have a helper on every host that answers; it is reported as one."""
-        self._muster.prepare(plan, Incarnation(helper, 0, incarnation))
+        """Run a helper on every host that answers; it is reported as one."""
+        self._preparation.prepare(plan, Incarnation(helper, 0, incarnation))
 
     async def stop(
         self,
@@ -223,94 +262,61 @@ class SshSession:
         grace_seconds: float,
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
-        """Have these stopped where they are; those that are on no host never started."""
+        """Stop these on their hosts; those that are on no host never started."""
         wanted = []
-        for life in (Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas):
-            if life.replica.is_helper:
-                self._muster.stop(life, grace_seconds)
+        for name in (Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas):
+            if name.replica.is_helper:
+                self._preparation.stop(name, grace_seconds)
                 continue
-            known, placed = self._lives.get(life), self.placed(life.attempt)
-            host = known.host if known else placed.hosts.get(life.replica, "") if placed else ""
-            wanted.append((life, host))
+            known, placed = self._replicas.get(name), self.places.get(attempt)
+            host = known.host if known else placed.hosts.get(name.replica, "") if placed else ""
+            wanted.append((name, host))
         hosts, kill_at = set(), self._loop.time() + max(0.0, grace_seconds)
-        for kept in self._lives.ask(wanted):
-            if kept.end is not None:
+        for replica in self._replicas.ask(wanted):
+            if replica.end is not None:
                 continue
-            if kept.id in self._collecting:
+            if collecting := self._collecting.get(replica.id):
                 seconds = grace_seconds + _COLLECT_GRACE_SECONDS if grace_seconds > 0 else 0.0
-                self._loop.call_later(seconds, partial(self._end_collecting, kept.id))
-            if not kept.host or not kept.is_ordered:
-                self._lives.end(kept, NEVER_STARTED, self._loop.time())
+                self._loop.call_later(seconds, collecting.cancel)
+            if not replica.host or not replica.is_ordered:
+                self._replicas.end(replica, NEVER_STARTED, self._loop.time())
                 continue
-            kept.kill_at = kill_at if kept.kill_at is None or grace_seconds <= 0 else kept.kill_at
-            hosts.add(kept.host)
+            replica.kill_at = kill_at if replica.kill_at is None or grace_seconds <= 0 else replica.kill_at
+            hosts.add(replica.host)
         for host in hosts:
-            self._order(host)
-        self._lookout.look()
+            self._orders.send(host)
 
-    def _order(self, host: str) -> None:
-        """Tell a host everything that is wanted of it; if it does not answer, it is told when it does."""
-        number = self._replies.expect(host)
-        if self._links[host].is_up:
-            messages = [*self._helpers.orders(host), *orders(self._lives, host, os.environ, self._loop.time())]
-            done = partial(self._lives.tracker.release, number=number)
-            self._tasks.begin(self._errands.tell(host, messages, self._failed, done))
-
-    def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
-        """Tell an end; that the chief is done only when all that it wrote is here. What failed is told at once."""
-        known = self._lives.get(Incarnation.of(event))
-        if known is None or known.end is not None:
+    def _end(self, ended: ReplicaEnded) -> None:
+        """Report an end; that of a chief which has succeeded, when all that it wrote is here."""
+        replica = ended.replica
+        if replica.end is not None:
             return
-        then = partial(self._lives.end, known, event.exit, event.at_seconds, usage)
-        if event.replica == self._plan.chief and event.exit.ok:
-            if known.id not in self._collecting:
-                self._collecting[known.id] = self._tasks.begin(self._errands.collect(self._warn, then)), then
-        else:
-            then()
+        if replica.id.replica != self._plan.chief or not ended.exit.ok:
+            self._replicas.end(replica, ended.exit, ended.at_seconds, ended.usage)
+        elif replica.id not in self._collecting:
+            collecting = self._collecting[replica.id] = self._tasks.begin(self._collect())
+            self._tasks.begin(self._end_after(collecting, ended))
 
-    def _end_collecting(self, life: Incarnation) -> None:
-        """Wait no more for what a chief has written: it is to be stopped, and its host may never send all of it."""
-        collecting, then = self._collecting[life]
-        collecting.cancel()
-        then()
+    async def _end_after(self, collecting: asyncio.Task[None], ended: ReplicaEnded) -> None:
+        await asyncio.wait({collecting})
+        self._replicas.end(ended.replica, ended.exit, ended.at_seconds, ended.usage)
 
-    def _rise(self, host: str) -> None:
-        """A host answers, perhaps again."""
-        self._lookout.found(host)
-        self._order(host)
-        if host in self._lookout.doubtful:
-            lives = (*(each.id for each in self._lives.of(host)), *self._helpers.living(host))
-            clear = {"do": "clear", "attempt": self._attempt, "keep": [life_to_data(life) for life in lives]}
-            self._tasks.begin(self._errands.tell(host, [clear], self._failed, self._lookout.is_clear))
-        self._muster.join(host)
-        self._wake(host)
+    async def _collect(self) -> None:
+        """Fetch what the chief has written; that it cannot be fetched changes no end."""
+        try:
+            await self._sync.collect()
+        except DrumlineError as error:
+            self._warn(f"the output is not here: {error.message}")
+        for warning in self._sync.take_warnings():
+            self._warn(warning)
 
-    def _wake(self, host: str) -> None:
-        """Have a line placed that waits for this host."""
-        if self._waits_at and self._waits_at[0] == host:
-            attempt, self._waits_at = self._waits_at[1], None
-            self._hearing.find_room(host, RoomFound(attempt))
-
-    def _hear(self, host: str, news: News) -> None:
-        self._hearing.hear(host, news)
-
-    def _takes_part(self, host: str) -> bool:
-        """Whether a host has replicas in this attempt, or may get some: it is not placed yet."""
-        placed = self.placed(self._attempt)
-        return placed is None or host in placed.hosts.values()
-
-    def _was_given(self, life: Incarnation, host: str) -> bool:
-        """Whether an earlier supervisor told a host to start this."""
-        notes = read_notes(life.folder(self._run_dir))
-        return notes.get("host") == host or host in (notes.get("hosts") or ())
-
-    def _room_found(self, event: RoomFound) -> None:
-        self._waits_at = None
-        self._tell(event)
+    async def _follow_output(self) -> None:
+        async for warning in self._sync.follow():
+            self._warn(warning)
 
     def traces(self) -> Iterator[Path]:
-        """The folders into which logs come."""
-        return chain(self._lives.tracker.traces(), self._helpers.folders())
+        """Return the folders into which logs are written."""
+        return chain(self._replicas.tracker.traces(), self._helpers.folders())
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Return what hosts measure that answer at once."""
@@ -332,33 +338,51 @@ class SshSession:
         gently: bool,
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
-        """Have the hosts save stacks, and bring them here."""
-        lives = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas]
-        await self.survey.stacks(lives, gently=gently)
-
-    def _give_back(self) -> None:
-        """Have every host give back what was claimed and not started."""
-        for host, link in self._links.items():
-            if link.is_up:
-                self._tasks.begin(self._errands.let_go(host))
+        """Have the hosts save stacks, and fetch them."""
+        names = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas]
+        await self.survey.stacks(names, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:
-        """See that nothing of the run is left on any host that was ever used, and hang up."""
+        """Confirm that nothing of the run is left on any host that was ever used, and disconnect."""
         if not self._tasks.is_open:
             return
         if self._fetching:
             self._fetching.cancel()
-        used = {each.host for each in self._lives if each.host} | self._helpers.hosts() | self._lookout.doubtful
+        seconds = _COLLECT_GRACE_SECONDS if forced else _COLLECT_SECONDS
+        used = {each.host for each in self._replicas if each.host} | self._helpers.hosts() | self._monitor.doubtful
         with suppress(TimeoutError):
-            seconds = _COLLECT_GRACE_SECONDS if forced else _COLLECT_SECONDS
             async with asyncio.timeout(seconds + _RELEASE_SECONDS):
-                for host in await self._errands.release(used, seconds):
-                    self._lookout.is_clear(host)
+                await self._collect_last(seconds)
+                await asyncio.gather(*map(self._release, used))
         await self.hang_up()
-        self._lookout.leave(time.time())
+        self._monitor.note_end(time.time())
+
+    async def _collect_last(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._sync.collect()
+        except (DrumlineError, TimeoutError) as error:
+            why = error.message if isinstance(error, DrumlineError) else f"not sent within {seconds:g} s"
+            log(f"what the chief has written last is not here: {why}")
+
+    async def _release(self, host: str) -> None:
+        """Have a host kill all that is left of the run; it is in doubt unless it confirms that."""
+        link = self._links[host]
+        with suppress(TimeoutError, DrumlineError):
+            if await link.wait_connected(_CONNECT_SECONDS):
+                await asyncio.wait_for(link.ask({"do": "release"}, Done), _CONFIRM_SECONDS)
+                self._monitor.clear_doubt(host)
 
     async def hang_up(self) -> None:
         """End everything that goes on here, and close every connection; replicas are left alone."""
         self.places.close()
         await self._tasks.close()
-        await self._errands.hang_up()
+        for link in self._links.values():
+            if link.shell:
+                await link.shell.close()
+
+
+async def _give_back(link: Link) -> None:
+    """Have a host give back what it claimed and did not start."""
+    with suppress(DrumlineError):  # without a connection it does so by itself
+        await link.send({"do": "close"})

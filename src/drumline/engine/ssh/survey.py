@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from drumline.engine.agent.launches import life_to_data
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.orders import by
+from drumline.engine.ssh.receiver import Receiver
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
 from drumline.errors import DrumlineError
 from drumline.run.quiet import Pulse
@@ -28,25 +29,23 @@ _STACKS_SECONDS = 30.0
 
 
 class Survey:
-    """Asks the hosts on which replicas run; `foreign` is called for a host that speaks of other replicas."""
+    """Asks the hosts on which replicas run; what they answer of others is dropped by the receiver."""
 
     patience_seconds = _ANSWER_SECONDS
 
-    def __init__(
-        self, links: Mapping[str, Link], lives: HostReplicas, foreign: Callable[[str, Incarnation], None]
-    ) -> None:
+    def __init__(self, links: Mapping[str, Link], replicas: HostReplicas, receiver: Receiver) -> None:
         self._links = links
-        self._lives = lives
-        self._foreign = foreign
+        self._replicas = replicas
+        self._receiver = receiver
 
     async def usage(self, *, watched: bool) -> list[Usage]:
-        """What everybody uses, and what the ended have used."""
+        """Return what all replicas use, and what those have used that have ended since."""
         found = []
         for link, answer in await self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
             for life, each in _by_life(answer.usage).items():
-                if self._is_given(link, life):
+                if self._receiver.is_given(link.host.name, life):
                     found.append(by_our_clock(each, link.skew_seconds))
-        return [*found, *self._lives.used()]
+        return [*found, *self._replicas.used()]
 
     async def pulses(self) -> list[Pulse]:
         """Return what all replicas have done so far."""
@@ -55,27 +54,20 @@ class Survey:
             each
             for link, answer in answers
             for life, each in _by_life(answer.pulses).items()
-            if self._is_given(link, life)
+            if self._receiver.is_given(link.host.name, life)
         ]
 
     async def sockets(self) -> list[Sockets]:
         """Return on which ports replicas listen, and where they are connected."""
         found: list[Sockets] = []
         for link, answer in await self._ask_all({"do": "sockets"}, SocketsAnswer):
-            living = {each.id.replica for each in self._lives.of(link.host.name)}
+            living = {each.id.replica for each in self._replicas.of(link.host.name)}
             last = {each.replica: each for each in answer.sockets if each.replica in living}.values()
             found += [Sockets(each.replica, frozenset(each.listening), frozenset(each.connected)) for each in last]
         return found
 
-    def _is_given(self, link: Link, life: Incarnation) -> bool:
-        """Whether a host was given this life; of others it has nothing to say, and the user is told."""
-        if self._lives.given(life, link.host.name):
-            return True
-        self._foreign(link.host.name, life)
-        return False
-
     async def _ask_all(self, message: dict[str, Any], kind: type[T]) -> list[tuple[Link, T]]:
-        hosts = {each.host for each in self._lives if each.end is None and each.host}
+        hosts = {each.host for each in self._replicas if each.end is None and each.host}
         links = [self._links[name] for name in sorted(hosts)]
         links = [link for link in links if link.is_up and now() - link.heard_at < _SILENT_SECONDS]
 
@@ -89,12 +81,12 @@ class Survey:
 
     async def stacks(self, lives: Sequence[Incarnation], *, gently: bool) -> None:
         """Have the stacks of these saved; return when they are here, as far as their hosts answer."""
-        known = [kept for life in lives if (kept := self._lives.get(life)) and kept.end is None]
+        known = [kept for life in lives if (kept := self._replicas.get(life)) and kept.end is None]
 
         async def ask(host: str, theirs: Sequence[HostReplica]) -> None:
             names = [life_to_data(each.id) for each in theirs]
             message = {"do": "stacks", "attempt": theirs[0].id.attempt, "gently": gently, "lives": names}
-            with suppress(TimeoutError, DrumlineError):  # who cannot be looked at has none
+            with suppress(TimeoutError, DrumlineError):  # a replica that cannot be looked at has none
                 await asyncio.wait_for(self._links[host].ask(message, Done), _STACKS_SECONDS)
 
         await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))

@@ -9,8 +9,8 @@ import pytest
 
 from drumline.engine.agent.launches import life_to_data
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.ssh.helpers import Helpers, filled
-from drumline.engine.ssh.news import LogPiece
+from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
+from drumline.engine.ssh.reports import LogPiece
 from drumline.engine.tracker import NEVER_STARTED
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
@@ -23,15 +23,15 @@ LIFE = Incarnation(ReplicaId("prepare", 0), 0, 0)
 
 
 class Story:
-    """Helpers of one run, what they told, and whom they had told something."""
+    """Helpers of one run, and what they reported."""
 
     def __init__(self, folder: Path, hosts: Sequence[str] = ("a", "b")) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self.told: list[Event] = []
-        self.ordered: list[str] = []
-        self.helpers = Helpers(folder, self.ordered.append, SimulatedTimeLoop(100.0), self.told.append)
+        self.helpers = Helpers(folder, SimulatedTimeLoop(100.0), self.told.append)
         self.hosts = hosts
+        self.joined: list[tuple[str, Exit]] = []  # what ended on hosts that came late
 
     def begin(self) -> None:
         for host in self.helpers.begin(LIFE, self.hosts):
@@ -43,7 +43,11 @@ class Story:
 
     def end(self, host: str, exit_: Exit) -> None:
         if helper := self.helpers.given(LIFE, host):
-            self.helpers.ended(host, helper, ReplicaExited(LIFE.replica, LIFE.attempt, LIFE.incarnation, exit_, 90.0))
+            self._note(self.helpers.end_part(helper, host, exit_))
+
+    def _note(self, ended: PartEnded | None) -> None:
+        if ended and ended.is_late:
+            self.joined.append((ended.host, ended.exit))
 
     def start(self, host: str, pid: int) -> None:
         if helper := self.helpers.given(LIFE, host):
@@ -101,7 +105,9 @@ def test_one_host_alone_has_its_log_as_it_is(tmp_path: Path) -> None:
 
 def test_the_first_that_fails_ends_the_others_and_is_the_cause(story: Story) -> None:
     assert [each["do"] for each in story.helpers.orders("b")] == ["prepare"]
-    story.end("a", Exit(3))
+    helper = story.helpers.given(LIFE, "a")
+    assert helper
+    assert story.helpers.end_part(helper, "a", Exit(3)) == PartEnded("a", Exit(3), to_stop=frozenset({"b"}))
     assert [each["do"] for each in story.helpers.orders("b")] == ["stop"]
     assert not story.ends
     story.end("b", Exit(None, 9))
@@ -155,7 +161,7 @@ def test_whoever_comes_back_takes_it_up_where_it_is(story: Story, tmp_path: Path
 
 def test_whoever_comes_back_may_stop_it_at_once(story: Story, tmp_path: Path) -> None:
     again = Story(tmp_path)
-    again.helpers.stop(LIFE, 5.0)
+    assert again.helpers.stop(LIFE, 5.0) == {"a", "b"}
     assert [each["do"] for host in ("a", "b") for each in again.helpers.orders(host)] == ["stop", "stop"]
     nobody = Story(tmp_path / "empty")
     nobody.helpers.stop(LIFE, 5.0)
@@ -168,18 +174,14 @@ class Late(Story):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ("a",))
         names = (BUILD.replica, LIFE.replica)
-        self.helpers = Helpers(folder, self.ordered.append, SimulatedTimeLoop(100.0), self.told.append, names)
-        self.joined: list[tuple[str, Exit]] = []
-        self.helpers.joined = lambda host, exit_: self.joined.append((host, exit_))
+        self.helpers = Helpers(folder, SimulatedTimeLoop(100.0), self.told.append, names)
 
     def work(self, life: Incarnation, *, on: str = "a", code: int = 0) -> None:
         for host in self.helpers.begin(life, (on,)) if on == "a" else (on,):
             self.helpers.go(life, host, f"plan of {host}")
             helper = self.helpers.given(life, host)
             assert helper
-            self.helpers.ended(
-                host, helper, ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(code), 90.0)
-            )
+            self._note(self.helpers.end_part(helper, host, Exit(code)))
 
 
 BUILD = Incarnation(ReplicaId("build", 0), 0, 0)
@@ -250,8 +252,8 @@ def test_a_host_that_is_lost_while_it_makes_up_for_it_begins_again_when_it_comes
     late = Late(tmp_path)
     late.work(BUILD)
     late.helpers.join("b")
-    late.helpers.lose("b", Exit(message="gone", reason="HostLost"))
-    assert late.joined == [("b", Exit(message="gone", reason="HostLost"))]
+    gone = Exit(message="gone", reason="HostLost")
+    assert late.helpers.lose("b", gone) == [PartEnded("b", gone, is_late=True)]
     assert late.helpers.living("b") == []
     assert late.helpers.join("b") == BUILD
 

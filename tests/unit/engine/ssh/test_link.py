@@ -16,9 +16,10 @@ from drumline.engine.agent.client import Channel
 from drumline.engine.agent.errors import AwayError, MalformedError
 from drumline.engine.agent.frames import DATA_BYTES
 from drumline.engine.protocol import MustWait
+from drumline.engine.ssh.inbox import Inbox, Received
 from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.news import News
 from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.reports import Report
 from drumline.engine.ssh.shell import Shell
 from drumline.errors import EngineError
 
@@ -62,14 +63,20 @@ class Door(Link):
 
     def __init__(self, come_in: Callable[[Door], Awaitable[None]]) -> None:
         hosts = Hosts((HOST,), "unique", "tester", None)
-        super().__init__(HOST, hosts, hear=lambda _: None, rises=lambda: None)
+        self.inbox: Inbox = asyncio.Queue()
+        super().__init__(HOST, hosts, self.inbox)
         self._come_in = come_in
 
     async def _open(self) -> None:
         await self._come_in(self)
 
     def hear_from(self, channel: Mute) -> None:
-        self._hear_from(cast("Channel", channel))
+        self._read_from(cast("Channel", channel))
+
+    def received(self) -> list[Report]:
+        """Take what is in the inbox."""
+        messages = [self.inbox.get_nowait() for _ in range(self.inbox.qsize())]
+        return [each.report for each in messages if isinstance(each, Received)]
 
 
 def meet(go: Callable[[], Awaitable[None]]) -> list[str]:
@@ -105,7 +112,7 @@ def test_who_waits_for_an_answer_when_a_connection_breaks_is_told_and_nobody_com
             await door.ask({"do": "open"}, Done)
 
         door = Door(come_in)
-        keeping = asyncio.ensure_future(door.keep())
+        keeping = asyncio.ensure_future(door.run())
         await mute.asked.wait()
         asked = asyncio.ensure_future(door.ask({"do": "clock"}, Done))
         await asyncio.sleep(0)
@@ -123,7 +130,7 @@ def test_who_waits_for_a_host_has_it_tried_again_at_once() -> None:
     async def come_in(door: Door) -> None:
         tries.append(True)
         if len(tries) < 9:
-            asyncio.get_running_loop().call_soon(lambda: waiting.append(asyncio.ensure_future(door.rise(60))))
+            asyncio.get_running_loop().call_soon(lambda: waiting.append(asyncio.ensure_future(door.wait_connected(60))))
             raise AwayError("h1 does not answer")
         door.hear_from(Mute())
 
@@ -131,8 +138,8 @@ def test_who_waits_for_a_host_has_it_tried_again_at_once() -> None:
 
     async def go() -> None:
         door = Door(come_in)
-        keeping = asyncio.ensure_future(door.keep())
-        assert await door.rise(15)  # all pauses together are longer
+        keeping = asyncio.ensure_future(door.run())
+        assert await door.wait_connected(15)  # all pauses together are longer
         assert all(await asyncio.gather(*waiting))
         await end(keeping)
 
@@ -154,11 +161,11 @@ def test_a_host_that_has_let_us_in_is_waited_for_and_counts_as_heard_until_nothi
 
         door = Door(come_in)
         before = door.answered_at
-        keeping = asyncio.ensure_future(door.keep())
+        keeping = asyncio.ensure_future(door.run())
         await inside.wait()
         assert door.answered_at == before + 1000
         asyncio.get_running_loop().call_later(0.1, may_begin.set)
-        assert await door.rise(0)
+        assert await door.wait_connected(0)
         assert door.answered_at == before
         await end(keeping)
 
@@ -219,8 +226,6 @@ EVENT = b'{"do": "event", "event": {"event": "RoomFound", "attempt": 0}}\n'
     ids=lambda spoken: spoken[:60].decode(),
 )
 def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spoken: bytes) -> None:
-    heard: list[News] = []
-
     async def go() -> None:
         opened: list[Door] = []
 
@@ -229,17 +234,16 @@ def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spo
             door.hear_from(cast("Any", Speaker(spoken, EVENT)))
 
         door = Door(come_in)
-        door._hear = heard.append
-        await asyncio.wait_for(door.keep(), 10)
+        await asyncio.wait_for(door.run(), 10)
         assert len(opened) == 3
         assert door.is_broken
         assert not door.is_up
         assert isinstance(door.trouble, MalformedError)
         assert "h1 has sent something" in door.trouble.message
-        assert not await door.rise(60)
+        assert not await door.wait_connected(60)
+        assert not door.received()
 
     assert meet(go) == []
-    assert not heard
 
 
 @pytest.mark.parametrize(
@@ -259,7 +263,7 @@ def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
             await door.ask({"do": "clock"}, ClockAnswer)
 
         door = Door(come_in)
-        await asyncio.wait_for(door.keep(), 10)
+        await asyncio.wait_for(door.run(), 10)
         assert door.is_broken
 
     assert meet(go) == []
@@ -282,14 +286,14 @@ def test_others_have_their_turn_while_a_host_says_much() -> None:
     piece = b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": 1048576}\n'
 
     async def go() -> None:
-        heard: list[News] = []
+        heard: list[Report] = []
         turns = 0
         door = Door(lambda _: asyncio.sleep(0))
-        door._hear = heard.append
         door.hear_from(cast("Any", Speaker(*[piece] * 100)))
         while len(heard) < 100:
             turns += 1
             await asyncio.sleep(0)
+            heard += door.received()
         assert turns >= 100
         door._close()
 

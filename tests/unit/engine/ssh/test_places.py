@@ -44,9 +44,9 @@ class Up(Link):
     """A host that answers, and has a core."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
-        super().__init__(host, hosts, hear=lambda _: None, rises=lambda: None)
+        super().__init__(host, hosts, asyncio.Queue())
         self.facts = Facts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), "10.0.0.1")
-        self._risen.set()
+        self._connected.set()
 
 
 class Story:
@@ -57,7 +57,7 @@ class Story:
         self.loop = SteppedLoop()
         self.places = Places(folder, self.told.append, patience_seconds)
         hosts = Hosts((Host("a"),))
-        self.link = Link(hosts.all[0], hosts, hear=lambda _: None, rises=lambda: None)
+        self.link = Link(hosts.all[0], hosts, asyncio.Queue())
         self.placing = Slow(plan_of("roles: {worker: 1}\nengine: {ssh: [a]}"), {"a": self.link}, (), 60.0)
         Slow.may, Slow.error = asyncio.Event(), None
 

@@ -27,9 +27,9 @@ class Answering(Link):
     """A host that places whom it is asked about, and whom else it likes."""
 
     def __init__(self, host: Host, *, more: tuple[str, ...] = (), less: tuple[str, ...] = ()) -> None:
-        super().__init__(host, HOSTS, hear=lambda _: None, rises=lambda: None)
+        super().__init__(host, HOSTS, asyncio.Queue())
         self.facts = Facts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), f"10.0.0.{host.name[1:]}")
-        self._risen.set()
+        self._connected.set()
         self._more, self._less = more, less
         self.refused: list[MalformedError] = []
 

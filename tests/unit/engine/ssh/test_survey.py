@@ -59,7 +59,8 @@ def survey(tmp_path: Path) -> Survey:
     lives = HostReplicas(tmp_path, cast("Any", None), lambda _: None)
     for kept in lives.ask([(OURS, "h1")]):
         kept.is_ordered = True
-    return Survey(cast("Any", {"h1": Link("h1")}), lives, lambda *_: None)
+    receiver = SimpleNamespace(is_given=lambda host, life: bool(lives.given(life, host)))
+    return Survey(cast("Any", {"h1": Link("h1")}), lives, cast("Any", receiver))
 
 
 def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(survey: Survey) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from drumline.engine.agent.frames import Frame
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.ssh.news import Happened, LogPiece, SmallFile, read_news
+from drumline.engine.ssh.reports import Happened, LogPiece, SmallFile, read_report
 from drumline.plan.types import ReplicaId
 from drumline.run.codec import event_to_data
 from drumline.run.event import (
@@ -32,12 +32,12 @@ def exited(**fields: object) -> dict[str, Any]:
 
 def test_what_agents_say_is_read() -> None:
     room = {"do": "event", "event": event_to_data(RoomFound(0)), "usage": None}
-    assert read_news(Frame(room)) == Happened(RoomFound(0))
+    assert read_report(Frame(room)) == Happened(RoomFound(0))
     log = {"do": "log", "life": "worker.0 1 0", "at": 5, "bytes": 3}
-    assert read_news(Frame(log, b"abc")) == LogPiece(LIFE, 5, b"abc")
+    assert read_report(Frame(log, b"abc")) == LogPiece(LIFE, 5, b"abc")
     for name in ("report", "error", "stacks"):
         file = {"do": "file", "life": "worker.0 1 0", "name": name}
-        assert read_news(Frame(file, b"x")) == SmallFile(LIFE, name, b"x")
+        assert read_report(Frame(file, b"x")) == SmallFile(LIFE, name, b"x")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_agents_say_is_read() -> None:
 )
 def test_what_no_agent_says_is_refused(message: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        read_news(Frame(message))
+        read_report(Frame(message))
 
 
 def test_long_messages_are_cut() -> None:
@@ -87,5 +87,5 @@ def test_long_messages_are_cut() -> None:
         ReplicaStarted(WORKER, 0, note=words),
         ReplicaExited(WORKER, 0, 0, Exit(message=words), 1.0),
     ):
-        news = read_news(Frame({"do": "event", "event": event_to_data(event)}))
+        news = read_report(Frame({"do": "event", "event": event_to_data(event)}))
         assert len(str(news)) < 3000

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.protocol import Site
-from drumline.engine.ssh import luggage as carrying
-from drumline.engine.ssh.luggage import Luggage, Way, local_folders, read_origin, refuse_output_among_code, remarks
+from drumline.engine.ssh import sync
+from drumline.engine.ssh.agents import Route
+from drumline.engine.ssh.folders import local_folders, read_origin, refuse_output_among_code, remarks
 from drumline.engine.ssh.planned import hosts_of, with_hosts
+from drumline.engine.ssh.sync import ProjectSync
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
@@ -21,6 +23,21 @@ from scaffold.plans import plan_of
 from unit.engine.agent.host import Host, listing
 
 NAMES = ("a", "b", "c")
+
+
+class Reached:
+    """A host of a test, as long as the test has it answer."""
+
+    received_bytes = 0
+
+    def __init__(self, transfer: ProjectTransfer, name: str) -> None:
+        self._transfer = transfer
+        self._name = name
+
+    @property
+    def route(self) -> Route | None:
+        host = self._transfer.hosts[self._name]
+        return Route(host, str(host.home)) if self._name in self._transfer.reached else None
 
 
 class ProjectTransfer:
@@ -38,16 +55,15 @@ class ProjectTransfer:
         self.plan: Plan = with_hosts(plan, hosts_of(plan).replace(unique="u"))
         self.site = Site(self.project, folder / "home", 1)
         self.reached = set(NAMES)
-        self.warnings: list[str] = []
-        self.luggage = Luggage(self.plan, self.site, self.run_dir, self.way, self.warnings.append)
+        self.sync = self.new_sync()
         self.runner = asyncio.Runner()  # one loop for all
         self._attempt = -1
 
     def output(self, host: str) -> Path:
         return self.hosts[host].home / "runs/u/output"
 
-    def way(self, name: str) -> Way | None:
-        return Way(self.hosts[name], str(self.hosts[name].home)) if name in self.reached else None
+    def new_sync(self) -> ProjectSync:
+        return ProjectSync(self.plan, self.site, self.run_dir, {name: Reached(self, name) for name in NAMES})
 
     def place(self, host: str) -> Place:
         output = str(self.output(host))
@@ -58,19 +74,19 @@ class ProjectTransfer:
         self._attempt += 1
 
         async def begin() -> None:
-            await asyncio.gather(*(self.luggage.supply(name, self._attempt, chief, places) for name in among))
+            await asyncio.gather(*(self.sync.supply(name, self._attempt, chief, places) for name in among))
 
         self.runner.run(begin())
 
     def deliver(self, names: Sequence[str] = NAMES) -> ProjectCarried | None:
         async def deliver() -> None:
-            await asyncio.gather(*map(self.luggage.deliver, names))
+            await asyncio.gather(*map(self.sync.deliver, names))
 
         self.runner.run(deliver())
-        return self.luggage.carried()
+        return self.sync.carried()
 
     def collect(self) -> None:
-        self.runner.run(self.luggage.collect())
+        self.runner.run(self.sync.collect())
 
     def write(self, host: str, name: str, text: str) -> None:
         path = self.output(host) / name
@@ -105,13 +121,13 @@ def transfer(travel: Callable[..., ProjectTransfer]) -> ProjectTransfer:
 def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(transfer: ProjectTransfer) -> None:
     (transfer.project / "data").write_text("x" * 1000)
     transfer.begin("a")
-    assert transfer.luggage.carried() == ProjectCarried(2, 1015, 3)
+    assert transfer.sync.carried() == ProjectCarried(2, 1015, 3)
     assert listing(transfer.hosts["c"].home / "runs/u/project") == listing(transfer.project)
     transfer.begin("a")
-    assert transfer.luggage.carried() is None
+    assert transfer.sync.carried() is None
     (transfer.project / "train.py").write_text("print('hallo')\n")
     transfer.begin("b", among=("a", "b"))
-    assert transfer.luggage.carried() == ProjectCarried(2, 1015, 2, 15)
+    assert transfer.sync.carried() == ProjectCarried(2, 1015, 2, 15)
 
 
 def test_a_host_that_cannot_have_the_project_is_named(transfer: ProjectTransfer) -> None:
@@ -180,15 +196,20 @@ def test_what_the_chief_leaves_is_here_when_it_has_ended(transfer: ProjectTransf
 def test_while_the_chief_writes_its_output_comes_again_and_again(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "FETCH_SECONDS", 0.0)
-    monkeypatch.setattr(carrying, "FETCH_SHARE", 0.0)
+    monkeypatch.setattr(sync, "FETCH_SECONDS", 0.0)
+    monkeypatch.setattr(sync, "FETCH_SHARE", 0.0)
     transfer.begin("a")
     transfer.write("a", "old", "x")
     os.utime(transfer.output("a") / "old", (1, 1))
 
+    warned: list[str] = []
+
+    async def take_warnings() -> None:
+        async for warning in transfer.sync.follow():
+            warned.extend((warning,))
+
     async def follow() -> None:
-        warned = transfer.warnings
-        going = asyncio.create_task(transfer.luggage.follow())
+        going = asyncio.create_task(take_warnings())
         while not (transfer.here / "old").exists():
             await asyncio.sleep(0.01)
         (transfer.output("a") / "old").write_text("y")
@@ -285,21 +306,23 @@ def test_what_a_host_writes_in_its_project_folder_does_not_reach_the_code_of_oth
 def test_a_host_that_has_another_problem_each_time_is_not_warned_of_for_ever(transfer: ProjectTransfer) -> None:
     transfer.begin("a")
     for number in range(100):
-        transfer.luggage._tell_left_out([f"link-{number}-{'x' * 3000}"])
-    assert len(transfer.warnings) == 20
-    assert max(map(len, transfer.warnings)) <= 2000
+        transfer.sync._warn_left_out([f"link-{number}-{'x' * 3000}"])
+    warnings = transfer.sync.take_warnings()
+    assert len(warnings) == 20
+    assert max(map(len, warnings)) <= 2000
+    assert not transfer.sync.take_warnings()
 
 
 def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "_MOST_KNOWN_CHARS", 100)
+    monkeypatch.setattr(sync, "_MOST_KNOWN_CHARS", 100)
     transfer.begin("a")
     for number in range(30):
         for old in transfer.output("a").glob("*"):
             old.unlink()
         transfer.write("a", f"{number:050}", "just written")
-        transfer.runner.run(transfer.luggage._fetch(Way(transfer.hosts["a"], ""), settled=False))
+        transfer.runner.run(transfer.sync._fetch(Route(transfer.hosts["a"], ""), settled=False))
     origin = read_origin(transfer.run_dir)
     assert origin
     assert sum(map(len, origin.paths[str(transfer.here)])) <= 200
@@ -316,3 +339,38 @@ def test_a_project_with_gigabytes_is_remarked(transfer: ProjectTransfer) -> None
             "  train.py  15 bytes",
         ]
     ]
+
+
+class SlowSync(ProjectSync):
+    """Output that comes as fast as a test has it come."""
+
+    def come(self, host: Reached, *, rate_bytes: int, looks: int) -> None:
+        async def come() -> None:
+            for _ in range(looks):
+                await asyncio.sleep(0.05)
+                host.received_bytes += rate_bytes
+
+        self._collect = come  # type: ignore[method-assign]
+
+
+def collect(transfer: ProjectTransfer, *, rate_bytes: int, looks: int) -> None:
+    host = Reached(transfer, "a")
+    slow = SlowSync(transfer.plan, transfer.site, transfer.run_dir, {"a": host})
+    slow.come(host, rate_bytes=rate_bytes, looks=looks)
+    transfer.runner.run(asyncio.wait_for(slow.collect(), 60))
+
+
+@pytest.mark.parametrize("rate_bytes", [0, 1])
+def test_a_host_that_sends_nothing_or_a_byte_now_and_then_is_not_waited_for(
+    transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch, rate_bytes: int
+) -> None:
+    monkeypatch.setattr(sync, "_STALLED_SECONDS", 0.1)
+    with pytest.raises(EngineError, match="has sent next to nothing"):
+        collect(transfer, rate_bytes=rate_bytes, looks=1_000_000)
+
+
+def test_a_large_output_is_waited_for_while_it_comes(
+    transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "_STALLED_SECONDS", 0.5)
+    collect(transfer, rate_bytes=1 << 20, looks=20)

@@ -54,10 +54,10 @@ class Happened(Record):
     usage: Usage | None = None
 
 
-News = LogPiece | SmallFile | Happened
+Report = LogPiece | SmallFile | Happened
 
 
-def read_news(frame: Frame) -> News:
+def read_report(frame: Frame) -> Report:
     """Return what a frame says; raise ValueError for what no agent says."""
     match frame.message:
         case {"do": "event", "event": dict(event), **rest}:

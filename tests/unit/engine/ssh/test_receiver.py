@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,11 @@ from typing import Any, cast
 import pytest
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.ssh.hearing import Hearing
 from drumline.engine.ssh.helpers import Helpers
-from drumline.engine.ssh.news import Happened, HostEvent, LogPiece, News, SmallFile
+from drumline.engine.ssh.inbox import Inbox, Received
+from drumline.engine.ssh.receiver import Receiver, ReplicaEnded
 from drumline.engine.ssh.replicas import HostReplicas
+from drumline.engine.ssh.reports import Happened, HostEvent, LogPiece, Report, SmallFile
 from drumline.plan.types import ReplicaId
 from drumline.run.event import (
     AttemptDelayed,
@@ -44,32 +46,43 @@ class Story:
         self.warnings: list[str] = []
         loop = self.clock
         self.lives = HostReplicas(folder, loop, self.told.append)
-        helpers = Helpers(folder, lambda _: None, loop, self.told.append)
+        helpers = Helpers(folder, loop, self.told.append)
         link = SimpleNamespace(skew_seconds=0.0)
-        self.hearing = Hearing(
+        self.inbox: Inbox = asyncio.Queue()
+        self.receiver = Receiver(
             cast("Any", dict.fromkeys(("h1", "h2", "h3"), link)),
-            (self.lives, helpers),
+            self.lives,
+            helpers,
+            cast("Any", SimpleNamespace(attempt=2, takes_part=lambda host: host != "h3")),
+            self.inbox,
             loop,
-            self.told.append,
-            end=self._end,
-            takes_part=lambda host: host != "h3",
-            was_given=lambda _life, _host: False,
-            room=self.told.append,
-            warn=self.warnings.append,
+            self._report,
         )
-        self.hearing.attempt = 2
         for kept in self.lives.ask([(OURS, "h1"), (THEIRS, "h2")]):
             self.lives.order(kept)
         helpers.begin(HELPER, ("h2",))
         helpers.go(HELPER, "h2", "plan")
 
-    def _end(self, event: ReplicaExited, usage: Usage | None) -> None:
-        kept = self.lives.get(Incarnation.of(event))
-        assert kept
-        self.lives.end(kept, event.exit, event.at_seconds, usage)
+    def _report(self, event: Event) -> None:
+        is_warning = isinstance(event, EngineWarned) and event.message.split()[0] in ("h1", "h2", "h3")
+        if is_warning:
+            self.warnings.append(event.message)  # type: ignore[union-attr]
+        else:
+            self.told.append(event)
 
-    def hear(self, host: str, news: News) -> None:
-        self.hearing.hear(host, news)
+    def hear(self, host: str, report: Report) -> None:
+        match self.receiver.receive(host, report):
+            case ReplicaEnded() as ended:
+                self.lives.end(ended.replica, ended.exit, ended.at_seconds, ended.usage)
+            case RoomFound() as event:
+                self.told.append(event)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.pass_time(seconds)
+        while not self.inbox.empty():
+            message = self.inbox.get_nowait()
+            assert isinstance(message, Received)
+            self.hear(message.host, message.report)
 
     def happen(self, host: str, event: HostEvent, usage: Usage | None = None) -> None:
         self.hear(host, Happened(event, usage))
@@ -147,7 +160,7 @@ def test_a_host_cannot_fill_the_journal(story: Story) -> None:
         story.happen("h1", EngineWarned(2, f"warning {number}"))
     assert len(story.told) == 100
     assert story.warnings == ["h1 has more to say than is written down; some of it is left out"]
-    story.clock.pass_time(60)
+    story.pass_time(60)
     story.happen("h1", EngineWarned(2, "later"))
     story.happen("h2", EngineWarned(2, "another host"))
     assert len(story.told) == 102
@@ -157,7 +170,7 @@ def test_room_is_told_no_more_often_but_never_not_at_all(story: Story) -> None:
     for _ in range(1000):
         story.happen("h1", RoomFound(2))
     assert story.told == [RoomFound(2)] * 100
-    story.clock.pass_time(60)
+    story.pass_time(60)
     assert story.told == [RoomFound(2)] * 101
 
 

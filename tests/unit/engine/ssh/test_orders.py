@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from drumline.engine.incarnation import Incarnation
+from drumline.engine.ssh.orders import Orders
 from drumline.engine.ssh.replicas import HostReplicas
-from drumline.engine.ssh.replies import Replies
+from drumline.engine.tasks import Tasks
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
 from scaffold.loops import SimulatedTimeLoop
@@ -25,8 +27,10 @@ class Hosts:
         names = (Incarnation(ReplicaId("worker", index), 0) for index in range(2))
         self.workers = self.replicas.ask((name, "a") for name in names)
 
-    def replies(self, is_reached: Callable[[str], bool] = lambda _: False) -> Replies:
-        return Replies(self.replicas.tracker, self.clock, is_reached)
+    def orders(self, *, is_connected: bool = False) -> Orders:
+        self.link = SimpleNamespace(is_up=False, shell=object() if is_connected else None)
+        links = cast("Any", {"a": self.link, "b": self.link})
+        return Orders(links, self.replicas, cast("Any", None), Tasks(self.clock), self.reported.append)
 
     def end(self, index: int, at: float) -> None:
         self.replicas.end(self.workers[index], Exit(code=0), at)
@@ -43,7 +47,7 @@ def hosts(tmp_path: Path) -> Hosts:
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")], ids=["every host", "one that was told more"])
 def test_an_end_waits_for_all_that_hosts_were_told(hosts: Hosts, names: tuple[str, str]) -> None:
-    first, second = map(hosts.replies().expect, names)
+    first, second = map(hosts.orders().hold, names)
     hosts.end(1, 5.0)
     hosts.replicas.tracker.release(names[0], first)
     assert hosts.ended == []
@@ -53,7 +57,7 @@ def test_an_end_waits_for_all_that_hosts_were_told(hosts: Hosts, names: tuple[st
 
 
 def test_a_host_that_does_not_answer_is_not_waited_for_for_ever(hosts: Hosts) -> None:
-    hosts.replies().expect("a")
+    hosts.orders().hold("a")
     hosts.end(0, 4.0)
     assert hosts.ended == []
     hosts.clock.pass_time(5.0)
@@ -61,19 +65,18 @@ def test_a_host_that_does_not_answer_is_not_waited_for_for_ever(hosts: Hosts) ->
 
 
 def test_a_host_that_is_reached_has_more_time_to_answer(hosts: Hosts) -> None:
-    reached = {"a"}
-    hosts.replies(lambda host: host in reached).expect("a")
+    hosts.orders(is_connected=True).hold("a")
     hosts.end(0, 4.0)
     for _ in range(3):
         hosts.clock.pass_time(5.0)
     assert hosts.ended == []
-    reached.clear()
+    hosts.link.shell = None
     hosts.clock.pass_time(5.0)
     assert hosts.ended == [0]
 
 
 def test_nor_is_one_that_is_reached_waited_for_for_ever(hosts: Hosts) -> None:
-    hosts.replies(lambda _: True).expect("a")
+    hosts.orders(is_connected=True).hold("a")
     hosts.end(0, 4.0)
     for _ in range(100):
         hosts.clock.pass_time(5.0)
@@ -81,19 +84,20 @@ def test_nor_is_one_that_is_reached_waited_for_for_ever(hosts: Hosts) -> None:
 
 
 def test_a_host_that_is_told_something_again_and_again_holds_back_no_end_for_ever(hosts: Hosts) -> None:
-    replies = hosts.replies(lambda _: True)
-    replies.expect("a")
+    orders = hosts.orders(is_connected=True)
+    orders.hold("a")
     hosts.end(0, 4.0)
     for _ in range(11):
         hosts.clock.pass_time(5.0)
-        replies.expect("a")  # it has connected anew
+        orders.hold("a")  # it has connected anew
     assert hosts.ended == []
     hosts.clock.pass_time(5.0)
     assert hosts.ended == [0]
 
 
 def test_an_end_that_a_host_repeats_is_held_and_reported_once(hosts: Hosts) -> None:
-    number = hosts.replies().expect("a")
+    number = hosts.orders().hold("a")
+    hosts.clock.turn_once()
     for _ in range(1000):
         hosts.end(0, 4.0)
     assert hosts.clock.timers == 2  # one for the host, one for the end

@@ -1,0 +1,72 @@
+"""Folders of a run on hosts: what of the project is sent there, and where what they write is fetched to."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from drumline.engine.project.own import own_folders
+from drumline.engine.project.size import list_largest
+from drumline.engine.project.tree import OWN, walk
+from drumline.engine.protocol import Site
+from drumline.engine.ssh.planned import hosts_of
+from drumline.errors import InputError
+from drumline.plan.types import Plan
+from drumline.run.origin import ORIGIN, Origin, fetched_folder, origin_from_json
+from drumline.words import bulk
+
+AMONG_CODE = "one host could replace the code that runs on the others, since it is the project's folder or holds it"
+AMONG_CODE_HINT = "name a folder of its own, as `output: results`, or one that all hosts share: `ssh: {shared: PATH}`"
+_LARGE_BYTES = 1 << 30
+
+
+def read_origin(run_dir: Path) -> Origin | None:
+    """Return what is noted of a run's output; None if nothing is known to be written."""
+    with suppress(OSError):
+        return origin_from_json((run_dir / ORIGIN).read_text())
+    return None
+
+
+def refuse_output_among_code(plan: Plan) -> None:
+    """Raise InputError if hosts would be given what another host wrote in the folder of the project or above it.
+
+    A host could then replace the code that runs on the others.
+    """
+    if hosts_of(plan).keeps_together:
+        return
+    project = "/base/runs/run/project"
+    for kind, path in (("output", plan.output), ("checkpoint", plan.checkpoint)):
+        if path and holds(posixpath.join(project, path), project):
+            raise InputError(f"{kind}: {path} cannot be used on several hosts: {AMONG_CODE}", hint=AMONG_CODE_HINT)
+
+
+def remarks(plan: Plan, site: Site) -> Sequence[str]:
+    """Return warnings about the size of the project and what is not sent; raise InputError if it cannot be read."""
+    tree = walk(site.directory, without=own_folders(plan, site))
+    size = sum(entry.size_bytes for entry in tree.entries)
+    if size < _LARGE_BYTES:
+        return tree.remarks
+    large = f"the project is {bulk(size)} for every host; {OWN} leaves out what they do not need. The largest are"
+    return (*tree.remarks, f"{large}\n{list_largest(tree)}")
+
+
+def local_folders(plan: Plan, directory: Path, run_dir: Path) -> dict[str, Path]:
+    """Return where this machine has what is fetched: in the project as the spec says, else in the run's own folder.
+
+    Hosts write what they like there, so it is never the project's own folder, and nothing outside of it.
+    """
+    named = fetched_folder(str(directory), plan.output)
+    output = Path(named) if named else run_dir / "output"
+    if plan.checkpoint is None:
+        return {"output": output}
+    named = fetched_folder(str(directory), plan.checkpoint)
+    checkpoint = Path(named) if named else run_dir / "checkpoint"
+    return {"output": output} if checkpoint.is_relative_to(output) else {"output": output, "checkpoint": checkpoint}
+
+
+def holds(folder: str, inner: str) -> bool:
+    """Return whether one folder is the other, or lies above it."""
+    folder, inner = posixpath.normpath(folder), posixpath.normpath(inner)
+    return posixpath.commonpath((folder, inner)) == folder

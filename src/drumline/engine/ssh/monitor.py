@@ -1,0 +1,147 @@
+"""Which hosts are silent, which are lost, and which are in doubt.
+
+On a host in doubt, something may run that was reported to have ended; these hosts are on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from drumline.engine.agent.errors import MalformedError, RefusedError
+from drumline.engine.ssh.helpers import Helpers
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.planned import Hosts
+from drumline.engine.ssh.replicas import HOST_LOST, HostReplicas
+from drumline.record import Record
+from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
+from drumline.run.event import Exit
+from drumline.run.traces import UNREACHED
+from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS
+from drumline.runtime.order import lease_ends_within
+from drumline.runtime.private import write_file
+from drumline.words import span
+
+LOOK_SECONDS = 0.5
+_SILENT_SECONDS = 5.0
+_REPORT_SECONDS = 60.0  # for a host that answers, to report that a process is gone that it was told to kill
+_ASLEEP_SECONDS = 3.0  # between two looks: this machine was suspended, or had no time for this process
+
+
+class HostSilent(Record):
+    """A host with replicas has not answered for a while, as the warning says."""
+
+    warning: str
+
+
+class HostLost(Record):
+    """A host with replicas is given up; `exit` is how they are reported to have ended."""
+
+    host: str
+    exit: Exit
+
+
+class HostMonitor:
+    """Looks at the connections to all hosts; `lost` and `doubtful` are names of hosts."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        hosts: Hosts,
+        links: Mapping[str, Link],
+        replicas: HostReplicas,
+        helpers: Helpers,
+        moment: float,
+    ) -> None:
+        self._file = run_dir / UNREACHED
+        self._hosts = hosts
+        self._links = links
+        self._replicas = replicas
+        self._helpers = helpers
+        self._silent: set[str] = set()  # as was reported
+        self._looked_at = self._awake_since = moment
+        self.lost: set[str] = set()
+        known = doubts_from_text(self._file.read_text()) if self._file.exists() else ()
+        self.doubtful = {doubt.host for doubt in known}
+
+    def look(self, moment: float) -> Iterator[HostSilent | HostLost]:
+        """Yield what is new about hosts; nothing while no host has a replica or a helper."""
+        if moment - self._looked_at >= _ASLEEP_SECONDS:
+            self._awake_since = moment  # hosts may have sent something that was not read yet
+        self._looked_at = moment
+        used = {host for host in self._links if self._replicas.of(host) or self._helpers.living(host)}
+        for host in self._links if used else ():
+            yield from self._look_at(host, moment, is_used=host in used)
+
+    def _look_at(self, host: str, moment: float, *, is_used: bool) -> Iterator[HostSilent | HostLost]:
+        link = self._links[host]
+        silent = 0.0 if link.is_up else moment - max(link.answered_at, self._awake_since)
+        if silent >= self._hosts.lost_seconds:
+            how = f"has not answered for {span(silent)}"
+        elif link.is_broken:
+            how = "is not used any more"
+        elif self._is_overdue(host, moment):
+            how = f"has not reported the end of what was killed within {span(self._overdue_seconds)}"
+        else:
+            if silent >= _SILENT_SECONDS and host not in self._silent and is_used:
+                self._silent.add(host)
+                yield self._describe_silent(host, silent)
+            return
+        self.lost.add(host)
+        if is_used:
+            self._silent.add(host)
+            self._doubt(self.doubtful | {host})
+            yield self._describe_lost(host, how)
+
+    @property
+    def _overdue_seconds(self) -> float:
+        """How long after a kill its end is waited for: a host may be away, but no longer than until it is lost."""
+        return self._hosts.lost_seconds + _REPORT_SECONDS
+
+    def _is_overdue(self, host: str, moment: float) -> bool:
+        before = moment - self._overdue_seconds
+        replicas = any(each.kill_at is not None and each.kill_at < before for each in self._replicas.of(host))
+        return replicas or self._helpers.overdue(host, before)
+
+    def _describe_silent(self, host: str, silent: float) -> HostSilent:
+        trouble = self._links[host].trouble
+        why = f": {trouble.message}" if trouble else ""
+        left = span(self._hosts.lost_seconds - silent, parts=1)
+        return HostSilent(
+            f"{host} has not answered for {span(silent)}{why}; its replicas go on, and in {left} it is lost"
+        )
+
+    def _describe_lost(self, host: str, how: str) -> HostLost:
+        lease = self._hosts.lease_seconds
+        ends = f"; whatever runs there ends by itself within {span(lease)}" if lease else ""
+        trouble = self._links[host].trouble  # of one that is only away, nothing more is known
+        why = f" ({trouble.message})" if isinstance(trouble, RefusedError | MalformedError) else ""
+        return HostLost(host, Exit(message=f"the host {host} {how}{why}{ends}", reason=HOST_LOST))
+
+    def note_connected(self, host: str) -> str:
+        """Note that a host answers; return a message if it was reported to be silent, else nothing."""
+        was_silent = host in self._silent
+        self._silent.discard(host)
+        self.lost.discard(host)
+        return f"{host} answers again" if was_silent else ""
+
+    def clear_doubt(self, host: str) -> None:
+        """Note that a host has confirmed that nothing runs there that should not."""
+        self._doubt(self.doubtful - {host})
+
+    def note_end(self, utc_seconds: float) -> None:
+        """Note that the run is over: by when whatever runs on hosts in doubt has ended by its lease.
+
+        What was sent last may be on its way for as long as an agent there waits for a silent connection.
+        """
+        lease = self._hosts.lease_seconds
+        if lease is not None and self.doubtful:
+            until = utc_seconds + self._hosts.lost_seconds + lease_ends_within(lease) + LEFTOVER_GRACE_SECONDS
+            write_file(self._file, doubts_to_text(Doubt(host, until) for host in self.doubtful).encode())
+
+    def _doubt(self, hosts: set[str]) -> None:
+        if hosts != self.doubtful:
+            self.doubtful = hosts
+            write_file(self._file, doubts_to_text(map(Doubt, hosts)).encode())
+        if not hosts:
+            self._file.unlink(missing_ok=True)

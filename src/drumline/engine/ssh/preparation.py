@@ -1,0 +1,162 @@
+"""Helpers on all hosts that answer, and later on those that were away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.protocol import Tell
+from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
+from drumline.engine.ssh.inbox import Inbox, Prepared
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.orders import Orders
+from drumline.engine.ssh.place import part
+from drumline.engine.ssh.placing import CONNECT_SECONDS
+from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.replicas import HOST_LOST
+from drumline.engine.ssh.supply import supply
+from drumline.engine.ssh.sync import ProjectSync
+from drumline.engine.tasks import Tasks
+from drumline.errors import DrumlineError, EngineError
+from drumline.plan.codec import plan_to_json
+from drumline.plan.types import Plan
+from drumline.run.failure import describe_exit
+from drumline.runtime.keeper import now
+
+_PAUSE_SECONDS = 0.1
+_HINDERED_SECONDS = 1.0  # that other hosts wait for one that cannot be reached
+
+
+class Preparation:
+    """Brings the project to hosts and runs the helpers of a run there, in tasks.
+
+    What becomes of a host that came late is put in the inbox.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        links: Mapping[str, Link],
+        helpers: Helpers,
+        sync: ProjectSync,
+        orders: Orders,
+        tasks: Tasks,
+        inbox: Inbox,
+        report: Tell,
+    ) -> None:
+        self._plan = plan
+        self._links = links
+        self._helpers = helpers
+        self._sync = sync
+        self._orders = orders
+        self._tasks = tasks
+        self._inbox = inbox
+        self._report = report
+        self._finding: set[Incarnation] = set()  # helpers for which it is not known yet which hosts answer
+
+    def prepare(self, plan: Plan, helper: Incarnation) -> None:
+        """Begin a helper on every host that answers within a while; it is reported as one."""
+        plan = filled(plan, os.environ)
+        if self._helpers.knows(helper):
+            self._begin(plan, helper, ())
+        elif helper not in self._finding:
+            self._finding.add(helper)
+            self._tasks.begin(self._find_hosts(plan, helper))
+
+    def stop(self, helper: Incarnation, grace_seconds: float) -> None:
+        """Stop a helper on all hosts where it runs or was about to."""
+        self._finding.discard(helper)
+        self._send_orders(self._helpers.stop(helper, grace_seconds))
+
+    def join(self, host: str) -> bool:
+        """Run the next helper on a host that was away when it began; return False if there is none."""
+        helper = self._helpers.join(host)
+        if helper is None:
+            return False
+        try:
+            plan = filled(self._plan, os.environ)
+        except EngineError as error:
+            self.end_part(self._helpers.refuse(helper, host, error.message))
+        else:
+            self._tasks.begin(self._work(plan, helper, host))
+        return True
+
+    def end_part(self, ended: PartEnded | None) -> None:
+        """Act on the end of a helper on one host: stop the others, or go on with a host that came late."""
+        if ended is None:
+            return
+        self._send_orders(ended.to_stop)
+        if not ended.is_late:
+            return
+        is_lost = ended.exit.reason == HOST_LOST  # then it is not waited for
+        if is_lost or not self.join(ended.host):
+            has_failed = not (ended.exit.ok or is_lost)
+            warning = f"{ended.host} cannot be used: {describe_exit(ended.exit)}" if has_failed else ""
+            self._inbox.put_nowait(Prepared(ended.host, warning))
+
+    def _send_orders(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            self._orders.send(host)
+
+    async def _find_hosts(self, plan: Plan, helper: Incarnation) -> None:
+        """Begin a helper on the hosts that answer; it ends at once if none does."""
+        try:
+            hosts = await find_answering(self._links, hosts_of(plan).lost_seconds)
+        except EngineError as error:
+            if helper in self._finding:  # else it was stopped before it began
+                self._finding.discard(helper)
+                self._helpers.fail(helper, error.message)
+            return
+        if helper in self._finding:
+            self._finding.discard(helper)
+            self._begin(plan, helper, [host for host in hosts if not self._helpers.unready(host)])  # the others join
+
+    def _begin(self, plan: Plan, helper: Incarnation, hosts: Sequence[str]) -> None:
+        for host in self._helpers.begin(helper, hosts):
+            self._tasks.begin(self._work(plan, helper, host))
+
+    async def _work(self, plan: Plan, helper: Incarnation, host: str) -> None:
+        """Bring a host the project, then order it to begin."""
+        link = self._links[host]
+        is_wanted = partial(self._helpers.waits, helper, host)
+        try:
+            await supply(link, partial(self._sync.deliver, host), is_wanted)
+        except DrumlineError as error:
+            self.end_part(self._helpers.refuse(helper, host, error.message))
+            return
+        if not is_wanted():
+            return
+        has_begun_everywhere = self._helpers.go(
+            helper, host, plan_to_json(part(plan, link.facts.base if link.facts else ""))
+        )
+        self._orders.send(host)
+        if has_begun_everywhere and (carried := self._sync.carried()):
+            self._report(carried)
+
+
+async def find_answering(links: Mapping[str, Link], seconds: float) -> list[str]:
+    """Return the hosts that answer within a time; one that cannot be reached is not waited for once others answer.
+
+    Raise EngineError if none answers.
+    """
+    began = now()
+    connecting = {
+        asyncio.ensure_future(link.wait_connected(min(CONNECT_SECONDS, seconds))): link for link in links.values()
+    }
+    waiting = set(connecting)
+    try:
+        while waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=_PAUSE_SECONDS)
+            are_hindered = all(connecting[each].is_hindered for each in waiting)
+            if are_hindered and now() - began >= _HINDERED_SECONDS and any(link.is_up for link in links.values()):
+                break
+    finally:
+        for each in waiting:
+            each.cancel()
+    if up := [name for name, link in links.items() if link.is_up]:
+        return up
+    name, first = next(iter(links.items()))
+    raise first.trouble or EngineError(f"{name} does not answer")

@@ -1,0 +1,180 @@
+"""What hosts report, and what of it is believed: each only about what it was given.
+
+What a host reports of replicas of other hosts, or of attempts in which it has no part, is dropped, and the user is
+warned once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, assert_never
+
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.protocol import Tell
+from drumline.engine.ssh.allowance import Allowance
+from drumline.engine.ssh.helpers import Helpers, PartEnded
+from drumline.engine.ssh.inbox import Inbox, Received
+from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.places import Places
+from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
+from drumline.engine.ssh.reports import Happened, LogPiece, Report, SmallFile
+from drumline.record import Record
+from drumline.run.event import (
+    AttemptDelayed,
+    EngineFailed,
+    EngineWarned,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RoomFound,
+)
+from drumline.run.usage import Usage
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+_FOREIGN = "speaks of replicas or attempts that it was not given; that is ignored"
+
+
+class ReplicaEnded(Record):
+    """A host reports the end of a replica that it was given, by the clock of this machine."""
+
+    replica: HostReplica
+    exit: Exit
+    at_seconds: float
+    usage: Usage | None
+
+
+class Receiver:
+    """Checks reports and takes them in: logs and starts at once; an end, or room for an attempt, is returned."""
+
+    def __init__(
+        self,
+        links: Mapping[str, Link],
+        replicas: HostReplicas,
+        helpers: Helpers,
+        places: Places,
+        inbox: Inbox,
+        loop: AbstractEventLoop,
+        report: Tell,
+    ) -> None:
+        self._links = links
+        self._replicas = replicas
+        self._helpers = helpers
+        self._places = places
+        self._inbox = inbox
+        self._loop = loop
+        self._report = report
+        self._allowances: dict[str, Allowance] = {}
+        self._delayed: set[tuple[str, RoomFound]] = set()
+        self._warned: set[tuple[str, str]] = set()
+
+    def receive(self, host: str, report: Report) -> ReplicaEnded | PartEnded | RoomFound | None:
+        """Take in a report; return what the session has to act on."""
+        match report:
+            case LogPiece() | SmallFile():
+                self._write(host, report)
+                return None
+            case Happened():
+                return self._happen(host, report)
+            case _:
+                assert_never(report)
+
+    def is_given(self, host: str, incarnation: Incarnation) -> bool:
+        """Return whether a host was told to start a replica; if not, warn of what it reports."""
+        if self._replicas.given(incarnation, host):
+            return True
+        self._warn_foreign(host, incarnation)
+        return False
+
+    def _write(self, host: str, report: LogPiece | SmallFile) -> None:
+        if replica := self._replicas.given(report.life, host):
+            self._replicas.write(replica, report)
+        elif helper := self._helpers.given(report.life, host):
+            if isinstance(report, LogPiece):
+                self._helpers.write(host, helper, report)
+        else:
+            self._warn_foreign(host, report.life)
+
+    def _happen(self, host: str, happened: Happened) -> ReplicaEnded | PartEnded | RoomFound | None:
+        match happened.event:
+            case ReplicaStarted() | ReplicaExited() as event if event.replica.is_helper:
+                return self._happen_to_helper(host, event)
+            case ReplicaStarted() as event:
+                incarnation = Incarnation.of(event)
+                if self.is_given(host, incarnation):
+                    self._replicas.started(self._replicas.tracker.find(incarnation), event)
+            case ReplicaExited() as event:
+                return self._end(host, event, happened.usage)
+            case RoomFound() as event:
+                return self._find_room(host, event)
+            case AttemptDelayed() | EngineFailed() | EngineWarned() as event:
+                if self._is_current(host, event.attempt) and self._is_allowed(host):
+                    self._report(event.replace(message=f"{host}: {event.message}"))
+            case _:
+                assert_never(happened.event)
+        return None
+
+    def _happen_to_helper(self, host: str, event: ReplicaStarted | ReplicaExited) -> PartEnded | None:
+        helper = self._helpers.given(Incarnation.of(event), host)
+        if helper is None:
+            self._warn_foreign(host, Incarnation.of(event))
+        elif isinstance(event, ReplicaStarted):
+            self._helpers.started(helper, event)
+        else:
+            return self._helpers.end_part(helper, host, event.exit)
+        return None
+
+    def _end(self, host: str, event: ReplicaExited, usage: Usage | None) -> ReplicaEnded | None:
+        incarnation, skew = Incarnation.of(event), self._links[host].skew_seconds
+        if not self.is_given(host, incarnation):
+            return None
+        if usage and Incarnation.of(usage) != incarnation:
+            self._warn_once(host, _FOREIGN)
+            usage = None
+        at = min(max(0.0, event.at_seconds - skew), self._loop.time())  # by any clock, it has ended by now
+        replica = self._replicas.tracker.find(incarnation)
+        return ReplicaEnded(replica, event.exit, at, by_our_clock(usage, skew) if usage else None)
+
+    def _find_room(self, host: str, event: RoomFound) -> RoomFound | None:
+        """Return what a host reports no more often than it may; what comes too soon is received again later, once."""
+        if not self._is_current(host, event.attempt) or (host, event) in self._delayed:
+            return None
+        if seconds := self._allowance(host).take(self._loop.time()):
+            self._delayed.add((host, event))
+            self._loop.call_later(seconds, self._receive_again, host, event)
+            return None
+        return event
+
+    def _receive_again(self, host: str, event: RoomFound) -> None:
+        self._delayed.discard((host, event))
+        self._inbox.put_nowait(Received(host, Happened(event)))
+
+    def _is_current(self, host: str, attempt: int) -> bool:
+        """Return whether a host may report something of an attempt; of one that is over, it is only late."""
+        if attempt == self._places.attempt and self._places.takes_part(host):
+            return True
+        if attempt == 0 and self._helpers.living(host):
+            return True
+        if attempt >= self._places.attempt:
+            self._warn_once(host, _FOREIGN)
+        return False
+
+    def _is_allowed(self, host: str) -> bool:
+        if not self._allowance(host).take(self._loop.time()):
+            return True
+        self._warn_once(host, "has more to say than is written down; some of it is left out")
+        return False
+
+    def _allowance(self, host: str) -> Allowance:
+        return self._allowances.setdefault(host, Allowance(self._loop.time()))
+
+    def _warn_foreign(self, host: str, incarnation: Incarnation) -> None:
+        """Warn once that a host reports a replica that it was not given, by this supervisor or an earlier one."""
+        if not self._replicas.was_given(incarnation, host):
+            self._warn_once(host, _FOREIGN)
+
+    def _warn_once(self, host: str, message: str) -> None:
+        if (host, message) not in self._warned:
+            self._warned.add((host, message))
+            self._report(EngineWarned(self._places.attempt, f"{host} {message}"))

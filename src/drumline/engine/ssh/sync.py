@@ -1,0 +1,277 @@
+"""Send the project of a run to its hosts, and fetch the output of its chief.
+
+Where the hosts share no folder, each has an OUTPUT_DIR of its own. The chief's is fetched while it writes and when it
+has ended; before the next attempt it is sent to every host of that, since workers read checkpoints too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from drumline.engine.agent.client import Agent
+from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.fetch import fetch
+from drumline.engine.agent.send import Carried, carry, lay_out
+from drumline.engine.project.own import own_folders
+from drumline.engine.project.snapshot import Snapshot, take
+from drumline.engine.project.tree import left_out_warning
+from drumline.engine.protocol import Site
+from drumline.engine.ssh.agents import Route, open_agent
+from drumline.engine.ssh.folders import AMONG_CODE, AMONG_CODE_HINT, holds, local_folders, read_origin
+from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.untrusted import clean_text
+from drumline.errors import EngineError, NotFoundError
+from drumline.plan.types import Place, Plan
+from drumline.record import Record
+from drumline.run.event import ProjectCarried
+from drumline.run.origin import ORIGIN, Origin
+from drumline.runtime.private import write_file
+
+FETCH_SECONDS = (
+    15.0  # between two looks at what the chief has written, and no less than so many times the last one took
+)
+FETCH_SHARE = 4.0
+_SOON_SECONDS = 2.0  # before the first look
+_STALLED_SECONDS = 30.0
+_STALLED_BYTES = 1 << 16
+_TRIES = 3  # for an output that should be at rest and is not
+_MOST_WARNINGS = 20  # of one supervisor about the output: a host may give another reason each time
+_MOST_LEFT_OUT = 10_000  # links that are remembered
+_MOST_KNOWN_CHARS = 32 << 20  # of paths that were fetched before
+
+
+class Reachable(Protocol):
+    """A host that answers now, or does not."""
+
+    @property
+    def route(self) -> Route | None:
+        """How an agent is started there; None if it does not answer."""
+        ...
+
+    @property
+    def received_bytes(self) -> int:
+        """How much agents there have sent, since the connection is open."""
+        ...
+
+
+class Stage(Record):
+    """What there was before an attempt began: the origin of the output, and each folder of it that is here."""
+
+    attempt: int
+    before: Origin | None
+    local: Mapping[str, Snapshot]
+
+
+class ProjectSync:
+    """Sends and fetches the files of one run."""
+
+    def __init__(self, plan: Plan, site: Site, run_dir: Path, hosts: Mapping[str, Reachable]) -> None:
+        self._plan = plan
+        self._site = site
+        self._run_dir = run_dir
+        self._hosts = hosts
+        self._options = hosts_of(plan)
+        self._warnings: list[str] = []
+        self._warned = 0  # how often
+        self._left_out: set[str] = set()  # links of the output that the user was told of
+        self._origin = read_origin(run_dir)
+        self._snapshot: Snapshot | None = None
+        self._carried: list[Carried] = []
+        self._stage: Stage | None = None
+        self._staging = asyncio.Lock()
+        self._fetching = asyncio.Lock()
+
+    async def deliver(self, host: str) -> None:
+        """Send the project to this host; raise EngineError if it has no room for it."""
+        route = self._reached(host)
+        async with self._staging:
+            if self._snapshot is None:
+                self._snapshot = await asyncio.to_thread(self._look)
+        folder = self._project_there(route.base)
+        async with await self._open(route) as agent:
+            carried = await carry(agent, self._snapshot, folder, store=f"{route.base}/blobs")
+        self._carried.append(carried)
+
+    async def supply(self, host: str, attempt: int, chief: str, places: Mapping[str, Place]) -> None:
+        """Send to this host all that an attempt needs: the project, and what chiefs have written so far.
+
+        `places` has one place of each host of the attempt; `chief` is one of them.
+        """
+        async with self._staging:
+            if self._stage is None or self._stage.attempt != attempt:
+                self._snapshot = None if self._stage else self._snapshot  # it may have changed since
+                before = await self._settle()
+                self._stage = Stage(attempt, before, await asyncio.to_thread(self._look_at_output))
+        before, local = self._stage.before, self._stage.local
+        await self.deliver(host)
+        there = _folders(places[host])
+        if before is None or host != before.host or before.is_whole:  # else the host that wrote it has more of it
+            was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
+            for kind, snapshot in local.items():
+                route = self._reached(host)
+                if before and set(before.chiefs) - {host} and holds(there[kind], self._project_there(route.base)):
+                    raise EngineError(f"the {kind} is not laid out on {host}: {AMONG_CODE}", hint=AMONG_CODE_HINT)
+                async with await self._open(route) as agent:
+                    await lay_out(agent, snapshot, there[kind], exactly=was_chief)
+        if host == chief:
+            folders = {str(here): there[kind] for kind, here in self._folders_here().items()}
+            chiefs = tuple(dict.fromkeys((*(before.chiefs if before else ()), chief)))
+            self._note(Origin(chief, there["output"], folders, before.paths if before else {}, chiefs))
+
+    def carried(self) -> ProjectCarried | None:
+        """Return what was sent to hosts since the last call; None if they had it all."""
+        found, self._carried = self._carried, []
+        if not any(each.written for each in found):
+            return None
+        sent, size = max(each.sent_bytes for each in found), found[-1].size_bytes
+        return ProjectCarried(found[-1].files, size, len(found), None if sent >= size else sent)
+
+    async def _settle(self) -> Origin | None:
+        """Fetch what the last chief has left, as far as its host answers."""
+        origin = self._origin
+        route = self._hosts[origin.host].route if origin else None
+        if origin and route and not origin.is_whole:
+            with suppress(EngineError):
+                await self._collect()
+        return self._origin
+
+    async def collect(self) -> None:
+        """Fetch all that the chief has written, which has ended.
+
+        Raise EngineError if it cannot be fetched, or its host sends next to nothing for a while.
+        """
+        await _unless_stalled(self._collect(), self._hosts.values())
+
+    async def _collect(self) -> None:
+        for _ in range(_TRIES):
+            if self._origin is None or self._origin.is_shared or self._origin.is_whole:
+                return
+            await self._fetch(self._reached(self._origin.host), settled=True)
+
+    async def follow(self) -> AsyncIterator[str]:
+        """Fetch what the chief writes, again and again, until this is cancelled; yield warnings, each reason once."""
+        warned = ""
+        pause = min(FETCH_SECONDS, _SOON_SECONDS)
+        while True:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            origin = self._origin
+            route = self._hosts[origin.host].route if origin else None
+            if origin is None or route is None or origin.is_shared or origin.is_whole:
+                continue
+            try:
+                await self._fetch(route, settled=False)
+            except EngineError as error:
+                if (
+                    self._hosts[origin.host].route and error.message != warned
+                ):  # else the host is gone, which is reported
+                    warned = error.message
+                    self._warn(f"the output is not fetched: {warned}")
+            for warning in self.take_warnings():
+                yield warning
+            pause = max(min(FETCH_SECONDS, 2 * pause), FETCH_SHARE * (time.monotonic() - began))
+
+    def _project_there(self, base: str) -> str:
+        return f"{base}/runs/{self._options.unique}/project"
+
+    def _look(self) -> Snapshot:
+        return take(self._site.directory, without=own_folders(self._plan, self._site))
+
+    def _reached(self, host: str) -> Route:
+        route = self._hosts[host].route
+        if route is None:
+            raise AwayError(f"{host} does not answer")
+        return route
+
+    def _folders_here(self) -> dict[str, Path]:
+        return {} if self._options.shared else local_folders(self._plan, self._site.directory, self._run_dir)
+
+    def _look_at_output(self) -> dict[str, Snapshot]:
+        found = {kind: here for kind, here in self._folders_here().items() if here.is_dir() and any(here.iterdir())}
+        return {kind: take(here, rules=False) for kind, here in found.items()}
+
+    async def _open(self, route: Route) -> Agent:
+        return await open_agent(route.machine, self._options, counts=True)
+
+    async def _fetch(self, route: Route, *, settled: bool) -> None:
+        """Fetch what is new, and note how far it is here."""
+        async with self._fetching, await self._open(route) as agent:
+            origin = self._origin
+            if origin is None:
+                return
+            is_whole, paths = True, dict(origin.paths)
+            for here, there in origin.folders.items():
+                with suppress(NotFoundError):  # nothing was written so far
+                    found = await fetch(
+                        agent,
+                        there,
+                        Path(here),
+                        settled=settled,
+                        known=paths.get(here, ()),
+                    )
+                    self._warn_left_out(found.left_out)
+                    is_whole &= found.is_whole
+                    before = () if found.is_whole else paths.get(here, ())
+                    if sum(map(len, before)) > _MOST_KNOWN_CHARS:  # these stay here even when they are gone there
+                        before = ()
+                    paths[here] = tuple(sorted(found.paths.union(before)))
+            if self._origin is origin:  # else another attempt has begun
+                self._note(origin.replace(paths=paths, fetched_at=time.time(), is_whole=is_whole and settled))
+
+    def _warn_left_out(self, links: Sequence[str]) -> None:
+        is_full = len(self._left_out) >= _MOST_LEFT_OUT
+        if new := [each for each in links if not is_full and each not in self._left_out]:
+            self._left_out.update(new[: _MOST_LEFT_OUT - len(self._left_out)])
+            self._warn(f"the output is fetched, but {left_out_warning(new)}")
+
+    def _warn(self, message: str) -> None:
+        self._warned += 1
+        if self._warned <= _MOST_WARNINGS:
+            self._warnings.append(clean_text(message))
+
+    def take_warnings(self) -> list[str]:
+        """Return what was not fetched, as far as it was not returned before."""
+        found, self._warnings = self._warnings, []
+        return found
+
+    def _note(self, origin: Origin) -> None:
+        self._origin = origin
+        path = self._run_dir / ORIGIN
+        try:
+            write_file(path, origin.to_json().encode())
+        except OSError as error:
+            raise EngineError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _folders(place: Place) -> dict[str, str]:
+    return {"output": place.output_dir, "checkpoint": place.checkpoint_dir}
+
+
+def _is_project(plan: Plan) -> bool:
+    """Return whether the output is the project's folder."""
+    return plan.output is not None and os.path.normpath(plan.output) == "."
+
+
+async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection[Reachable]) -> None:
+    """Await this; raise AwayError if hosts send next to nothing for a while."""
+    task = asyncio.ensure_future(fetching)
+    received = _received_bytes(hosts)
+    try:
+        while not (await asyncio.wait({task}, timeout=_STALLED_SECONDS))[0]:
+            before, received = received, _received_bytes(hosts)
+            if abs(received - before) < _STALLED_BYTES:
+                raise AwayError(f"its host has sent next to nothing for {_STALLED_SECONDS:g} s")
+        await task
+    finally:
+        task.cancel()
+
+
+def _received_bytes(hosts: Iterable[Reachable]) -> int:
+    """Return what all hosts have sent; less after a connection broke."""
+    return sum(host.received_bytes for host in hosts)
