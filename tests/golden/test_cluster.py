@@ -39,7 +39,7 @@ def rendered(case: str, engine: str) -> str:
     plan = with_cluster(plan, cluster_of(plan).replace(user="me"))
     launches = bind(plan, place(plan))
     assert not list(objections(plan, launches))
-    return render(objects(plan, launches, Carried()), "yaml")
+    return render(objects(plan, launches, Carried().contents), "yaml")
 
 
 @pytest.mark.parametrize(("case", "engine"), [(case, engine) for case, engines in CASES.items() for engine in engines])

@@ -13,44 +13,38 @@ from drumline.spec.quantity import (
 )
 from drumline.spec.struct import Meta, Struct
 
+
+def named(pattern: str, words: str) -> Meta:
+    """Say that a text has to match a pattern, and in which words a message says so."""
+    return Meta(pattern=pattern, extra={"words": words})
+
+
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Budget = Annotated[int, Meta(ge=0, le=1000)]
-ExitCodes = Annotated[
-    str,
-    Meta(pattern=r"^[0-9]{1,3}(-[0-9]{1,3})?$", extra={"words": "an exit code such as 2, or a range such as 1-127"}),
-]
+ExitCodes = Annotated[str, named(r"^[0-9]{1,3}(-[0-9]{1,3})?$", "an exit code such as 2, or a range such as 1-127")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Scalar = Annotated[str, Meta(extra={"words": "a value"})]
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
 NAME_WORDS = "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
-Name = Annotated[str, Meta(pattern=NAME_PATTERN, extra={"words": NAME_WORDS})]
+Name = Annotated[str, named(NAME_PATTERN, NAME_WORDS)]
 Variable = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        extra={"words": "a variable's name: letters, digits and `_`, not beginning with a digit"},
-    ),
+    str, named(r"^[A-Za-z_][A-Za-z0-9_]*$", "a variable's name: letters, digits and `_`, not beginning with a digit")
 ]
 ParameterName = Annotated[
     str,
-    Meta(
-        pattern=r"^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?$",
-        extra={"words": "a parameter's name: letters, digits, `-` and `_`, beginning with a letter"},
+    named(
+        r"^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?$",
+        "a parameter's name: letters, digits, `-` and `_`, beginning with a letter",
     ),
 ]
-ModuleName = Annotated[
-    str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", extra={"words": "a module's name, such as transformers"})
-]
+ModuleName = Annotated[str, named(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, such as transformers")]
 TensorFlowVersion = Annotated[
-    str,
-    Meta(pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", extra={"words": "a version of TensorFlow such as 2.15.1 or 2.16"}),
+    str, named(r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", "a version of TensorFlow such as 2.15.1 or 2.16")
 ]
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 ObjectName = Annotated[
     str,
-    Meta(
-        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){0,7}$",
-        extra={"words": "the name of an object in a cluster: small letters, digits, `-` and `.`"},
-    ),
+    named(rf"^{_LABEL}(\.{_LABEL}){{0,7}}$", "the name of an object in a cluster: small letters, digits, `-` and `.`"),
 ]
 Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]

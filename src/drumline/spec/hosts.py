@@ -4,14 +4,14 @@ import re
 from typing import Annotated
 
 from drumline.errors import InputError
-from drumline.spec.struct import Meta
+from drumline.spec.block import named
 from drumline.words import printable
 
 # As ssh itself reads a destination; never an option, and nothing that a shell would make something else of.
 PLACE_PATTERN = r"([A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?)"
 HOST_PATTERN = rf"^([A-Za-z0-9_][A-Za-z0-9_.+-]*@)?{PLACE_PATTERN}$"
 HOST_WORDS = "a host as ssh knows it, such as gpu1 or me@gpu1"
-HostName = Annotated[str, Meta(pattern=HOST_PATTERN, extra={"words": HOST_WORDS})]
+HostName = Annotated[str, named(HOST_PATTERN, HOST_WORDS)]
 
 
 def read_hosts(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Amounts with a unit: memory in bytes, time in seconds."""
+"""Amounts with a unit: memory in bytes, time in seconds, and whatever Kubernetes counts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ _MOST_BYTES = 1024**6
 _MOST_SECONDS = 36_500 * 86_400
 _POWERS = {None: 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
+
+_UNITS_OF_CLUSTERS = {
+    "": 1.0,
+    **{unit: 1000.0**power for power, unit in enumerate("num", -3)},
+    **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
+}
+# With fewer digits than make a float infinite.
+_OF_CLUSTERS = re.compile(r"([0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?")
 
 
 def parse_bytes(text: str) -> int:
@@ -68,6 +77,15 @@ def format_seconds(seconds: float) -> str:
         if seconds and seconds % length == 0:
             return f"{int(seconds / length)}{unit}"
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def parse_quantity(text: object) -> float | None:
+    """Read an amount as Kubernetes writes it, `500m` or `16Gi`; None for what is none."""
+    found = _OF_CLUSTERS.fullmatch(text) if isinstance(text, str) else None
+    if not found:
+        return None
+    number, unit = float(found[1]), found[2] or ""
+    return number * _UNITS_OF_CLUSTERS[unit] if unit in _UNITS_OF_CLUSTERS else number * 10.0 ** int(unit[1:])
 
 
 def _billionths(number: str) -> int:

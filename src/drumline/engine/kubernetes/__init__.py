@@ -56,7 +56,7 @@ class KubernetesEngine:
         from drumline.engine.kubernetes.render import render  # noqa: PLC0415
 
         plan = self._named(plan)
-        return render(objects(plan, launches, self._code(plan)), form)
+        return render(objects(plan, launches, self._code(plan).contents), form)
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
         """Refuse what no API server takes, and what an operator would do otherwise; warn of what is unwise."""

@@ -46,13 +46,8 @@ class Api:
         self, client: AsyncClient, where: Where, *, patience_seconds: float = COMMAND_PATIENCE_SECONDS
     ) -> None:
         self.where = where
-        self._client = client
-        self._requests = Requests(client, where, patience_seconds=patience_seconds)
-
-    @property
-    def client(self) -> AsyncClient:
-        """What it asks with; for streams that go both ways."""
-        return self._client
+        self.client = client  # for streams that go both ways
+        self.requests = Requests(client, where, patience_seconds=patience_seconds)
 
     @property
     def namespace(self) -> str:
@@ -69,13 +64,13 @@ class Api:
             if error.status != 403:
                 raise
 
-    async def create(self, an_object: Object, *, dry_run: bool = False) -> Object:
+    async def create(self, an_object: Object) -> Object:
         """Create an object and return it as it is then; one that is there already is returned as it is."""
         kind, version = an_object["kind"], an_object["apiVersion"]
         path = path_of(kind, self.namespace, version=version)
-        params = {"fieldManager": "drumline", **({"dryRun": "All"} if dry_run else {})}
+        params = {"fieldManager": "drumline"}
         try:
-            return await self._requests.ask("POST", path, f"create the {kind}", params=params, body=an_object)
+            return await self.requests.ask("POST", path, f"create the {kind}", params=params, body=an_object)
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -95,7 +90,7 @@ class Api:
     async def patch(self, kind: str, name: str, change: Object) -> Object:
         """Merge a change into an object."""
         path = path_of(kind, self.namespace, name=name)
-        return await self._requests.ask("PATCH", path, f"change the {kind}", body=change)
+        return await self.requests.ask("PATCH", path, f"change the {kind}", body=change)
 
     async def delete(
         self, kind: str, name: str, *, grace_seconds: float | None = None, uid: str = "", policy: str = "Background"
@@ -106,10 +101,10 @@ class Api:
             body["gracePeriodSeconds"] = max(0, round(grace_seconds))
         if uid:
             body["preconditions"] = {"uid": uid}
-        path, what, pause = path_of(kind, self.namespace, name=name), f"delete the {kind} {name}", Pause(inf)
+        path, what, pause = path_of(kind, self.namespace, name=name), f"delete the {kind} {name}", Pause()
         while True:
             try:
-                await self._requests.ask("DELETE", path, what, body=body)
+                await self.requests.ask("DELETE", path, what, body=body)
             except RefusedError as error:
                 if error.status == 404 or (error.status == 409 and _OTHER_UID in error.message):
                     return False
@@ -121,7 +116,7 @@ class Api:
 
     async def read(self, kind: str, name: str) -> Object:
         """One object by its name; raise RefusedError with status 404 if it is not there."""
-        return await self._requests.ask("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
+        return await self.requests.ask("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
 
     async def list(self, kind: str, selector: str = "", *, fields: str = "") -> Objects:
         """All objects of a kind with these labels."""
@@ -133,11 +128,7 @@ class Api:
 
     async def raw_get(self, path: str, **params: str) -> Object:
         """Whatever is at a path, as far as it has no more than 8 MiB: a node may have written it."""
-        return await self._requests.ask("GET", path, f"read {path}", params=params, largest_bytes=_LARGEST_RAW_BYTES)
-
-    async def read_refusal(self, path: str, params: tuple[tuple[str, str], ...]) -> Object:
-        """What is answered to a plain request for a path that was refused in another form; nothing if it is cut."""
-        return await self._requests.read_refusal(path, params)
+        return await self.requests.ask("GET", path, f"read {path}", params=params, largest_bytes=_LARGEST_RAW_BYTES)
 
     async def watch(
         self, kind: str, selector: str = "", *, fields: str = "", accept: Accept | None = None
@@ -148,7 +139,7 @@ class Api:
         `accept` returns an object, or as much of it as is wanted, or None for one that is left out.
         Raise only what will not change by waiting.
         """
-        version, pause = "", Pause(inf)
+        version, pause = "", Pause()
         while True:
             if not version:
                 found, version = await self._list(kind, selector, fields, accept=accept, patience_seconds=inf)
@@ -179,7 +170,7 @@ class Api:
         params = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
         if since:
             params["sinceTime"] = since
-        async with self._requests.stream(path, f"read the log of {pod}", params) as response:
+        async with self.requests.stream(path, f"read the log of {pod}", params) as response:
             yield response.aiter_bytes()
 
     async def _list(
@@ -199,7 +190,7 @@ class Api:
         while True:
             params = _selection(selector, fields) | {"limit": str(size)} | ({"continue": more} if more else {})
             try:
-                page = await self._requests.ask("GET", path, what, params=params, patience_seconds=patience_seconds)
+                page = await self.requests.ask("GET", path, what, params=params, patience_seconds=patience_seconds)
             except TooLargeError:
                 if size == 1:
                     raise
@@ -221,7 +212,7 @@ class Api:
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
         what = f"watch {kind}s"
-        async with self._requests.stream(path_of(kind, self.namespace), what, params) as response:
+        async with self.requests.stream(path_of(kind, self.namespace), what, params) as response:
             async for line in _lines(response.aiter_bytes()):
                 yield self._read_event(line, what)
 

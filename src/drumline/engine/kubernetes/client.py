@@ -1,10 +1,10 @@
-"""Requests to the cluster for one run: watching, submitting, deleting and fetching."""
+"""Requests to the cluster for one run: watching, submitting and deleting."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -13,9 +13,8 @@ from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.code import Code
-from drumline.engine.kubernetes.logs import LONGEST_FINISH_SECONDS, Collector
 from drumline.engine.kubernetes.makers import OPERATED
-from drumline.engine.kubernetes.metrics import Reading, Source
+from drumline.engine.kubernetes.manifests.prepare import preparation
 from drumline.engine.kubernetes.operators import Operator
 from drumline.engine.kubernetes.orders import Orders, Shared
 from drumline.engine.kubernetes.ownership import Ownership
@@ -30,8 +29,6 @@ from drumline.words import listed
 
 T = TypeVar("T")
 
-_DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
-_STOPPED_DRAIN_SECONDS = 60.0  # for all of it, of a replica that was stopped
 _KILL = ("/bin/sh", "-c", "kill -KILL -1")  # all that is in the pod, but for whoever asks
 _HURRY_SECONDS = 30.0  # for a server that does not answer
 _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
@@ -43,16 +40,13 @@ class ClusterClient:
     def __init__(
         self, api: Api, plan: Plan, folder: Path, pack: Callable[[Plan], Code], warn: Callable[[str], None]
     ) -> None:
-        self.where = api.where
         self._api = api
         self._plan = plan
         self._pack = pack
         self._warn = warn
         self.ownership = Ownership(api, plan, folder)
         self._orders = Orders(api, self.ownership, plan)
-        self._operator = Operator(api, self._orders, self.ownership, plan) if plan.engine in OPERATED else None
-        self._collector = Collector(api)
-        self._source = Source(api, names.selector(plan))
+        self.operator = Operator(api, self._orders, self.ownership, plan) if plan.engine in OPERATED else None
 
     async def pod_changes(self) -> AsyncIterator[Change]:
         """Yield everything that happens to the run's pods; pods of others are left out."""
@@ -76,7 +70,7 @@ class ClusterClient:
 
     async def find_missing(self, plan: Plan, launches: Sequence[Launch]) -> Sequence[Launch]:
         """Return those that have no Job yet; with an operator, all: it has one object for them."""
-        if self._operator:
+        if self.operator:
             return launches
         there = await self._orders.existing("Job")
         return [each for each in launches if _job(plan, each) not in there]
@@ -87,7 +81,8 @@ class ClusterClient:
 
         def shared() -> Shared:
             packed[:] = [self._pack(plan)]
-            return Shared(manifests.shared_objects(plan, packed[0], _secrets(plan)), len(packed[0].contents))
+            carried = packed[0].contents
+            return Shared(manifests.shared_objects(plan, carried, _secrets(plan)), len(carried))
 
         parts = await self._orders.share(shared)
         return parts, packed[0] if packed else None
@@ -101,15 +96,15 @@ class ClusterClient:
         """
         if awaits_names(plan) and (has_begun or launches[0].attempt):
             await self._orders.mark_begun(has_begun=has_begun)
-        made = manifests.attempt_objects(plan, launches, _Parts(parts))
-        if self._operator is None:
+        made = manifests.attempt_objects(plan, launches, parts)
+        if self.operator is None:
             await self._orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
         elif _job(plan, launches[0]) not in unwanted:
-            await self._operator.start(launches[0].attempt, made)
+            await self.operator.start(launches[0].attempt, made)
 
     async def prepare(self, plan: Plan, helper: Incarnation, parts: int, unwanted: set[str]) -> None:
         """Submit the Job of a helper, unless it is not wanted any more."""
-        job = manifests.preparation(plan, helper.replica, _Parts(parts), incarnation=helper.incarnation)
+        job = preparation(plan, helper.replica, parts=parts, incarnation=helper.incarnation)
         await self._orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
 
     async def let_go(self) -> None:
@@ -128,10 +123,6 @@ class ClusterClient:
             except DrumlineError as error:
                 self._warn(error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
-
-    async def delete_pod(self, name: str, uid: str, grace_seconds: float) -> None:
-        """Delete a pod, if it is still that one."""
-        await self._api.delete("Pod", name, grace_seconds=grace_seconds, uid=uid)
 
     async def hurry(self, pod: str, container: str, grace_seconds: float) -> None:
         """Kill everybody in a pod whose kubelet waits for the end of a longer grace, which no second order shortens."""
@@ -157,11 +148,6 @@ class ClusterClient:
         was_there = await self.ownership.delete("Job", maker) if maker else False
         return None if await self.find_pods([incarnation]) else was_there
 
-    async def stop_operated(self, attempt: int, *, may_wait: bool) -> bool:
-        """End an operator's object, perhaps by waiting for the operator; return whether its pods have to be deleted."""
-        assert self._operator
-        return await self._operator.stop(attempt, may_wait=may_wait)
-
     async def find_pods(self, incarnations: Sequence[Incarnation]) -> set[Incarnation]:
         """Return which of these have a pod."""
         there = {self.ownership.settled(each) for each in await self.ownership.list("Pod")}
@@ -175,33 +161,9 @@ class ClusterClient:
             self._warn(error.message)
             return False
 
-    async def close(self) -> None:
-        """End what goes on by itself."""
-        await self._collector.close()
-
-    async def follow(self, pod: str, container: str, path: Path) -> None:
-        """Bring a log here as it grows."""
-        self._collector.follow(pod, container, path)
-
-    async def drain(self, pod: str, container: str, path: Path, *, is_stopped: bool) -> str:
-        """Bring the end of a log here; return why that is not all, or nothing."""
-        longest = _STOPPED_DRAIN_SECONDS if is_stopped else LONGEST_FINISH_SECONDS
-        return await self._collector.finish(pod, container, path, _DRAIN_SECONDS, longest_seconds=longest)
-
-    async def measure(self, pods: Mapping[str, str]) -> Iterable[Reading]:
-        """Return what these pods use, which are on these nodes."""
-        return await self._source.read(pods)
-
 
 async def _accept_event(event: Object) -> Object | None:
     return slim_event(event)
-
-
-class _Parts:
-    """As many parts as were carried; what is in them does not matter to a pod."""
-
-    def __init__(self, number: int) -> None:
-        self.contents: tuple[dict[str, bytes], ...] = ({},) * number
 
 
 def _secrets(plan: Plan) -> dict[str, str]:

@@ -33,11 +33,6 @@ class Code(Record):
     remarks: tuple[str, ...] = ()  # what is otherwise than one would think
 
     @property
-    def summary(self) -> str:
-        """How much it is, as people say it."""
-        return f"{bulk(self.size_bytes)}, {count(self.files, 'file')}"
-
-    @property
     def contents(self) -> tuple[Mapping[str, bytes], ...]:
         """What each ConfigMap holds, by key; all of them together are one folder in the pod."""
         first = {**{name: _script(name) for name in _SCRIPTS}, "runtime.tar.gz": self.runtime}

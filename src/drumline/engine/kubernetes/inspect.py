@@ -14,7 +14,7 @@ from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.manifests import pod as pods
 from drumline.engine.kubernetes.manifests.variables import Variables
 from drumline.engine.kubernetes.manifests.volumes import mounts
-from drumline.engine.kubernetes.paths import Object, name_of
+from drumline.engine.kubernetes.paths import Object, name_of, new_object
 from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import PodEnded, PodRuns, read_pod
@@ -57,12 +57,9 @@ def _visitor(plan: Plan, unique: str, token: str) -> Object:
     template = pods.template(plan, content)
     spec = {**template["spec"], "activeDeadlineSeconds": _LONGEST_SECONDS, "terminationGracePeriodSeconds": 1}
     annotations = {**(template["metadata"].get("annotations") or {}), _TOKEN: token}
-    metadata = {
-        **template["metadata"],
-        "name": f"{names.base(plan)}-inspect-{unique}",
-        "annotations": annotations,
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    named = f"{names.base(plan)}-inspect-{unique}"
+    metadata = {**template["metadata"], "name": named, "annotations": annotations}
+    return new_object("Pod", metadata, spec=spec)
 
 
 def claims(plan: Plan) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.lines import Cursor, Stream
 from drumline.engine.kubernetes.logfile import LogFile
+from drumline.engine.kubernetes.pause import Pause
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.errors import DrumlineError
 from drumline.record import Record
@@ -42,21 +42,20 @@ class _Source:
     """A container's log, and how far it is here."""
 
     def __init__(self, pod: str, container: str, path: Path, tempo: Tempo) -> None:
-        self.pod, self.container, self._tempo = pod, container, tempo
+        self.pod, self.container = pod, container
         self.file = LogFile(path)
+        self._pause = Pause(first=tempo.first_seconds, longest=tempo.longest_seconds)
         self.over = asyncio.Event()  # nothing more is written to it
         self.is_whole = False  # up to the end, as it was when it was last looked at
         self.trouble = ""  # why not, if somebody said
-        self.rest()
 
     def rest(self) -> None:
         """All is well again."""
-        self._pause_seconds = self._tempo.first_seconds
+        self._pause.rest()
 
     async def pause(self, *, at_least: float = 0.0) -> None:
         """Wait before the next try, longer each time, and not beyond the end of what is waited for."""
-        seconds = max(at_least, self._pause_seconds * random.uniform(0.5, 1.0))
-        self._pause_seconds = min(2 * self._pause_seconds, self._tempo.longest_seconds)
+        seconds = max(at_least, self._pause.next_seconds())
         if self.over.is_set():
             await asyncio.sleep(seconds)
             return

@@ -9,10 +9,10 @@ from typing import Any
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.paths import path_of
 from drumline.engine.kubernetes.pods import main_container
-from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.shape import mapping, mappings, name, seconds_of, whole
 from drumline.errors import DrumlineError
 from drumline.record import Record
+from drumline.spec.quantity import parse_quantity
 
 _METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _PATIENCE_SECONDS = 10.0

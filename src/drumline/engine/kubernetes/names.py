@@ -149,6 +149,11 @@ def labels(plan: Plan) -> dict[str, str]:
     return {**asked.labels, MANAGED: "drumline", **own}
 
 
+def metadata(plan: Plan, name: str) -> dict[str, Any]:
+    """The metadata of an object that belongs to a run as a whole."""
+    return {"name": name, "labels": labels(plan)}
+
+
 def labels_of(plan: Plan, replica: ReplicaId, attempt: int, incarnation: int) -> dict[str, str]:
     """The labels of what belongs to one life of one replica."""
     role = helper(replica.role) if replica.is_helper else replica.role

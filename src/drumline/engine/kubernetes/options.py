@@ -10,34 +10,24 @@ from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, data_of, roles_of
 from drumline.plan.rules import Finding, about_volume
 from drumline.plan.rules import Path as At
-from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds, Text
+from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds, Text, named
 from drumline.spec.struct import Meta, field
 from drumline.spec.types import Spec, Volume
 
 # What a cluster calls things: its API refuses every other name.
+_WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 Label = Annotated[
     str,
-    Meta(
-        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
-        extra={
-            "words": "a name of at most 63 small letters, digits and `-`, that begins and ends with one of the former"
-        },
+    named(
+        r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        "a name of at most 63 small letters, digits and `-`, that begins and ends with one of the former",
     ),
 ]
 LabelKey = Annotated[
     str,
-    Meta(
-        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$",
-        extra={"words": "a label's name, such as team or example.com/team"},
-    ),
+    named(rf"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}$", "a label's name, such as team or example.com/team"),
 ]
-LabelValue = Annotated[
-    str,
-    Meta(
-        pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$",
-        extra={"words": "a label's value: at most 63 letters, digits, `-`, `_` and `.`"},
-    ),
-]
+LabelValue = Annotated[str, named(rf"^({_WORD})?$", "a label's value: at most 63 letters, digits, `-`, `_` and `.`")]
 
 
 class Image(Block, frozen=True):

@@ -55,6 +55,11 @@ def path_of(kind: str, namespace: str, *, name: str = "", version: str = "") -> 
     return f"{base}{place}/{plural(kind)}" + (f"/{quote(name, safe='')}" if name else "")
 
 
+def new_object(kind: str, metadata: Object, **content: Any) -> Object:
+    """An object of a kind as it is created, in the version that drumline writes."""
+    return {"apiVersion": VERSIONS.get(kind, "v1"), "kind": kind, "metadata": metadata, **content}
+
+
 def name_of(an_object: Mapping[str, Any]) -> str:
     """What an object is called."""
     return str(an_object["metadata"]["name"])

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.paths import new_object
 from drumline.engine.kubernetes.planned import cluster_of, with_cluster
 from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.plan.types import Plan
-from drumline.record import Record
+from drumline.record import Record, to_dict
 from drumline.words import listed
 
 
@@ -92,19 +93,8 @@ async def find_missing(api: Api, rights: tuple[Right, ...]) -> list[Right]:
 
 
 async def _may(api: Api, right: Right) -> bool:
-    asked = {
-        "namespace": api.namespace,
-        "verb": right.verb,
-        "group": right.group,
-        "resource": right.resource,
-        "subresource": right.subresource,
-    }
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "metadata": {},
-        "spec": {"resourceAttributes": asked},
-    }
+    asked = {"namespace": api.namespace, **to_dict(right)}
+    review = new_object("SelfSubjectAccessReview", {}, spec={"resourceAttributes": asked})
     try:
         return bool((await api.create(review))["status"]["allowed"])
     except RefusedError as error:

@@ -98,7 +98,7 @@ class Requests:
             await response.aclose()
 
     async def read_refusal(self, path: str, params: tuple[tuple[str, str], ...]) -> Object:
-        """Return the body of a refusal, which may be a text; an empty one if it is cut."""
+        """Return what a plain request is refused with that was refused in another form; nothing if it is cut."""
         request = self._client.build_request("GET", path, params=params)
         with suppress(CUT, TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.shape import mapping, mappings
 from drumline.plan.types import ReplicaId, Resources
 from drumline.record import Record
+from drumline.spec.quantity import parse_quantity
 from drumline.words import size
 
 GPU = "nvidia.com/gpu"

@@ -18,7 +18,9 @@ from drumline.engine.kubernetes.client import ClusterClient
 from drumline.engine.kubernetes.code import pack_project
 from drumline.engine.kubernetes.door import open_door
 from drumline.engine.kubernetes.image.helper import BuildHelper
+from drumline.engine.kubernetes.logs import LONGEST_FINISH_SECONDS, Collector
 from drumline.engine.kubernetes.makers import OPERATED, Makers
+from drumline.engine.kubernetes.metrics import Source
 from drumline.engine.kubernetes.opinion import objections, remarks
 from drumline.engine.kubernetes.place import awaits_names, place
 from drumline.engine.kubernetes.planned import cluster_of
@@ -39,6 +41,8 @@ from drumline.runtime.keeper import boot_id
 from drumline.words import span
 
 _REMOVE_SECONDS = 600.0
+_DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
+_STOPPED_DRAIN_SECONDS = 60.0  # for all of it, of a replica that was stopped
 _LEAST_GRACE_SECONDS = 1.0  # with none at all, a pod is forgotten while it may still run
 _STOPPED_EARLY = Exit(message="it was stopped before it started")
 
@@ -55,21 +59,15 @@ class ClusterSession:
         client, where = open_door(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
         self._is_operated = plan.engine in OPERATED
-        self._loop = loop
         self._tell = tell
-        self._cluster = ClusterClient(
-            Api(client, where, patience_seconds=inf), plan, run_dir, partial(pack_project, site=site), self._warn
-        )
-        self._client = client
+        self._api = Api(client, where, patience_seconds=inf)
+        self._cluster = ClusterClient(self._api, plan, run_dir, partial(pack_project, site=site), self._warn)
+        self._logs = Collector(self._api)
+        self._metrics = Source(self._api, names.selector(plan))
         self._tasks = Tasks(loop)
         self._makers = Makers(plan)
         self._tracker = ReplicaTracker(run_dir, TrackedPod, loop, tell)
-        self._pods = PodWatch(
-            self._tracker,
-            loop,
-            tell,
-            identify=self._cluster.ownership.settled,
-        )
+        self._pods = PodWatch(self._tracker, loop, tell, identify=self._cluster.ownership.settled)
         self._tally = Tally(loop.time, time.time, boot_id())
         self._attempt = 0  # that was started last
         self._has_begun = False  # as the cluster was told: somebody of this attempt has ended
@@ -160,9 +158,9 @@ class ClusterSession:
 
     async def hang_up(self) -> None:
         """End everything that goes on here, and close every connection; pods are left alone."""
-        await self._cluster.close()
+        await self._logs.close()
         await self._tasks.close()
-        await self._client.aclose()
+        await self._api.client.aclose()
 
     def traces(self) -> Iterator[Path]:
         """The folders of all lives that go on, and of those that ended since this was asked last."""
@@ -185,7 +183,7 @@ class ClusterSession:
         return [*self._tally.measure(measured)]
 
     async def _measure(self, pods: Mapping[str, str]) -> None:
-        self._tally.take(await self._cluster.measure(pods))
+        self._tally.take(await self._metrics.read(pods))
 
     def _let_late_go(self) -> None:
         """Let nobody wait for the name of somebody who has ended: all names were known, or that one had not begun."""
@@ -238,7 +236,8 @@ class ClusterSession:
 
     async def _stop_all(self, lives: Sequence[Incarnation], grace_seconds: float, *, may_wait: bool) -> None:
         """End an operator's object, then all pods but those that the operator deletes."""
-        if await self._cluster.stop_operated(lives[0].attempt, may_wait=may_wait):
+        assert self._cluster.operator
+        if await self._cluster.operator.stop(lives[0].attempt, may_wait=may_wait):
             for kept in map(self._tracker.find, lives):
                 if kept.end is None and kept.pod:
                     self._end(kept, grace_seconds)
@@ -261,9 +260,12 @@ class ClusterSession:
         """Delete a pod, as gently as it was asked for; of who was not, its Job is over and it should not be."""
         if kept.pod:
             grace = _LEAST_GRACE_SECONDS if kept.grace_seconds is None else kept.grace_seconds
-            metadata = kept.pod["metadata"]
             kept.patient_until = max(kept.patient_until, time.time() + grace + CONFIRM_SECONDS)
-            delete = partial(self._cluster.delete_pod, metadata["name"], metadata["uid"], grace)
+            name, uid = kept.pod_name, kept.pod["metadata"]["uid"]
+
+            async def delete() -> None:
+                await self._api.delete("Pod", name, grace_seconds=grace, uid=uid)
+
             self._tasks.begin(self._cluster.insist(delete))
 
     async def _watch_pods(self) -> None:
@@ -285,7 +287,7 @@ class ClusterSession:
         while True:
             match await self._pods.due.get():
                 case FollowLog(kept, container):
-                    await self._cluster.follow(kept.pod_name, container, kept.folder / LOG)
+                    self._logs.follow(kept.pod_name, container, kept.folder / LOG)
                 case DrainLog(kept, container):
                     self._tasks.begin(self._drain(kept, container))
                 case DeletePod(kept):
@@ -293,8 +295,9 @@ class ClusterSession:
 
     async def _drain(self, kept: TrackedPod, container: str) -> None:
         """Bring the end of a log here; its replica has ended then."""
-        is_stopped, path = kept.is_stopped, kept.folder / LOG
-        missing = await self._cluster.drain(kept.pod_name, container, path, is_stopped=is_stopped)
+        longest = _STOPPED_DRAIN_SECONDS if kept.is_stopped else LONGEST_FINISH_SECONDS
+        path = kept.folder / LOG
+        missing = await self._logs.finish(kept.pod_name, container, path, _DRAIN_SECONDS, longest_seconds=longest)
         # Of one that was stopped so early that its log was not followed, nothing is expected.
         if missing and not kept.is_stopped and kept.pod and has_run(kept.pod, container):
             self._warn(f"the end of what {kept.id.replica} said may be missing: {missing}")
@@ -307,7 +310,7 @@ class ClusterSession:
 
     def _log_remains(self) -> None:
         """Say in the supervisor's log what has to be removed by hand."""
-        where = self._cluster.where
+        where = self._api.where
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
         log(f"something of the run is left in the cluster; `{shows}` shows it")
 

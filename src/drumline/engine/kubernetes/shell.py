@@ -76,7 +76,7 @@ async def execute(
                         await feeding
     except WebSocketUpgradeError as error:
         # Its body is gone; the same request in plain HTTP is refused in the same words.
-        answer = await api.read_refusal(path, tuple(params))
+        answer = await api.requests.read_refusal(path, tuple(params))
         raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
     except (HTTPXWSException, CUT) as error:
         raise AwayError(f"the line to {pod} was cut: {text(str(error)) or type(error).__name__}") from None

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.shape import LONGEST_TEXT, mapping, mappings, text
 from drumline.record import Record
+from drumline.spec.quantity import parse_quantity
 from drumline.words import listed, size
 
 Pod = Mapping[str, Any]
@@ -28,7 +28,6 @@ class Trouble(Record):
 
     kind: str
     name: str
-    pod: str  # which one could not be made, where that is said
     wait: PodWaits
 
 
@@ -64,7 +63,7 @@ _OF_NODES = (
 _CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 # What is another at every try, or everybody's: the port that it was asked from, the request that was made.
 _REQUEST = re.compile(r'^ErrImagePull: |^failed to do request: \w+ "[^"]*": |\b\d+\.\d+\.\d+\.\d+:\d+->')
-_FORBIDDEN = re.compile(r'pods "([^"]*)" is forbidden: (.*)$', re.DOTALL)
+_FORBIDDEN = re.compile(r'pods "[^"]*" is forbidden: (.*)$', re.DOTALL)
 _QUOTA = re.compile(r"^exceeded quota: (\S+), requested: (.*), used: (.*), limited: (.*)$")
 
 
@@ -109,19 +108,18 @@ def read_event(event: Mapping[str, Any]) -> Trouble | None:
     kind, name = text(about.get("kind")), text(about.get("name"))
     match event.get("reason"):
         case "FailedMount" | "FailedAttachVolume":
-            return Trouble(kind, name, name, PodWaits("Volume", f"a volume cannot be mounted: {said}"))
+            return Trouble(kind, name, PodWaits("Volume", f"a volume cannot be mounted: {said}"))
         case "ProvisioningFailed":
-            return Trouble(kind, name, "", PodWaits("Volume", f"no volume can be made for the claim {name}: {said}"))
+            return Trouble(kind, name, PodWaits("Volume", f"no volume can be made for the claim {name}: {said}"))
         case "FailedCreatePodSandBox":
-            return Trouble(kind, name, name, PodWaits("Container", f"its pod cannot be set up: {said}"))
+            return Trouble(kind, name, PodWaits("Container", f"its pod cannot be set up: {said}"))
         case "Pulling" if kind == "Pod":
-            return Trouble(kind, name, name, PodWaits("ImagePull", "pulls its image", is_usual=True))
+            return Trouble(kind, name, PodWaits("ImagePull", "pulls its image", is_usual=True))
         case "Pulled" | "Created" | "Started" if kind == "Pod":
-            return Trouble(kind, name, name, PodWaits())
+            return Trouble(kind, name, PodWaits())
         case "FailedCreate" | "FailedCreatePod":
             found = _FORBIDDEN.search(said)
-            pod, why = (found[1], found[2]) if found else ("", said.rpartition("Error creating: ")[2])
-            return Trouble(kind, name, pod, _may_not_be(why))
+            return Trouble(kind, name, _may_not_be(found[1] if found else said.rpartition("Error creating: ")[2]))
     return None
 
 

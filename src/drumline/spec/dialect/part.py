@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,26 +9,9 @@ from drumline.errors import SpecError
 from drumline.spec import document
 from drumline.spec.dialect.draft import plain
 from drumline.spec.document import Node, Scalar, Sequence
+from drumline.spec.quantity import parse_quantity
 from drumline.spec.spot import Spot
 from drumline.spec.words import found
-
-_SUFFIXES = {
-    "n": 1e-9,
-    "u": 1e-6,
-    "m": 1e-3,
-    "": 1,
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "P": 1e15,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-    "Pi": 2**50,
-}
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][0-9]{1,2})|([numkMGTP]|[KMGTP]i)?)")
 
 
 def objects(root: Node, source: str) -> Iterator[Part]:
@@ -126,10 +108,10 @@ class Part:
 
     def quantity(self) -> float:
         """An amount as clusters write it: `500m`, `16Gi`, `1e9`."""
-        match = _QUANTITY.fullmatch(self.node.text) if isinstance(self.node, Scalar) else None
-        if not match:
+        amount = parse_quantity(self.node.text) if isinstance(self.node, Scalar) else None
+        if amount is None:
             raise self.refuse(f"expected an amount such as 2, 500m or 16Gi, got {found(self.node)}")
-        return float(match[1] + (match[2] or "")) * _SUFFIXES[match[3] or ""]
+        return amount
 
     def _mapping(self) -> document.Mapping:
         if not isinstance(self.node, document.Mapping):

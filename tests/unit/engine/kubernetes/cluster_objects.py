@@ -32,7 +32,7 @@ def plan_of(text: str, engine: str = "kubernetes", *, options: str = "") -> Plan
 
 def objects_of(plan: Plan, attempt: int = 0) -> list[Json]:
     """Everything of a run in this attempt."""
-    return objects(plan, bind(plan, place(plan, attempt=attempt), attempt=attempt), Carried())
+    return objects(plan, bind(plan, place(plan, attempt=attempt), attempt=attempt), Carried().contents)
 
 
 def rendered(text: str, engine: str = "kubernetes", *, options: str = "") -> dict[str, Json]:

@@ -20,7 +20,6 @@ from drumline.engine.kubernetes.metrics import Reading, read_metrics, read_summa
 from drumline.engine.kubernetes.operators import _attempt, _is_over
 from drumline.engine.kubernetes.pods import PodEnded, is_silent, is_to_go, read_pod, started_at
 from drumline.engine.kubernetes.podwatch import PodWatch, TrackedPod
-from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.refusal import Where, is_from_node, refusal
 from drumline.engine.kubernetes.room import open_nodes
 from drumline.engine.kubernetes.shape import seconds_of, text
@@ -32,6 +31,7 @@ from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaWaits
 from drumline.run.traces import CURSOR
+from drumline.spec.quantity import parse_quantity
 from scaffold.kubelet import BEGAN_NS, spell
 from scaffold.loops import SimulatedTimeLoop
 

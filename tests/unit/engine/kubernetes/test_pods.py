@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from drumline.engine.kubernetes.pods import PodEnded, PodRuns, PodStanding, read_pod
-from drumline.engine.kubernetes.quantity import parse_quantity
 from drumline.engine.kubernetes.shape import seconds_of
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.run.event import Exit
 from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
+from drumline.spec.quantity import parse_quantity
 
 DATA = Path(__file__).parent / "data"
 SEEN = [json.loads(line) for line in (DATA / "pods.jsonl").read_text().splitlines()]
@@ -267,9 +267,7 @@ def test_a_pod_of_which_nothing_is_known_yet_waits_without_a_word() -> None:
 def test_what_only_events_say_is_found_there() -> None:
     found = {each.name: each for event in EVENTS if (each := read_event(event))}
     quota = "the quota q has no room for it: it asks for requests.cpu=4; used requests.cpu=0 of requests.cpu=1"
-    assert found["digits-1-worker-0"] == Trouble(
-        "Job", "digits-1-worker-0", "digits-1-worker-0-sln8r", PodWaits("Quota", quota)
-    )
+    assert found["digits-1-worker-0"] == Trouble("Job", "digits-1-worker-0", PodWaits("Quota", quota))
     mount = found["map-missing"].wait
     assert mount.message.startswith("a volume cannot be mounted: ")
     assert mount.message.endswith('configmap "nothere" not found')

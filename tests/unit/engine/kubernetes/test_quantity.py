@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.kubernetes.quantity import cores, parse_quantity, quantity
+from drumline.engine.kubernetes.quantity import cores, quantity
+from drumline.spec.quantity import parse_quantity
 
 
 @pytest.mark.parametrize(

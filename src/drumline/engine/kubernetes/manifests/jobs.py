@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.line import Line
+from drumline.engine.kubernetes.manifests.pod import template
 from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.plan.types import Launch, Plan
-
-Json = dict[str, Any]
 
 # The cluster's own number of a pod, as an indexed Job writes it.
 COUNTED = f"metadata.annotations['{names.COMPLETION_INDEX}']"
 
 
-def jobs(plan: Plan, line: Line, launches: Sequence[Launch]) -> Iterator[Json]:
+def jobs(plan: Plan, line: Line, launches: Sequence[Launch]) -> Iterator[Object]:
     """The Jobs of these launches; who comes back alone has one of its own, whatever it had before."""
     if cluster_of(plan).jobs == "single" or any(launch.incarnation for launch in launches):
         yield from (_single(plan, line, launch) for launch in launches)
@@ -29,17 +28,17 @@ def jobs(plan: Plan, line: Line, launches: Sequence[Launch]) -> Iterator[Json]:
             yield _indexed(plan, line, group, several)
 
 
-def job(plan: Plan, name: str, labels: Json, pod: Json) -> Json:
+def job(plan: Plan, name: str, labels: Object, pod: Object) -> Object:
     """A Job of one pod. It never makes a second one: starting again is the supervisor's."""
     return _job(plan, name, labels, {"backoffLimit": 0, "template": pod})
 
 
-def indexed(pod: Json, count: int) -> Json:
+def indexed(pod: Object, count: int) -> Object:
     """What makes a Job one of several pods that are counted from 0."""
     return {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": pod}
 
 
-def metadata(plan: Plan, name: str, labels: Json) -> Json:
+def metadata(plan: Plan, name: str, labels: Object) -> Object:
     """The metadata of what runs pods: with the queue that lets it begin, if it waits in one."""
     cluster = cluster_of(plan)
     queued = {"kueue.x-k8s.io/queue-name": cluster.queue} if cluster.queue else {}
@@ -47,25 +46,24 @@ def metadata(plan: Plan, name: str, labels: Json) -> Json:
     return {"name": name, "labels": {**labels, **queued}, **noted}
 
 
-def _single(plan: Plan, line: Line, launch: Launch) -> Json:
+def _single(plan: Plan, line: Line, launch: Launch) -> Object:
     replica = launch.replica.id
     labels = names.labels_of(plan, replica, launch.attempt, launch.incarnation)
     hostname, _, subdomain = launch.place.host.partition(".")
-    pod = line.pod([launch], labels, hostname=hostname, subdomain=subdomain)
-    return job(plan, names.job(plan, replica, launch.attempt, launch.incarnation), labels, pod)
+    content = line.content([launch], labels).replace(hostname=hostname, subdomain=subdomain)
+    return job(plan, names.job(plan, replica, launch.attempt, launch.incarnation), labels, template(plan, content))
 
 
-def _indexed(plan: Plan, line: Line, group: names.Group, launches: Sequence[Launch]) -> Json:
+def _indexed(plan: Plan, line: Line, group: names.Group, launches: Sequence[Launch]) -> Object:
     attempt = launches[0].attempt
     labels = names.labels_of_group(plan, group, attempt)
-    counting = Counting(COUNTED, group.first_index)
-    pod = line.pod(launches, labels, counting=counting, subdomain=names.service(plan, attempt))
+    content = line.content(launches, labels, Counting(COUNTED, group.first_index))
+    pod = template(plan, content.replace(subdomain=names.service(plan, attempt)))
     # One that fails takes no other with it: what follows is the supervisor's to decide.
     spec = {"backoffLimitPerIndex": 0, **indexed(pod, len(launches))}
     return _job(plan, names.role_job(plan, group.name, attempt), labels, spec)
 
 
-def _job(plan: Plan, name: str, labels: Json, spec: Json) -> Json:
+def _job(plan: Plan, name: str, labels: Object, spec: Object) -> Object:
     # `Failed`: a pod that is being deleted is waited for, and then it counts as one that failed.
-    whole = {"podReplacementPolicy": "Failed", **spec}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(plan, name, labels), "spec": whole}
+    return new_object("Job", metadata(plan, name, labels), spec={"podReplacementPolicy": "Failed", **spec})

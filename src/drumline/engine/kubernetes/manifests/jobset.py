@@ -4,50 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.jobs import COUNTED, indexed, metadata
 from drumline.engine.kubernetes.manifests.line import Line
+from drumline.engine.kubernetes.manifests.pod import template
 from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.plan.types import Launch, Plan
-
-Json = dict[str, Any]
 
 _RESTARTED = f"metadata.labels['{names.RESTART_ATTEMPT}']"
 # Why a Job has failed: because its own policy says so of a pod that had to leave, or of itself.
 _DISRUPTED, _FAILED = "PodFailurePolicy", "BackoffLimitExceeded"
 
 
-def jobset(plan: Plan, line: Line, launches: Sequence[Launch]) -> Json:
+def jobset(plan: Plan, line: Line, launches: Sequence[Launch]) -> Object:
     """The JobSet of an attempt; those that follow are its own restarts."""
     attempt = launches[0].attempt
     by_id = {launch.replica.id: launch for launch in launches}
     groups = list(names.groups(plan))
     replicated = [_replicated(plan, line, group, [by_id[each.id] for each in group.replicas]) for group in groups]
     deciding = [group.name for group in groups if _decides(plan, group)]
-    spec: Json = {
+    spec: Object = {
         # Names are found before a pod is ready, since pods wait for them.
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All", "targetReplicatedJobs": deciding},
         "failurePolicy": _failure_policy(plan),
         "replicatedJobs": replicated,
     }
-    name = names.service(plan, attempt)
     labels = {**names.labels(plan), names.ATTEMPT: str(attempt)}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": metadata(plan, name, labels),
-        "spec": spec,
-    }
+    return new_object("JobSet", metadata(plan, names.service(plan, attempt), labels), spec=spec)
 
 
-def _replicated(plan: Plan, line: Line, group: names.Group, launches: Sequence[Launch]) -> Json:
+def _replicated(plan: Plan, line: Line, group: names.Group, launches: Sequence[Launch]) -> Object:
     labels = names.labels_of_group(plan, group, launches[0].attempt)
     counting = Counting(COUNTED, group.first_index, attempt_field=_RESTARTED)
-    pod = line.pod(launches, labels, counting=counting)
-    spec: Json = {
+    pod = template(plan, line.content(launches, labels, counting))
+    spec: Object = {
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _rules(group)},
@@ -70,7 +63,7 @@ def _decides(plan: Plan, group: names.Group) -> bool:
             return role == "worker"
 
 
-def _rules(group: names.Group) -> list[Json]:
+def _rules(group: names.Group) -> list[Object]:
     """An evaluator that fails is started again and nothing follows; for others, having to leave is another class."""
     disrupted = [{"type": "DisruptionTarget"}]
     if group.replicas[0].id.role == "evaluator":
@@ -79,10 +72,10 @@ def _rules(group: names.Group) -> list[Json]:
     return [{"action": "FailJob", "onPodConditions": disrupted}]
 
 
-def _failure_policy(plan: Plan) -> Json:
+def _failure_policy(plan: Plan) -> Object:
     """The restart budget, as far as a JobSet can say it: one number, and which of two classes it is for."""
     crash, disrupted = plan.restart.crash, max(plan.restart.lost, plan.restart.preempted)
-    policy: Json = {"maxRestarts": max(crash, disrupted)}
+    policy: Object = {"maxRestarts": max(crash, disrupted)}
     final = [reason for reason, budget in ((_FAILED, crash), (_DISRUPTED, disrupted)) if not budget]
     if len(final) == 1:
         rule = {"name": "notAgain", "action": "FailJobSet", "onJobFailureReasons": final}

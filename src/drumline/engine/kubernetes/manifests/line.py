@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.manifests import pod, volumes
+from drumline.engine.kubernetes.manifests import volumes
+from drumline.engine.kubernetes.manifests.pod import Content
 from drumline.engine.kubernetes.manifests.variables import Counting, variables
+from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.place import awaits_names, hosts
 from drumline.plan.types import Launch, Plan
-
-Json = dict[str, Any]
 
 # A longer list of names is kept once for all pods instead of in each.
 _INLINE = 1024
@@ -29,19 +28,8 @@ class Line:
         self._prepared = [launches[0].place.data_dirs[number] for number in _prepared(plan)]
         self._peers = ",".join(_peers(plan, self._attempt))
 
-    def pod(
-        self,
-        launches: Sequence[Launch],
-        labels: Json,
-        *,
-        counting: Counting | None = None,
-        container: str = pod.REPLICA,
-        hostname: str | None = None,
-        subdomain: str | None = None,
-        waits_inside: bool = False,
-        becomes: str = pod.EXEC,
-    ) -> Json:
-        """The template of pods for these replicas."""
+    def content(self, launches: Sequence[Launch], labels: Object, counting: Counting | None = None) -> Content:
+        """What the pods of these replicas have of their own."""
         first = launches[0]
         given = variables(
             launches,
@@ -50,7 +38,7 @@ class Line:
             counting=counting,
         )
         self.shared.update(given.shared)
-        content = pod.Content(
+        return Content(
             argv=first.replica.argv,
             variables=given,
             resources=first.replica.resources,
@@ -61,15 +49,9 @@ class Line:
             peers=self._peers_variable(),
             prepared=self._prepared,
             makes_folders=True,
-            container=container,
-            hostname=hostname,
-            subdomain=subdomain,
-            waits_inside=waits_inside,
-            becomes=becomes,
         )
-        return pod.template(self._plan, content)
 
-    def _peers_variable(self) -> Json | None:
+    def _peers_variable(self) -> Object | None:
         if not self._peers:
             return None
         if len(self._peers) <= _INLINE:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.plan.types import Plan
 
-Json = dict[str, Any]
 
-
-def service(plan: Plan, ports: set[int], attempt: int) -> Json:
+def service(plan: Plan, ports: set[int], attempt: int) -> Object:
     """The domain of an attempt's pods: each has a name in it as soon as it has an address, ready or not."""
     # Headless Services need no ports; with one for all, programs can ask for it by name.
     named = [{"name": "training", "port": port} for port in ports] if len(ports) == 1 else None
@@ -21,16 +18,11 @@ def service(plan: Plan, ports: set[int], attempt: int) -> Json:
         **({"ports": named} if named else {}),
     }
     metadata = {"name": names.service(plan, attempt), "labels": {**names.labels(plan), names.ATTEMPT: str(attempt)}}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    return new_object("Service", metadata, spec=spec)
 
 
-def policy(plan: Plan) -> Json:
+def policy(plan: Plan) -> Object:
     """Only pods of the run reach its pods: TensorFlow's gRPC lets everybody in who can connect."""
     own = {"matchLabels": {names.RUN: names.base(plan)}}
     spec = {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": names.base(plan), "labels": names.labels(plan)},
-        "spec": spec,
-    }
+    return new_object("NetworkPolicy", names.metadata(plan, names.base(plan)), spec=spec)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from drumline.engine.kubernetes.paths import Object
+
 # The lists of a pod, and by what their items are known.
 _KEYS = {
     "containers": "name",
@@ -18,10 +20,8 @@ _KEYS = {
     "volumeMounts": "mountPath",
 }
 
-Json = dict[str, Any]
 
-
-def merge(target: Json, patch: Mapping[str, Any], aliases: Mapping[str, str]) -> Json:
+def merge(target: Object, patch: Mapping[str, Any], aliases: Mapping[str, str]) -> Object:
     """The target with everything that the patch says; null removes. Containers may be called by an alias."""
     merged = dict(target)
     for key, value in patch.items():

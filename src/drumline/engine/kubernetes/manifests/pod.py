@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.patch import merge
 from drumline.engine.kubernetes.manifests.variables import Variables, escape
 from drumline.engine.kubernetes.manifests.volumes import Mounts
+from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME
 from drumline.engine.kubernetes.planned import Cluster, Toleration, cluster_of
 from drumline.engine.kubernetes.quantity import cores, quantity
 from drumline.plan.types import Place, Plan, Resources
 from drumline.record import Record, to_dict
-
-Json = dict[str, Any]
 
 REPLICA = "replica"
 EXEC = 'exec "$@"'
@@ -38,7 +36,7 @@ class Content(Record):
     mounts: Mounts
     labels: Mapping[str, str]
     carries: bool  # there are parts to be unpacked
-    peers: Json | None = None  # the variable with the names to be waited for
+    peers: Object | None = None  # the variable with the names to be waited for
     prepared: Sequence[str] = ()  # folders to be waited for
     makes_folders: bool = False  # for its output
     container: str = REPLICA
@@ -48,10 +46,10 @@ class Content(Record):
     becomes: str = EXEC  # how a shell goes on to the command
 
 
-def template(plan: Plan, content: Content) -> Json:
+def template(plan: Plan, content: Content) -> Object:
     """A pod's template, patched with what the spec says of every pod."""
     cluster = cluster_of(plan)
-    spec: Json = {
+    spec: Object = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace_seconds),
         # Whoever is process 1 does not die of TERM unless it says so; with this, nobody of ours is.
@@ -71,7 +69,7 @@ def template(plan: Plan, content: Content) -> Json:
         "imagePullSecrets": [{"name": name} for name in cluster.pull_secrets] or None,
     }
     said = {key: value for key, value in spec.items() if value is not None}
-    metadata: Json = {"labels": dict(content.labels)}
+    metadata: Object = {"labels": dict(content.labels)}
     if cluster.annotations:
         metadata["annotations"] = dict(cluster.annotations)
     aliases = {REPLICA: content.container}
@@ -82,7 +80,7 @@ def template(plan: Plan, content: Content) -> Json:
     }
 
 
-def _container(plan: Plan, content: Content) -> Json:
+def _container(plan: Plan, content: Content) -> Object:
     """The replica itself: a shell that says what Kubernetes cannot, and becomes the command."""
     variables = content.variables
     exports = list(variables.exports)
@@ -94,7 +92,7 @@ def _container(plan: Plan, content: Content) -> Json:
     steps = _ready(content) if content.carries and content.waits_inside else []
     script = "\n".join([*steps, *(f"export {each}" for each in exports), content.becomes])
     peers = [content.peers] if content.peers and content.waits_inside else []
-    container: Json = {
+    container: Object = {
         "name": content.container,
         "image": cluster_of(plan).image.name,
         "command": ["/bin/sh", "-c", escape(script), "sh"],
@@ -109,9 +107,9 @@ def _container(plan: Plan, content: Content) -> Json:
     return {key: value for key, value in container.items() if value is not None}
 
 
-def _init(plan: Plan, content: Content) -> Json:
+def _init(plan: Plan, content: Content) -> Object:
     """Makes folders, unpacks what was carried, and waits for data and for the names of the others."""
-    container: Json = {
+    container: Object = {
         "name": "drumline",
         "image": cluster_of(plan).image.name,
         "command": ["/bin/sh", "-c", escape("\n".join(_ready(content)))],
@@ -132,15 +130,15 @@ def _ready(content: Content) -> list[str]:
     return [*steps, f"sh {PARTS}/ready.sh {PARTS} {PROJECT} {RUNTIME}"]
 
 
-def _port(content: Content) -> Json:
+def _port(content: Content) -> Object:
     # The operator of TFJobs knows the port by this name; to others it is as good as any.
     name = "tfjob-port" if content.container == "tensorflow" else "training"
     return {"name": name, "containerPort": content.place.port}
 
 
-def _resources(resources: Resources, *, gpus: bool) -> Json:
+def _resources(resources: Resources, *, gpus: bool) -> Object:
     """The same for request and limit: what is claimed is there, and not more."""
-    claimed: Json = {}
+    claimed: Object = {}
     if resources.cpus is not None:
         claimed["cpu"] = cores(resources.cpus)
     if resources.memory_bytes is not None:
@@ -150,7 +148,7 @@ def _resources(resources: Resources, *, gpus: bool) -> Json:
     return {"requests": dict(claimed), "limits": claimed} if claimed else {}
 
 
-def _pod_security(run_as: int | None) -> Json:
+def _pod_security(run_as: int | None) -> Object:
     """Whoever the image says, unless the spec does: nobody can know from outside whom an image can do with."""
     group = run_as or _GROUP
     user = {} if run_as is None else {"runAsUser": run_as, "runAsGroup": run_as, "runAsNonRoot": run_as != 0}
@@ -162,7 +160,7 @@ def _pod_security(run_as: int | None) -> Json:
     }
 
 
-def _security() -> Json:
+def _security() -> Object:
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -175,7 +173,7 @@ def _tolerations(cluster: Cluster) -> Iterator[Toleration]:
             yield Toleration(key, effect="NoExecute", seconds=math.ceil(cluster.lost_seconds))
 
 
-def _toleration(each: Toleration) -> Json:
+def _toleration(each: Toleration) -> Object:
     spelled = {**to_dict(each), "tolerationSeconds": each.seconds}
     del spelled["seconds"]
     return {key: value for key, value in spelled.items() if value is not None}

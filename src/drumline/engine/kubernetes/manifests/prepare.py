@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests import pod, volumes
 from drumline.engine.kubernetes.manifests.jobs import job
 from drumline.engine.kubernetes.manifests.variables import variables
+from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.place import RUNTIME, place_helper
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import Launch, Plan, Replica, ReplicaId, Resources
 
-Json = dict[str, Any]
-
 _SCRIPT = posixpath.join(RUNTIME, "drumline", "runtime", "prepare.py")
 
 
-def preparation(plan: Plan, helper: ReplicaId, *, parts: int, incarnation: int = 0) -> Json:
+def preparation(plan: Plan, helper: ReplicaId, *, parts: int, incarnation: int = 0) -> Object:
     """The Job of a preparation; what it makes appears whole, under the name that replicas wait for."""
     place = place_helper(plan)
     item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)

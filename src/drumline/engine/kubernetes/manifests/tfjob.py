@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.jobs import metadata
 from drumline.engine.kubernetes.manifests.line import Line
-from drumline.engine.kubernetes.manifests.pod import EXEC
+from drumline.engine.kubernetes.manifests.pod import template
 from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.errors import InputError
 from drumline.plan.types import Launch, Plan
-
-Json = dict[str, Any]
 
 # An evaluator that fails begins again by itself: the operator would count that, and end the training for it.
 _AGAIN = """until "$@"
@@ -26,25 +24,20 @@ _ROLES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evalua
 _COUNTED = f"metadata.labels['{names.TFJOB_INDEX}']"
 
 
-def tfjob(plan: Plan, line: Line, launches: Sequence[Launch]) -> Json:
+def tfjob(plan: Plan, line: Line, launches: Sequence[Launch]) -> Object:
     """The TFJob of an attempt; raise InputError for what it cannot be told."""
     for refusal in refusals(plan):
         raise InputError(refusal)
     attempt = launches[0].attempt
     roles = dict.fromkeys(launch.replica.id.role for launch in launches)
-    spec: Json = {
+    spec: Object = {
         "runPolicy": _run_policy(plan),
         # Without a chief, worker 0 decides, or all of them do.
         "successPolicy": "AllWorkers" if plan.success == "all-workers" else "",
         "tfReplicaSpecs": {_ROLES[role]: _replicas(plan, line, role, launches) for role in roles},
     }
     labels = {**names.labels(plan), names.ATTEMPT: str(attempt)}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": metadata(plan, names.service(plan, attempt), labels),
-        "spec": spec,
-    }
+    return new_object("TFJob", metadata(plan, names.service(plan, attempt), labels), spec=spec)
 
 
 def refusals(plan: Plan) -> Iterator[str]:
@@ -73,19 +66,13 @@ def refusals(plan: Plan) -> Iterator[str]:
         yield "the operator of TFJobs writes TF_CONFIG itself; leave it out of `env`"
 
 
-def _replicas(plan: Plan, line: Line, role: str, launches: Sequence[Launch]) -> Json:
+def _replicas(plan: Plan, line: Line, role: str, launches: Sequence[Launch]) -> Object:
     own = [launch for launch in launches if launch.replica.id.role == role]
     group = names.Group(role, tuple(launch.replica for launch in own))
     labels = names.labels_of_group(plan, group, own[0].attempt)
     # A pod's name is found when its container runs, and not before: there it waits for the others.
-    pod = line.pod(
-        own,
-        labels,
-        counting=Counting(_COUNTED),
-        container=CONTAINER,
-        waits_inside=True,
-        becomes=_AGAIN if role == "evaluator" else EXEC,
-    )
+    content = line.content(own, labels, Counting(_COUNTED)).replace(container=CONTAINER, waits_inside=True)
+    pod = template(plan, content.replace(becomes=_AGAIN) if role == "evaluator" else content)
     pod["spec"].pop("restartPolicy", None)  # the operator's
     return {"replicas": len(own), "restartPolicy": _restart_policy(plan, role), "template": pod}
 
@@ -99,9 +86,9 @@ def _restart_policy(plan: Plan, role: str) -> str:
     return "ExitCode" if max(plan.restart.lost, plan.restart.preempted) else "Never"
 
 
-def _run_policy(plan: Plan) -> Json:
+def _run_policy(plan: Plan) -> Object:
     # Who has ended stays with its log; who has not, as ps never do, goes.
-    policy: Json = {"cleanPodPolicy": "Running"}
+    policy: Object = {"cleanPodPolicy": "Running"}
     budget = max(plan.restart.crash, plan.restart.lost, plan.restart.preempted)
     if budget:
         # The operator counts every container that starts again, and stops when there are as many as this.

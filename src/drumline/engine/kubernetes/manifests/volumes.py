@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from typing import Any
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.engine.kubernetes.place import (
     BEGUN,
     PARTS,
@@ -22,18 +22,17 @@ from drumline.engine.kubernetes.quantity import quantity
 from drumline.plan.types import Plan, ReplicaId
 from drumline.record import Record
 
-Json = dict[str, Any]
-_Volume = tuple[str, Json, list[Json]]  # its name, what it is, where it is mounted
+_Volume = tuple[str, Object, list[Object]]  # its name, what it is, where it is mounted
 
 
 class Mounts(Record):
     """Volumes of a pod, and where its containers have them."""
 
-    volumes: tuple[Json, ...]
-    mounts: tuple[Json, ...]
+    volumes: tuple[Object, ...]
+    mounts: tuple[Object, ...]
 
 
-def claims(plan: Plan) -> Iterator[Json]:
+def claims(plan: Plan) -> Iterator[Object]:
     """The claims that are made for the run. Nobody owns them: the model stays when the run is removed."""
     cluster = cluster_of(plan)
     asked = {names.data_claim(plan, variable): volume for variable, volume in cluster.data.items()}
@@ -71,7 +70,7 @@ def _has_output(plan: Plan, replica: ReplicaId) -> bool:
 def _output(plan: Plan, replica: ReplicaId) -> Iterator[_Volume]:
     source = {"persistentVolumeClaim": {"claimName": names.output_claim(plan)}}
     where = output_mount(plan)
-    several: list[Json] = [{"mountPath": where}]
+    several: list[Object] = [{"mountPath": where}]
     checkpoint = place_helper(plan).checkpoint_dir
     if posixpath.commonpath([where, checkpoint]) != where:
         several.append({"mountPath": checkpoint, "subPath": "checkpoint"})
@@ -94,14 +93,14 @@ def _shm(plan: Plan) -> Iterator[_Volume]:
         yield "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": quantity(size)}}, [{"mountPath": "/dev/shm"}]
 
 
-def _begun(plan: Plan) -> Iterator[Json]:
+def _begun(plan: Plan) -> Iterator[Object]:
     """What appears among the parts as soon as somebody of the line has ended, whose name nobody will find any more."""
     if awaits_names(plan):
         items = [{"key": BEGUN, "path": BEGUN}]
         yield {"configMap": {"name": names.base(plan), "items": items, "optional": True}}
 
 
-def _carried(plan: Plan, code: int, *others: Json) -> Iterator[_Volume]:
+def _carried(plan: Plan, code: int, *others: Object) -> Iterator[_Volume]:
     if code:
         parts = [{"configMap": {"name": names.code(plan, number)}} for number in range(code)]
         yield "parts", {"projected": {"sources": [*parts, *others]}}, [{"mountPath": PARTS, "readOnly": True}]
@@ -109,16 +108,11 @@ def _carried(plan: Plan, code: int, *others: Json) -> Iterator[_Volume]:
         yield "code", {"emptyDir": {}}, several
 
 
-def _claim(plan: Plan, name: str, volume: Volume) -> Json:
-    spec: Json = {
+def _claim(plan: Plan, name: str, volume: Volume) -> Object:
+    spec: Object = {
         "accessModes": [volume.access or "ReadWriteOnce"],
         "resources": {"requests": {"storage": quantity(volume.size_bytes or 0)}},
     }
     if volume.storage_class is not None:
         spec["storageClassName"] = volume.storage_class
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": names.labels(plan)},
-        "spec": spec,
-    }
+    return new_object("PersistentVolumeClaim", names.metadata(plan, name), spec=spec)
