@@ -20,6 +20,7 @@ from typing import Any
 from bench.figures import Figure, note
 from drumline.engine.kubernetes.api import open_api
 from drumline.engine.kubernetes.manifests import objects
+from drumline.engine.kubernetes.paths import path_of
 from drumline.engine.kubernetes.place import place
 from drumline.load.engine import known_spec_type, plan_spec
 from drumline.plan.bind import bind
@@ -60,7 +61,10 @@ def by_kubectl(made: list[dict[str, Any]]) -> float:
 def by_drumline(made: list[dict[str, Any]]) -> float:
     async def submit() -> None:
         async with open_api() as api:
-            await asyncio.gather(*(api.create(each, dry_run=True) for each in made))
+            paths = [path_of(each["kind"], api.namespace, version=each["apiVersion"]) for each in made]
+            asked = zip(paths, made, strict=True)
+            dry = {"dryRun": "All"}
+            await asyncio.gather(*(api.requests.ask("POST", path, "", params=dry, body=each) for path, each in asked))
 
     began = time.monotonic()
     asyncio.run(submit())

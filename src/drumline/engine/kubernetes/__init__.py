@@ -89,9 +89,9 @@ class KubernetesEngine:
     def open_output(self, written: Written) -> Output:
         """Return access to the volumes of a run."""
         with needed_by("kubernetes", "kubernetes"):
-            from drumline.engine.kubernetes.output import open_output  # noqa: PLC0415 - few commands need it
+            from drumline.engine.kubernetes.output import ClusterOutput  # noqa: PLC0415 - few commands need it
 
-        return open_output(written)
+        return ClusterOutput(written)
 
     def describe_output(self, written: Written) -> str:
         """Return where the output is."""
@@ -108,9 +108,9 @@ class KubernetesEngine:
     def open_volumes(self, written: Written) -> Volumes:
         """Return access to the claims that were made for a run."""
         with needed_by("kubernetes", "kubernetes"):
-            from drumline.engine.kubernetes.output import open_output  # noqa: PLC0415 - few commands need it
+            from drumline.engine.kubernetes.output import ClusterOutput  # noqa: PLC0415 - few commands need it
 
-        return open_output(written)
+        return ClusterOutput(written)
 
     def removal_seconds(self) -> float:
         """Return how long the objects of a run may take to go; a node that does not answer takes longer."""

@@ -57,10 +57,9 @@ class Api:
     async def require_namespace(self) -> None:
         """Raise RefusedError if it is not there; who may not ask is believed."""
         try:
-            await self.read("Namespace", self.namespace)
+            if await self.find("Namespace", self.namespace) is None:
+                raise no_namespace(self.where)
         except RefusedError as error:
-            if error.status == 404:
-                raise no_namespace(self.where) from None
             if error.status != 403:
                 raise
 
@@ -117,6 +116,15 @@ class Api:
     async def read(self, kind: str, name: str) -> Object:
         """One object by its name; raise RefusedError with status 404 if it is not there."""
         return await self.requests.ask("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
+
+    async def find(self, kind: str, name: str) -> Object | None:
+        """One object by its name; None if it is not there."""
+        try:
+            return await self.read(kind, name)
+        except RefusedError as error:
+            if error.status == 404:
+                return None
+            raise
 
     async def list(self, kind: str, selector: str = "", *, fields: str = "") -> Objects:
         """All objects of a kind with these labels."""

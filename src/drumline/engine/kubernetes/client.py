@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,20 +11,18 @@ from typing import TypeVar
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api, Change
-from drumline.engine.kubernetes.code import Code
 from drumline.engine.kubernetes.makers import OPERATED
 from drumline.engine.kubernetes.manifests.prepare import preparation
 from drumline.engine.kubernetes.operators import Operator
-from drumline.engine.kubernetes.orders import Orders, Shared
+from drumline.engine.kubernetes.orders import Orders
 from drumline.engine.kubernetes.ownership import Ownership
-from drumline.engine.kubernetes.paths import Object
+from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.pause import Pause
 from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.engine.kubernetes.waits import slim_event
-from drumline.errors import DrumlineError, EngineError
+from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
-from drumline.words import listed
 
 T = TypeVar("T")
 
@@ -37,16 +34,13 @@ _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
 class ClusterClient:
     """Does in the cluster what a session wants; each method is a coroutine that returns what came of it."""
 
-    def __init__(
-        self, api: Api, plan: Plan, folder: Path, pack: Callable[[Plan], Code], warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, api: Api, plan: Plan, folder: Path, warn: Callable[[str], None]) -> None:
         self._api = api
         self._plan = plan
-        self._pack = pack
         self._warn = warn
         self.ownership = Ownership(api, plan, folder)
-        self._orders = Orders(api, self.ownership, plan)
-        self.operator = Operator(api, self._orders, self.ownership, plan) if plan.engine in OPERATED else None
+        self.orders = Orders(api, self.ownership, plan)
+        self.operator = Operator(api, self.orders, self.ownership, plan) if plan.engine in OPERATED else None
 
     async def pod_changes(self) -> AsyncIterator[Change]:
         """Yield everything that happens to the run's pods; pods of others are left out."""
@@ -72,20 +66,8 @@ class ClusterClient:
         """Return those that have no Job yet; with an operator, all: it has one object for them."""
         if self.operator:
             return launches
-        there = await self._orders.existing("Job")
+        there = {name_of(each) for each in await self.ownership.list("Job")}
         return [each for each in launches if _job(plan, each) not in there]
-
-    async def share(self, plan: Plan) -> tuple[int, Code | None]:
-        """Make what all pods share; return the number of the project's parts, and the project if it was carried now."""
-        packed: list[Code] = []
-
-        def shared() -> Shared:
-            packed[:] = [self._pack(plan)]
-            carried = packed[0].contents
-            return Shared(manifests.shared_objects(plan, carried, _secrets(plan)), len(carried))
-
-        parts = await self._orders.share(shared)
-        return parts, packed[0] if packed else None
 
     async def start(
         self, plan: Plan, launches: Sequence[Launch], parts: int, unwanted: set[str], *, has_begun: bool
@@ -95,17 +77,17 @@ class ClusterClient:
         `has_begun` says that a replica of the attempt has ended already, for which none of them should wait.
         """
         if awaits_names(plan) and (has_begun or launches[0].attempt):
-            await self._orders.mark_begun(has_begun=has_begun)
+            await self.orders.mark_begun(has_begun=has_begun)
         made = manifests.attempt_objects(plan, launches, parts)
         if self.operator is None:
-            await self._orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
+            await self.orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
         elif _job(plan, launches[0]) not in unwanted:
             await self.operator.start(launches[0].attempt, made)
 
     async def prepare(self, plan: Plan, helper: Incarnation, parts: int, unwanted: set[str]) -> None:
         """Submit the Job of a helper, unless it is not wanted any more."""
         job = preparation(plan, helper.replica, parts=parts, incarnation=helper.incarnation)
-        await self._orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
+        await self.orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
 
     async def let_go(self) -> None:
         """Have nobody of the line wait for a name any more: a kubelet brings that into its pods, within a minute or so.
@@ -113,7 +95,7 @@ class ClusterClient:
         Who may not say so has them wait, as long as starting may take.
         """
         with suppress(RefusedError):
-            await self._orders.mark_begun(has_begun=True)
+            await self.orders.mark_begun(has_begun=True)
 
     async def insist(self, request: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request until it is granted; return what came of it."""
@@ -153,24 +135,9 @@ class ClusterClient:
         there = {self.ownership.settled(each) for each in await self.ownership.list("Pod")}
         return {each for each in incarnations if each in there}
 
-    async def remove(self) -> bool:
-        """Remove everything of the run; return whether all of it is gone."""
-        try:
-            return await self._orders.remove()
-        except DrumlineError as error:
-            self._warn(error.message)
-            return False
-
 
 async def _accept_event(event: Object) -> Object | None:
     return slim_event(event)
-
-
-def _secrets(plan: Plan) -> dict[str, str]:
-    wanted = names.secrets(plan)
-    if missing := sorted(name for name in wanted if name not in os.environ):
-        raise EngineError(f"the secrets {listed(missing)} are not set where this supervisor runs")
-    return {name: os.environ[name] for name in wanted}
 
 
 def _job(plan: Plan, launch: Launch) -> str:

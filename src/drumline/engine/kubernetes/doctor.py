@@ -62,10 +62,10 @@ async def _findings(patient: Patient) -> AsyncIterator[Health]:
 
 async def _namespace(api: Api) -> Health:
     try:
-        found = await api.read("Namespace", api.namespace)
-    except RefusedError as error:
-        if error.status != 404:
-            return Health("namespace", UNSURE, f"{api.namespace}; whether it is there, you may not ask")
+        found = await api.find("Namespace", api.namespace)
+    except RefusedError:
+        return Health("namespace", UNSURE, f"{api.namespace}; whether it is there, you may not ask")
+    if found is None:
         hint = f"`{api.where.kubectl} create namespace {api.namespace}`"
         return Health("namespace", MISSING, f"there is no namespace `{api.namespace}`", hint)
     phase = mapping(found.get("status")).get("phase")
@@ -124,12 +124,12 @@ async def _storage(api: Api, volume: Volume | None) -> Health:
 
 async def _claim(api: Api, name: str) -> Health:
     try:
-        claim = await api.read("PersistentVolumeClaim", name)
+        claim = await api.find("PersistentVolumeClaim", name)
     except RefusedError as error:
-        if error.status == 404:
-            words = f"there is no claim `{name}` in {api.namespace}"
-            return Health("storage", MISSING, words, "`output: {size: 10GiB}` makes one")
         return Health("storage", UNSURE, error.message, error.hint)
+    if claim is None:
+        words = f"there is no claim `{name}` in {api.namespace}"
+        return Health("storage", MISSING, words, "`output: {size: 10GiB}` makes one")
     modes = ", ".join(map(text, mapping(claim.get("spec")).get("accessModes") or ()))
     phase = text(mapping(claim.get("status")).get("phase"))
     return Health("storage", MISSING if phase == "Lost" else FINE, f"claim {name}: {phase}, {modes}")

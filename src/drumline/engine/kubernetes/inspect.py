@@ -16,7 +16,6 @@ from drumline.engine.kubernetes.manifests.variables import Variables
 from drumline.engine.kubernetes.manifests.volumes import mounts
 from drumline.engine.kubernetes.paths import Object, name_of, new_object
 from drumline.engine.kubernetes.place import place_helper
-from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import PodEnded, PodRuns, read_pod
 from drumline.engine.kubernetes.shape import mapping, mappings, text
 from drumline.engine.kubernetes.shell import execute, nowhere
@@ -64,10 +63,7 @@ def _visitor(plan: Plan, unique: str, token: str) -> Object:
 
 def claims(plan: Plan) -> list[str]:
     """The claims that the run writes to and reads from; raise InputError if it has none."""
-    cluster = cluster_of(plan)
-    found = [names.data_claim(plan, variable) for variable in cluster.data]
-    if output := names.output_claim(plan):
-        found = [output, *found]
+    found = list(names.claims(plan))
     if not found:
         raise InputError(
             f"run {plan.run} has no volume: what it wrote went with its pods",

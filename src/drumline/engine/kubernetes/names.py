@@ -12,7 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.planned import Volume, cluster_of
 from drumline.engine.kubernetes.shape import mapping, number
 from drumline.plan.types import Plan, Replica, ReplicaId, Secret
 from drumline.record import Record
@@ -97,12 +97,16 @@ def data_claim(plan: Plan, variable: str) -> str:
     return cluster_of(plan).data[variable].claim or f"{base(plan)}-{_label(own, _MOST_HELPER)}"
 
 
+def claims(plan: Plan) -> dict[str, Volume]:
+    """Every claim of the run with its volume, that of the output first."""
+    asked, output = cluster_of(plan), output_claim(plan)
+    found = {output: asked.output} if output and asked.output else {}
+    return {**found, **{data_claim(plan, variable): volume for variable, volume in asked.data.items()}}
+
+
 def made_claims(plan: Plan) -> tuple[str, ...]:
     """The claims that are made for the run, and stay when it is removed."""
-    asked = cluster_of(plan)
-    own = [output_claim(plan)] if asked.output and not asked.output.claim else []
-    data = [data_claim(plan, variable) for variable, volume in asked.data.items() if not volume.claim]
-    return tuple(name for name in (*own, *data) if name)
+    return tuple(name for name, volume in claims(plan).items() if not volume.claim)
 
 
 def helper(name: str) -> str:

@@ -7,11 +7,14 @@ made once and marked as whole, so that a supervisor that returns need not have w
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.code import Code
 from drumline.engine.kubernetes.makers import OPERATED
+from drumline.engine.kubernetes.manifests import shared_objects
 from drumline.engine.kubernetes.ownership import Ownership
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.engine.kubernetes.place import BEGUN
@@ -20,7 +23,7 @@ from drumline.engine.kubernetes.pods import is_silent, is_to_go
 from drumline.engine.kubernetes.shape import mapping, number
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
-from drumline.record import Record
+from drumline.words import listed
 
 WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
 _MAKERS = ("Job", *OPERATED.values())
@@ -28,13 +31,6 @@ _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
 _STUCK_SECONDS = 60.0  # for what does not go: a node may be gone, or somebody else may hold it
 _MANY = 1 << 20
-
-
-class Shared(Record):
-    """What belongs to a run as a whole, the owner first; and how many parts are carried."""
-
-    objects: Objects
-    parts: int
 
 
 def kinds_of(plan: Plan) -> tuple[str, ...]:
@@ -62,33 +58,38 @@ class Orders:
         self._making = asyncio.Lock()
         self._operated = tuple(kind for engine, kind in OPERATED.items() if engine == plan.engine)
 
-    async def share(self, make: Callable[[], Shared]) -> int:
-        """See to it that what the run shares is there; return how many parts were carried, perhaps by another."""
+    async def share(self, plan: Plan, pack: Callable[[Plan], Code]) -> tuple[int, Code | None]:
+        """Make what all pods share; return the number of the project's parts, and the project if it was carried now."""
         async with self._making:
+            if self._parts is not None:
+                return self._parts, None
+            owner = await self._ownership.find_owner()
+            mark = mapping(owner["metadata"].get("annotations")).get(WHOLE) if owner else None
+            code = await self._carry(plan, pack, has_owner=bool(owner)) if mark is None else None
+            self._parts = len(code.contents) if code else number(mark)
             if self._parts is None:
-                self._parts = await self._share(make)
-            return self._parts
+                raise EngineError(f"the ConfigMap {names.base(self._plan)} was changed: {WHOLE} is no number")
+            return self._parts, code
 
-    async def _share(self, make: Callable[[], Shared]) -> int:
-        found = await self._ownership.find_owner()
-        if found and (mark := mapping(found["metadata"].get("annotations")).get(WHOLE)) is not None:
-            parts = number(mark)
-            if parts is None:
-                raise EngineError(f"the ConfigMap {name_of(found)} was changed: {WHOLE} is no number")
-            return parts
-        shared = await asyncio.to_thread(make)
-        owner, *others = shared.objects
-        if found is None:
+    async def _carry(self, plan: Plan, pack: Callable[[Plan], Code], *, has_owner: bool) -> Code:
+        """Make what the run shares, and mark it as whole; return what was carried."""
+
+        def make() -> tuple[Code, Objects]:
+            code = pack(plan)
+            return code, shared_objects(plan, code.contents, _secrets(plan))
+
+        code, (owner, *others) = await asyncio.to_thread(make)
+        if not has_owner:
             await self._ownership.create_owner(owner)
-        # Of somebody who did not come to the end of this, nobody knows what he carried.
+        # What a supervisor carried that did not come to the end of this is not known.
         carried = {name_of(each) for each in others if each["kind"] == "ConfigMap"}
         for each in await self._ownership.list("ConfigMap"):
             if name_of(each) in carried:
                 await self._api.delete("ConfigMap", name_of(each), uid=each["metadata"]["uid"])
         await self._create_all(others)
-        mark = {"metadata": {"annotations": {WHOLE: str(shared.parts)}}}
+        mark = {"metadata": {"annotations": {WHOLE: str(len(code.contents))}}}
         await self._api.patch("ConfigMap", names.base(self._plan), mark)
-        return shared.parts
+        return code
 
     async def create(self, objects: Sequence[Object], is_wanted: Callable[[Object], bool]) -> None:
         """Create those of an attempt's objects that are still wanted, when their turn comes; the first ones first."""
@@ -112,10 +113,6 @@ class Orders:
         """Say on the owner, which pods have among their parts, whether somebody of the line has ended already."""
         mark = {"data": {BEGUN: "somebody has ended" if has_begun else None}}
         await self._api.patch("ConfigMap", names.base(self._plan), mark)
-
-    async def existing(self, kind: str) -> set[str]:
-        """The names of all objects of a kind that the run has."""
-        return {name_of(each) for each in await self._ownership.list(kind)}
 
     async def remove(self) -> bool:
         """Delete the owner; say whether nothing is left of the run but its claims, or not for want of progress."""
@@ -146,6 +143,13 @@ class Orders:
                         await self._api.delete(kind, name_of(each), grace_seconds=0, uid=metadata["uid"])
                 return len(found) - place * _MANY
         return 0
+
+
+def _secrets(plan: Plan) -> dict[str, str]:
+    wanted = names.secrets(plan)
+    if missing := sorted(name for name in wanted if name not in os.environ):
+        raise EngineError(f"the secrets {listed(missing)} are not set where this supervisor runs")
+    return {name: os.environ[name] for name in wanted}
 
 
 def _now() -> float:

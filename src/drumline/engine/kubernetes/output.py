@@ -24,7 +24,6 @@ from drumline.engine.kubernetes.api import Api, open_api
 from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.planned import cluster_of
-from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.engine.kubernetes.shape import mapping, text
 from drumline.engine.kubernetes.shell import execute, keys, raw_terminal
 from drumline.engine.kubernetes.untar import unpack
@@ -173,14 +172,9 @@ class ClusterOutput:
 
     async def _own_claim(self, api: Api, name: str) -> Object | None:
         """Return a claim that was made for the run; None if there is none, or one of another under its name."""
-        try:
-            claim = await api.read("PersistentVolumeClaim", name)
-        except RefusedError as error:
-            if error.status == 404:
-                return None
-            raise
-        labels = mapping(claim["metadata"].get("labels"))
-        return claim if labels.get(names.RUN) == names.base(self._plan) else None
+        claim = await api.find("PersistentVolumeClaim", name)
+        is_own = claim and mapping(claim["metadata"].get("labels")).get(names.RUN) == names.base(self._plan)
+        return claim if is_own else None
 
     async def _take(self, api: Api, pod: str, where: str, scratch: Path) -> tuple[str, ...]:
         """Unpack what the pod sends, in a thread, since a tar is read as it comes; return what is left out."""
@@ -231,11 +225,6 @@ class ClusterOutput:
             return asyncio.run(ask())
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
-
-
-def open_output(written: Written) -> ClusterOutput:
-    """The output of a run."""
-    return ClusterOutput(written)
 
 
 def _to(descriptor: int) -> Callable[[bytes], Awaitable[None]]:

@@ -18,7 +18,6 @@ from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.makers import OPERATED, Makers
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.engine.kubernetes.record import Record
-from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.engine.kubernetes.shape import mapping, mappings, name, number
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
@@ -50,13 +49,9 @@ class Ownership:
 
     async def find_owner(self) -> Object | None:
         """Return the object that owns the others, if it is there; raise ForeignError if another one has its name."""
-        called = names.base(self._plan)
-        try:
-            found = await self._api.read("ConfigMap", called)
-        except RefusedError as error:
-            if error.status == 404:
-                return None
-            raise
+        found = await self._api.find("ConfigMap", names.base(self._plan))
+        if found is None:
+            return None
         self._record.reload()  # a key is written down before the owner is created
         if self._record.is_new:  # a drumline that wrote nothing down has made it
             self._record.add_owner(found["metadata"]["uid"])

@@ -61,7 +61,8 @@ class ClusterSession:
         self._is_operated = plan.engine in OPERATED
         self._tell = tell
         self._api = Api(client, where, patience_seconds=inf)
-        self._cluster = ClusterClient(self._api, plan, run_dir, partial(pack_project, site=site), self._warn)
+        self._cluster = ClusterClient(self._api, plan, run_dir, self._warn)
+        self._pack = partial(pack_project, site=site)
         self._logs = Collector(self._api)
         self._metrics = Source(self._api, names.selector(plan))
         self._tasks = Tasks(loop)
@@ -147,11 +148,14 @@ class ClusterSession:
         """Remove everything of the run from the cluster but its claims; hang up."""
         del forced
         if self._tasks.is_open:
+            is_gone = False
             try:
                 async with asyncio.timeout(_REMOVE_SECONDS):
-                    is_gone = await self._cluster.remove()
+                    is_gone = await self._cluster.orders.remove()
             except TimeoutError:
-                is_gone = False
+                pass
+            except DrumlineError as error:
+                self._warn(error.message)
             if not is_gone:
                 self._log_remains()
             await self.hang_up()
@@ -323,7 +327,7 @@ class ClusterSession:
         await self._cluster.prepare(plan, helper, await self._share(plan), self._unwanted)
 
     async def _share(self, plan: Plan) -> int:
-        parts, code = await self._cluster.share(plan)
+        parts, code = await self._cluster.orders.share(plan, self._pack)
         for remark in code.remarks if code else ():
             self._warn(remark)
         if code and code.files:

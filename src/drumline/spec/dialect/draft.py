@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drumline.errors import Problem, SpecError
 from drumline.spec import document
 from drumline.spec.document import Entry, Node, Path, Scalar, Sequence
 from drumline.spec.spot import Spot
 
+if TYPE_CHECKING:
+    from drumline.spec.dialect.part import Part
+
 # The order in which a person would write them.
 _ORDER = (
     *("project", "name", "framework", "tensorflow", "environment", "roles", "parameters", "run", "resources", "port"),
     *("env", "workdir", "output", "checkpoint", "data", "restart", "timeouts", "success", "tensorboard", "engine"),
 )
+
+
+ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
+NOT_CARRIED = "is not carried over"
+Said = tuple[object, Spot]  # a value, and the place that says it
 
 
 class Draft:
@@ -40,6 +48,16 @@ class Draft:
         if note:
             self.note(path, note)
 
+    def put_of_roles(self, key: str, said: Mapping[str, Said | None]) -> None:
+        """Say what roles say at a key: once for all where all say the same."""
+        first, *others = said.values()
+        if first and all(each and each[0] == first[0] for each in others):
+            self.put((key,), *first)
+            return
+        for role, each in said.items():
+            if each:
+                self.put(("roles", role, key), *each)
+
     def note(self, path: Path, note: str) -> None:
         """Say why something is as it is, where it will be written."""
         self.notes.setdefault(path, []).append(note)
@@ -59,6 +77,12 @@ class Draft:
     def lose(self, spot: Spot, message: str) -> None:
         """Note what is not carried over, or otherwise than it was: it is said whenever the file is read."""
         self._remarks.append(spot.problem(message))
+
+    def lose_rest(self, *parts: Part) -> None:
+        """Note of everything in these that nothing has taken that it is not carried over."""
+        for part in parts:
+            for rest in part.left():
+                self.lose(rest.spot, NOT_CARRIED)
 
     @property
     def remarks(self) -> tuple[Problem, ...]:

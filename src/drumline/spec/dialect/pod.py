@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from drumline.record import Record
-from drumline.spec.dialect.draft import Draft, node_of, plain
+from drumline.spec.dialect.draft import Draft, Said, node_of, plain
 from drumline.spec.dialect.part import Part
 from drumline.spec.quantity import format_bytes
 from drumline.spec.spot import Spot
@@ -41,7 +41,7 @@ class Pod(Record):
     """What a template comes to: what roles have keys for, each with its place, and a patch for the rest."""
 
     image: Part
-    said: dict[str, tuple[object, Spot]]  # run, env, resources, port
+    said: dict[str, Said]  # run, env, resources, port
     patch: Json
     mounts: tuple[Mount, ...]
     grace: Part | None
@@ -102,11 +102,11 @@ class _Container:
     def __init__(self, part: Part, draft: Draft) -> None:
         self.part = part
         self.draft = draft
-        self.said: dict[str, tuple[object, Spot]] = {}
+        self.said: dict[str, Said] = {}
         self.own: Json = {}
         self.known: dict[str, str] = {}
 
-    def read(self) -> tuple[dict[str, tuple[object, Spot]], Json]:
+    def read(self) -> tuple[dict[str, Said], Json]:
         for read in (self.variables, self.command, self.ports, self.resources):
             with self.draft.collecting():
                 read()
@@ -162,8 +162,7 @@ class _Container:
             text = self.expand(value) if value else ""
             self.known[name.text()] = text
             env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
-            for rest in each.left():
-                self.draft.lose(rest.spot, "is not carried over")
+            self.draft.lose_rest(each)
 
     def ports(self) -> None:
         ports = self.part.take("ports")
@@ -180,8 +179,7 @@ class _Container:
         else:
             said = f"port {port.text()} is not declared: it is reachable wherever the pod is"
             self.draft.lose(each.spot, said)
-        for rest in each.left():
-            self.draft.lose(rest.spot, "is not carried over")
+        self.draft.lose_rest(each)
 
     def resources(self) -> None:
         """One number for request and limit here; where they differ, the patch says so."""

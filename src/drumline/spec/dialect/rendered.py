@@ -9,10 +9,9 @@ from typing import Any
 
 from drumline.record import Record
 from drumline.spec import document
-from drumline.spec.dialect.draft import plain
+from drumline.spec.dialect.draft import ROLES, plain
 
-_ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
-_NAME = re.compile(rf"(?:\A|.*-)({'|'.join(_ROLES)})-([0-9]{{1,5}})")
+_NAME = re.compile(rf"(?:\A|.*-)({'|'.join(ROLES)})-([0-9]{{1,5}})")
 _TEMPLATED = ("Job", "ReplicaSet", "ReplicationController", "Deployment", "StatefulSet")
 _CONTAINER = "tensorflow"
 _GPU = "nvidia.com/gpu"
@@ -44,7 +43,7 @@ def processes(text: str, source: str) -> list[Process]:
     for each in document.parse_several(text.encode(), f"{source} (rendered)"):
         for process in _of_document(plain(each.root)):
             found.setdefault((process.role, process.number), process)
-    order = list(_ROLES)
+    order = list(ROLES)
     return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), key[1]))]
 
 
@@ -87,7 +86,7 @@ def _process(name: str, host: str, container: Mapping[str, Any], pod: Mapping[st
         *(f"the variable {name}, which needs a volume or something else of a cluster," for name in in_volumes),
     )
     yield Process(
-        _ROLES[match[1]],
+        ROLES[match[1]],
         int(match[2]),
         host,
         str(container["image"]) if container.get("image") else None,

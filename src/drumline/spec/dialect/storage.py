@@ -75,14 +75,8 @@ class Storage:
         modes = [mode.text() for mode in spec.need("accessModes").items()]
         volume["access"] = "ReadWriteMany" if "ReadWriteMany" in modes else "ReadWriteOnce"
         wanted = spec.need("resources")
-        self._lose(part, part.need("metadata"), spec, wanted, wanted.need("requests"))
+        self._draft.lose_rest(part, part.need("metadata"), spec, wanted, wanted.need("requests"))
         return volume
-
-    def _lose(self, *parts: Part) -> None:
-        """Say of everything in these that nobody has looked at that it is lost."""
-        for part in parts:
-            for rest in part.left():
-                self._draft.lose(rest.spot, "is not carried over")
 
     def _prepare(self, job: Part) -> tuple[str, str] | None:
         """Put down the data that a Job makes; return its claim, and where it is."""
@@ -118,7 +112,7 @@ class Storage:
         pod.take("restartPolicy")
         template = spec.need("template")
         self._lose_image(container)
-        self._lose(job, job.need("metadata"), spec, template, pod, container, *_further(container, pod))
+        draft.lose_rest(job, job.need("metadata"), spec, template, pod, container, *_further(container, pod))
         return there
 
     def _lose_image(self, container: Part) -> None:

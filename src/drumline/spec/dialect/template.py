@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from drumline.spec.dialect.arguments import DifferentArguments, command_of
-from drumline.spec.dialect.draft import Draft
+from drumline.spec.dialect.draft import NOT_CARRIED, Draft, Said
 from drumline.spec.dialect.jinja import CLAIMS, Parameter, Template
 from drumline.spec.dialect.rendered import Process, processes
 from drumline.spec.spot import Spot
@@ -75,13 +75,10 @@ class _Translation:
         for name, parameter in self.template.parameters.items():
             if name in self.known:
                 self.known[name](parameter)
-            elif self.started:
-                if not self.is_used(parameter.value):
-                    self.draft.lose(parameter.spot, "is not carried over")
-            elif name in _VARIABLES:
+            elif name in _VARIABLES and not self.started:
                 self.variable(_VARIABLES[name], parameter)
-            else:
-                self.draft.lose(parameter.spot, "is not carried over")
+            elif not self.started or not self.is_used(parameter.value):
+                self.draft.lose(parameter.spot, NOT_CARRIED)
         if self.started:
             self.processes()
             image = self.started[0].image
@@ -104,23 +101,23 @@ class _Translation:
     def processes(self) -> None:
         """Put what the rendered processes run, once for all roles where it is the same."""
         spot = self.template.parameters["script"].spot if "script" in self.template.parameters else self.draft.spot
-        roles = {
-            role: [each for each in self.started if each.role == role] for role in dict.fromkeys(_roles(self.started))
-        }
-        said: dict[str, dict[str, object]] = {}
+        roles: dict[str, list[Process]] = {}
+        for each in self.started:
+            roles.setdefault(each.role, []).append(each)
+        said: dict[str, dict[str, Said]] = {}
         lost: dict[str, list[str]] = {}
         for role, replicas in roles.items():
             if role not in self.draft.values.get("roles", {}):
                 self.draft.put(("roles", role, "replicas"), len(replicas), spot)
             said[role] = {}
             try:
-                said[role]["run"] = self.run(replicas, spot)
+                said[role]["run"] = self.run(replicas, spot), spot
             except DifferentArguments as error:
                 self.draft.refuse(spot, f"the arguments of {role} differ, and a role has one command: {error}")
             if env := {name: _value(name, text) for name, text in replicas[0].env.items()}:
-                said[role]["env"] = env
+                said[role]["env"] = env, spot
             if replicas[0].gpus is not None:
-                said[role]["resources"] = {"gpus": replicas[0].gpus}
+                said[role]["resources"] = {"gpus": replicas[0].gpus}, spot
             known = {str(self.template.value(name)) for name in CLAIMS}
             claims = [f"the claim `{name}`" for name in replicas[0].claims if name not in known]
             for words in (*replicas[0].unread, *claims):
@@ -128,13 +125,7 @@ class _Translation:
         for words, of_roles in lost.items():
             self.draft.lose(spot, f"{words} of {listed(of_roles)} is not carried over")
         for key in ("run", "env", "resources"):
-            several = [each.get(key) for each in said.values()]
-            if several[0] is not None and all(each == several[0] for each in several):
-                self.draft.put((key,), several[0], spot)
-                continue
-            for role, each in said.items():
-                if key in each:
-                    self.draft.put(("roles", role, key), each[key], spot)
+            self.draft.put_of_roles(key, {role: each.get(key) for role, each in said.items()})
 
     def run(self, replicas: Sequence[Process], spot: Spot) -> object:
         """The command of a role; a template that leaves it to the image cannot be a spec."""
@@ -210,10 +201,6 @@ class _Translation:
 
     def nothing(self, parameter: Parameter) -> None:
         """Said elsewhere, or by being here at all."""
-
-
-def _roles(started: Sequence[Process]) -> list[str]:
-    return [each.role for each in started]
 
 
 def _value(name: str, text: str) -> object:

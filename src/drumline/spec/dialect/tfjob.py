@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN
 from drumline.spec.dialect import oldest, selectors
-from drumline.spec.dialect.draft import Draft, node_of, plain
+from drumline.spec.dialect.draft import ROLES, Draft, node_of, plain
 from drumline.spec.dialect.part import Part
 from drumline.spec.dialect.pod import REPLICA, Json, Pod, read_pod, without_mount
 from drumline.spec.dialect.storage import Storage
@@ -22,7 +22,6 @@ _VERSIONS = (
     *("tensorflow.org/v1alpha1", "mlkube.io/v1beta1"),
 )
 _KINDS = ("TFJob", "TfJob")
-_ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
 _OF_THE_SERVER = (
     "creationTimestamp",
     "generation",
@@ -89,8 +88,7 @@ class _Translation:
         for read in (self.line, self.pods, self.grace, self.policies):
             with self.draft.collecting():
                 read(members)
-        for part in (*self.job.left(), *self.spec.left()):
-            self.draft.lose(part.spot, "is not carried over")
+        self.draft.lose_rest(self.job, self.spec)
 
     def metadata(self) -> None:
         metadata = self.job.need("metadata")
@@ -110,8 +108,7 @@ class _Translation:
         self.labels(metadata)
         for key in _OF_THE_SERVER:
             metadata.take(key)
-        for part in metadata.left():
-            self.draft.lose(part.spot, "is not carried over")
+        self.draft.lose_rest(metadata)
 
     def labels(self, metadata: Part) -> None:
         """Labels and annotations of an object, which here are of everything that belongs to a run."""
@@ -128,9 +125,9 @@ class _Translation:
         members: dict[str, Member] = {}
         for name, part in self.written():
             with self.draft.collecting():
-                role = _ROLES.get(name.lower())
+                role = ROLES.get(name.lower())
                 if role is None:
-                    near = nearest(name.lower(), _ROLES)
+                    near = nearest(name.lower(), ROLES)
                     raise part.refuse("is no role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
                 if role in members:
                     raise part.refuse(
@@ -140,7 +137,7 @@ class _Translation:
                     )
                 if member := self.member(name, part, role, members):
                     members[role] = member
-        return {role: members[role] for role in dict.fromkeys(_ROLES.values()) if role in members}
+        return {role: members[role] for role in dict.fromkeys(ROLES.values()) if role in members}
 
     def written(self) -> list[tuple[str, Part]]:
         """Every role with its name; that without a template last, which takes the image of another."""
@@ -166,13 +163,11 @@ class _Translation:
             pod = read_pod(template, self.draft, policy_counts=self.is_oldest)
             policy = template.need("spec").take("restartPolicy") if self.is_oldest else part.take("restartPolicy")
             metadata = template.take("metadata")
-            for rest in template.left():
-                self.draft.lose(rest.spot, "is not carried over")
+            self.draft.lose_rest(template)
         if (port := part.take("tfPort")) and "port" not in pod.said:
             pod.said["port"] = port.whole(), port.spot
         part.take("IsDefaultPS")
-        for rest in part.left():
-            self.draft.lose(rest.spot, "is not carried over")
+        self.draft.lose_rest(part)
         return Member(name, part, count, policy, metadata, pod)
 
     def line(self, members: dict[str, Member]) -> None:
@@ -183,13 +178,7 @@ class _Translation:
             )
             self.draft.put(("roles", role, "replicas"), member.replicas, member.part.spot, note)
         for key in ("run", "env", "resources", "port"):
-            several = [member.pod.said.get(key) for member in members.values()]
-            if several[0] and all(each and each[0] == several[0][0] for each in several):
-                self.draft.put((key,), *several[0])
-                continue
-            for role, said in zip(members, several, strict=True):
-                if said:
-                    self.draft.put(("roles", role, key), *said)
+            self.draft.put_of_roles(key, {role: member.pod.said.get(key) for role, member in members.items()})
 
     def grace(self, members: dict[str, Member]) -> None:
         graces = [member.pod.grace for member in members.values() if member.pod.grace]
@@ -260,9 +249,8 @@ class _Translation:
                 self.draft.lose(metadata.spot, "is not carried over: here all pods of a run have the same labels")
             elif metadata is first:
                 self.labels(metadata)
-                for part in metadata.left():
-                    if part.spot.path[-1] != "name":
-                        self.draft.lose(part.spot, "is not carried over")
+                metadata.take("name")
+                self.draft.lose_rest(metadata)
 
     def policies(self, members: dict[str, Member]) -> None:
         places = [place for place in (self.spec.take("runPolicy"), self.spec) if place]
@@ -291,9 +279,7 @@ class _Translation:
             draft.lose(dynamic.spot, "is not carried over: everybody has the whole cluster in TF_CONFIG")
         if scheduling := policy("schedulingPolicy"):
             self.scheduling(scheduling, sum(member.replicas for member in members.values()))
-        for place in places[:-1]:
-            for part in place.left():
-                draft.lose(part.spot, "is not carried over")
+        draft.lose_rest(*places[:-1])
 
     def scheduling(self, policy: Part, everyone: int) -> None:
         if (least := policy.take("minAvailable")) and least.whole() != everyone:

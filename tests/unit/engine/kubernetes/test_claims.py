@@ -11,7 +11,6 @@ import pytest
 
 from drumline.engine.kubernetes import names, output
 from drumline.engine.kubernetes.output import ClusterOutput
-from drumline.engine.kubernetes.refusal import RefusedError
 from drumline.engine.output import Written
 from unit.engine.kubernetes.cluster_objects import plan_of
 
@@ -29,10 +28,8 @@ class Server:
         self.claim = claim
         self.asked: list[tuple[str, str]] = []
 
-    async def read(self, kind: str, name: str) -> Json:
+    async def find(self, kind: str, name: str) -> Json | None:
         assert (kind, name) == ("PersistentVolumeClaim", NAME)
-        if self.claim is None:
-            raise RefusedError("not found", status=404)
         return self.claim
 
     async def list(self, kind: str) -> list[Json]:

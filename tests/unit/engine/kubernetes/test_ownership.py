@@ -14,12 +14,13 @@ import pytest
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.code import Code
 from drumline.engine.kubernetes.makers import Makers
 from drumline.engine.kubernetes.manifests import owner
-from drumline.engine.kubernetes.orders import WHOLE, Orders, Shared
+from drumline.engine.kubernetes.orders import WHOLE, Orders
 from drumline.engine.kubernetes.ownership import ForeignError, Ownership
 from drumline.engine.kubernetes.record import MARK, RECORD, Record
-from drumline.engine.kubernetes.refusal import RefusedError, Where
+from drumline.engine.kubernetes.refusal import Where
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
 from unit.engine.kubernetes.cluster_objects import objects_of, plan_of
@@ -51,10 +52,8 @@ class Server:
     async def create(self, an_object: Json) -> Json:
         return self.kept.get((an_object["kind"], an_object["metadata"]["name"])) or self.put(an_object)
 
-    async def read(self, kind: str, name: str) -> Json:
-        if (kind, name) not in self.kept:
-            raise RefusedError("not found", status=404)
-        return self.kept[kind, name]
+    async def find(self, kind: str, name: str) -> Json | None:
+        return self.kept.get((kind, name))
 
     async def list(self, kind: str, selector: str = "", *, fields: str = "") -> list[Json]:
         key, _, value = selector.partition("=")
@@ -236,7 +235,7 @@ def test_an_owner_that_another_created_after_the_run_was_over_is_refused(tmp_pat
         server.put(copy)  # with the mark, and with code of another behind it
         orders = Orders(cast("Api", server), ownership(server, tmp_path), PLAN)
         with pytest.raises(ForeignError, match=f"a ConfigMap {BASE} that this run has not made"):
-            await orders.share(lambda: pytest.fail("nothing is to be made"))
+            await orders.share(PLAN, lambda _: pytest.fail("nothing is to be made"))
         assert await orders.remove()
         assert ("ConfigMap", BASE) in server.kept
 
@@ -313,9 +312,9 @@ def test_what_is_removed_is_the_run_s_and_named_by_its_uid(tmp_path: Path) -> No
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         orders = Orders(cast("Api", server), own, PLAN)
-        made, *others = objects_of(PLAN)
-        shared = [each for each in others if each["kind"] in ("ConfigMap", "NetworkPolicy")]
-        assert await orders.share(lambda: Shared([made, *shared], 2)) == 2
+        code = Code((b"project",), 1, 7, b"runtime")
+        assert await orders.share(PLAN, lambda _: code) == (2, code)
+        assert await orders.share(PLAN, lambda _: pytest.fail("nothing is to be made")) == (2, None)
         server.kept = {("ConfigMap", BASE): server.kept["ConfigMap", BASE]}  # the cluster deletes the others with it
         for kind in ("Pod", "Job", "Service", "ConfigMap"):
             server.put({"kind": kind, "metadata": {"name": "theirs", "labels": names.labels(PLAN)}})
@@ -345,7 +344,7 @@ def test_a_mark_of_parts_that_is_no_number_is_an_error(tmp_path: Path) -> None:
         made = await own.create_owner(owner(PLAN))
         made["metadata"]["annotations"][WHOLE] = "9" * 5000
         with pytest.raises(EngineError, match="is no number"):
-            await Orders(cast("Api", server), own, PLAN).share(lambda: pytest.fail("nothing is to be made"))
+            await Orders(cast("Api", server), own, PLAN).share(PLAN, lambda _: pytest.fail("nothing is to be made"))
 
     play(test)
 

@@ -34,12 +34,7 @@ class Mounts(Record):
 
 def claims(plan: Plan) -> Iterator[Object]:
     """The claims that are made for the run. Nobody owns them: the model stays when the run is removed."""
-    cluster = cluster_of(plan)
-    asked = {names.data_claim(plan, variable): volume for variable, volume in cluster.data.items()}
-    if cluster.output:
-        asked = {names.output_claim(plan) or "": cluster.output, **asked}
-    for name in names.made_claims(plan):
-        yield _claim(plan, name, asked[name])
+    return (_claim(plan, name, volume) for name, volume in names.claims(plan).items() if not volume.claim)
 
 
 def mounts(plan: Plan, replica: ReplicaId, code: int) -> Mounts:
